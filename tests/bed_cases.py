@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-__all__ = ["AGAIN", "ALL_CASES", "CASES", "LAYOUTS", "ONE_PROCESS", "RANKS", "Case"]
+__all__ = ["AGAIN", "ALL_CASES", "CASES", "LAYOUTS", "ONE_PROCESS", "PLAIN_LAYOUTS", "RANKS", "Case"]
 
 RANKS = 4
 ALL = (0, 1, 2, 3)
@@ -247,9 +247,26 @@ LAYOUTS: tuple[tuple[Case, Case], ...] = tuple(
 )
 """One process, and four ranks that compute the same; with a bug of the model or the layout in the parallel run only."""
 
+_ONE_MEGATRON = _case("layout-megatron-none", "megatron.py", "--print-state --micro-batches 2", ranks=1)
+_OF_MEGATRON = (
+    *(case for case in CASES if case.name in ("megatron-plain", "megatron-bucket")),
+    _case(
+        "layout-megatron-not-reduced",
+        "megatron.py",
+        "--tp 2 --dp 2 --steps 1",
+        "not-reduced",
+        culprits=ALL,
+        module="layers.1.attention.proj",
+    ),
+)
+PLAIN_LAYOUTS: tuple[tuple[Case, Case], ...] = tuple((_ONE_MEGATRON, parallel) for parallel in _OF_MEGATRON)
+"""The same of plain tensors, of which no log says that they are parts."""
+
 ALL_CASES: tuple[Case, ...] = (
     *CASES,
     *(again for _, again in AGAIN),
     *ONE_PROCESS.values(),
     *(parallel for _, parallel in LAYOUTS),
+    _ONE_MEGATRON,
+    *(case for case in _OF_MEGATRON if case not in CASES),
 )

@@ -8,12 +8,15 @@ from typing import Any, Final
 
 from matchers.logs.op_log import OpLog
 
-__all__ = ["MERGED", "NOT_SUMMED", "Part", "describe_placement", "is_unsummed", "part_of", "same_part"]
+__all__ = ["MERGED", "NOT_SUMMED", "REDUCED", "Part", "describe_placement", "is_unsummed", "part_of", "same_part"]
 
 MERGED: Final = "Merged"
 """Field of the virtual log of several ranks (`matchers.runs.layouts`): how a record was merged of their parts."""
 NOT_SUMMED: Final = ", not summed"
 """End of that field where ranks have terms of a sum which no collective adds up, and something reads them."""
+
+REDUCED: Final = " reduced"
+"""End of that field in the total of a gradient that ranks reduce."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from matchers.logs.op_log import OpLog
+from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.collectives import communicating
 from matchers.ops.op_names import rows_named
 from matchers.runs.finding import Check, Finding, Made, Unmade
@@ -23,8 +23,8 @@ _DATA_DECIDES = frozenset({"nonzero", "masked_select", "topk", "bincount", "hist
 def check_same_program(ranks: RankLogs) -> Iterator[Finding | Made | Unmade]:
     """Yield operations that a minority of the ranks of one role runs or leaves out, and results that it does not use.
 
-    Where many ranks differ, or a rank has a batch of another size, the data decides what is run (experts, lengths), and
-    there is nothing to say.
+    What clips gradients is left out: one of the ranks that hold a parameter counts its norm. Where many ranks differ,
+    or a rank has a batch of another size, the data decides what is run (experts, lengths), and there is nothing to say.
     """
     compared = 0
     for role in ranks.roles:
@@ -50,10 +50,10 @@ def _deviations(ranks: RankLogs, role: Role) -> dict[int, tuple[list[int], list[
         log, partner = ranks.logs[rank], role.partner[rank]
         if rank in ranks.cut:
             continue
-        for row in np.flatnonzero(partner < 0).tolist():
+        for row in np.flatnonzero((partner < 0) & (ranks.logs[role.reference].phase != Phase.GRADIENTS)).tolist():
             left_out[row].append(rank)
         theirs = partner[partner >= 0]
-        for row in np.setdiff1d(np.arange(len(log)), theirs).tolist():
+        for row in np.setdiff1d(np.flatnonzero(log.phase != Phase.GRADIENTS), theirs).tolist():
             added[int(np.searchsorted(theirs, row)), log.op_name(row)].append((rank, row))
     found: dict[int, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for places in added.values():

@@ -19,6 +19,7 @@ from matchers.logs.op_log import MARKS, NO_DIGEST, OpLog, Phase
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.last_contents import GRADIENT, LastContents
 from matchers.ops.micro_batches import own_micro_batches
+from matchers.ops.placement import MERGED, REDUCED
 from matchers.ops.shapes import numel
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
@@ -78,9 +79,11 @@ def _loss_scale(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> flo
         return 1.0
     first = np.flatnonzero(red)[np.argmin(pairing.lead_a[red])]
     middle = float(np.median(ratio[red]))
+    losses = (a.phase[pairing.lead_a] == Phase.FORWARD) & (numel(a)[a.shape[pairing.lead_a]] == 1) & np.isfinite(ratio)
     for factor in (many[0] / many[1], many[1] / many[0]):
-        # the first one is the factor itself, and the others are not as they were; a bug may have changed them
-        exact = abs(ratio[first] / factor - 1) < _EXACT and abs(math.log(middle)) > abs(math.log(factor)) / 2
+        # the first one is the factor itself, and a loss is, or the others are not as they were: a bug may change them
+        scaled = abs(math.log(middle)) > abs(math.log(factor)) / 2 or (abs(ratio[losses] / factor - 1) < _EXACT).any()
+        exact = abs(ratio[first] / factor - 1) < _EXACT and scaled
         if exact or abs(middle / factor - 1) < _NEAR:
             return 1.0 if abs(_ratio_of_totals(a, b) / factor - 1) < _ABOUT else factor
     return 1.0
@@ -122,12 +125,16 @@ def _ratio(a: OpLog, b: OpLog, pairing: Pairing) -> Float64:
 
 
 def scaled_pairs(a: OpLog, b: OpLog, pairing: Pairing, factor: float) -> Bool:
-    """bool[p]: gradients and losses whose norms differ by about this factor."""
+    """bool[p]: gradients and losses of micro-batches whose norms differ by about this factor."""
     off, lead = _ratio(a, b, pairing) / factor, pairing.lead_a
     # a sum of losses may follow the backward pass
     loss = np.isin(a.phase[lead], (Phase.FORWARD, Phase.PREPARE)) & (numel(a)[a.shape[lead]] == 1)
+    gradient = a.phase[lead] == Phase.BACKWARD
+    for log, at in ((a, pairing.lead_a), (b, pairing.lead_b)):
+        totals = [row for row, told in log.texts(MERGED).items() if told.endswith(REDUCED)]
+        gradient &= ~np.isin(at, totals)
     with np.errstate(invalid="ignore"):
-        return (off < _FAR) & (off > 1 / _FAR) & (loss | (a.phase[lead] == Phase.BACKWARD))
+        return (off < _FAR) & (off > 1 / _FAR) & (loss | gradient)
 
 
 def _scaled(b: OpLog, records: Int64, factor: float, flow: DataFlow) -> OpLog:

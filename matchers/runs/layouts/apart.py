@@ -7,9 +7,10 @@ from collections.abc import Mapping, Sequence
 from itertools import chain, repeat
 from typing import Any
 
-__all__ = ["adds_up", "apart", "names_of", "norm_of_norms", "power_of_norms"]
+__all__ = ["adds_up", "apart", "is_masked", "names_of", "norm_of_norms", "power_of_norms"]
 
-_ADDS_UP = re.compile(r"_?Partial\((sum)?\)")
+_ADDS_UP = re.compile(r"_?Partial\((sum)?\)|_MaskPartial\(reduce_op=sum\b.*\)")
+_MASKED = "_MaskPartial("
 _NORM = re.compile(r"_?NormPartial\((\d+(?:\.\d+)?)?\)")
 
 
@@ -41,6 +42,11 @@ def names_of(placement: Mapping[str, Any]) -> tuple[str, ...]:
 def adds_up(partial: Sequence[str]) -> bool:
     """True for placements of terms of a sum, not of norms or extremes."""
     return all(map(_ADDS_UP.match, partial))
+
+
+def is_masked(partial: Sequence[str]) -> bool:
+    """True for a lookup in the rows of a table that a rank has: a term of a sum once all others are set to zero."""
+    return any(name.startswith(_MASKED) for name in partial)
 
 
 def power_of_norms(names: Sequence[str]) -> float | None:

@@ -21,7 +21,7 @@ from matchers.ops.op_names import ADDITIONS, rows_named
 from matchers.ops.placement import NOT_SUMMED, describe_placement
 from matchers.ops.shapes import dimensions
 from matchers.ops.shards import ShardInfo, infer_shards
-from matchers.runs.layouts.apart import adds_up, apart, norm_of_norms, power_of_norms
+from matchers.runs.layouts.apart import adds_up, apart, is_masked, norm_of_norms, power_of_norms
 from matchers.runs.layouts.declared import Declared, stand_in
 from matchers.runs.layouts.holds import Holds
 from matchers.runs.layouts.wholes import Wholes, whole_of
@@ -31,6 +31,8 @@ __all__ = ["Holdings", "agree"]
 
 _ARRANGES = frozenset({"clone", "cat", "copy_", "_to_copy"})
 _BY_VALUES = " by its values"
+_LOOKUPS = frozenset({"embedding", "gather", "index", "index_select"})
+_MASKS = frozenset({"index_put_", "masked_fill", "masked_fill_", "mul", "mul_", "where"})
 _SCALES = frozenset({"mul", "mul_", "div", "div_", "neg", "index_put_"})
 
 
@@ -57,6 +59,8 @@ class Holdings:
         self.odd: dict[int, int] = {}
         self._powers: dict[int, float] = {}
         """By record with norms of parts, the power in which they add up."""
+        self._terms: dict[int, int] = {}
+        """By record that looks up rows of a table of which each rank has some, the one with the terms of the whole."""
         self._known_by: dict[int, str] = {}
         """By record without a logged placement, what tells its share."""
         self._unsummed: set[int] = set()
@@ -75,6 +79,10 @@ class Holdings:
         name = self._name(row)
         declared = self.holds[row] == Holds.SHARD == self.declared.holds(name)
         return list(self.declared.distinct(name) if declared else range(len(self._logs)))
+
+    def terms(self, row: int) -> int:
+        """The record with the terms of a sum that stand for those of another: of a lookup, those that are masked."""
+        return self._terms.get(row, row)
 
     def norm(self, row: int) -> float:
         """The norm of a tensor of whose shards the ranks have the norms."""
@@ -106,6 +114,7 @@ class Holdings:
         holds[self.here[same]] = Holds.REPLICA
         buffers, updates, reduced = communicating(log), log.updates, self._reduced_with_others()
         terms, divided = self._summed_over_these(), self._divided_replicas()
+        self._terms.update(self._masked(terms))
         of_norms: set[int] = set()
         wholes: dict[int, tuple[int, ...]] = {}
         for k, (row, equal) in enumerate(zip(self.here.tolist(), same.tolist(), strict=True)):
@@ -122,11 +131,15 @@ class Holdings:
             elif placed < 0 and not buffers[row] and self._reads(row, of_norms):
                 holds[row] = Holds.UNKNOWN
                 of_norms.add(row)
+            elif placed < 0 and row in self._terms and not equal:
+                holds[row] = Holds.PARTIAL
+                self._known_by[row] = ", masked and summed up later"
             elif placed >= 0:
                 part = info.parts[placed]
                 if part.partial:
                     power = power_of_norms(part.partial)
-                    holds[row] = Holds.PARTIAL if adds_up(part.partial) else Holds.UNKNOWN
+                    masked = not is_masked(part.partial) or row in self._terms
+                    holds[row] = Holds.PARTIAL if adds_up(part.partial) and masked else Holds.UNKNOWN
                     if power is not None:
                         of_norms.add(row)
                         self._powers[row] = power
@@ -141,10 +154,13 @@ class Holdings:
                 self._known_by[row] = " like its parameter"
             elif not equal and buffers[row]:
                 continue  # flat buffers are cut otherwise in each layout
-            elif not equal and (info.partial[row] or (terms[row] and local in self._wholes.of(log.op_name(row)))):
+            elif not equal and (info.partial[row] or (terms[row] and local in self._known_shapes(row))):
                 holds[row] = Holds.PARTIAL
                 self._known_by[row] = ", summed up later"
-            elif (info.share[row] > 1 and not equal) or local not in self._wholes.of(log.op_name(row)):
+            elif not equal and (whole := self._whole_by_norm(row)) is not None:
+                holds[row], wholes[row] = Holds.SHARD, whole
+                self._known_by[row] = " by its norm"
+            elif (info.share[row] > 1 and not equal) or local not in self._known_shapes(row):
                 whole = self._whole_of(row)
                 if whole is not None:
                     holds[row], wholes[row] = Holds.SHARD, whole
@@ -153,10 +169,36 @@ class Holdings:
                 holds[row] = Holds.PARTIAL
                 self._known_by[row] = _BY_VALUES
         summed = (terms & (info.placed < 0)) | _summed(log, info.placed >= 0, holds == Holds.PARTIAL)
-        # of other terms it is only inferred that they are some
-        read_as_whole = np.flatnonzero((holds == Holds.PARTIAL) & ~summed).tolist()
-        self._unsummed = {row for row in read_as_whole if info.placed[row] >= 0 or self._known_by[row] == _BY_VALUES}
+        self._unsummed = self._read_as_whole(holds, (holds == Holds.PARTIAL) & ~summed)
         return holds, wholes
+
+    def _read_as_whole(self, holds: NDArray[np.int8], terms: Bool) -> set[int]:
+        """Records, of those with terms that no collective adds up (bool[n]), that something reads as if whole.
+
+        Where it is only inferred that they are terms, parts of a whole may well be made of them: what reads one is
+        misled if its own result is neither a part nor whole, and so is an update.
+        """
+        log, by_values = self._first, np.zeros(len(self._first), bool)
+        by_values[[row for row, known_by in self._known_by.items() if known_by == _BY_VALUES]] = True
+        misled = log.updates | ((holds == Holds.UNKNOWN) & (log.shape >= 0))
+        misleads = by_values & upstream(sources(log), misled, misled | by_values)
+        return set(np.flatnonzero(terms & ((self._info.placed >= 0) | misleads)).tolist())
+
+    def _masked(self, terms: Bool) -> dict[int, int]:
+        """By record with rows that a rank looks up, and with those of others, the one that sets the others to zero.
+
+        Args:
+            terms: bool[n], the ranks sum up the result.
+        """
+        log, info, out = self._first, self._info, dict[int, int]()
+        lookups = np.array([is_masked(part.partial) for part in info.parts] + [False])[info.placed]
+        rows = np.flatnonzero(rows_named(log, _MASKS) & (lookups | (terms & (info.placed < 0))))
+        looks_up = rows_named(log, _LOOKUPS)
+        for row in rows.tolist():
+            read = int(log.producers[row][0]) if log.producers.count[row] else -1
+            if read >= 0 and looks_up[read] and lookups[row] == lookups[read]:
+                out[read] = out[row] = row
+        return out
 
     def _adds_up(self, row: int) -> bool:
         """True if the ranks' parts add up to a result of the other run."""
@@ -228,10 +270,24 @@ class Holdings:
 
     def _whole_of(self, row: int) -> tuple[int, ...] | None:
         """The shape of a tensor of which each rank has a part, as the other log has it; None for none."""
+        return whole_of(self._shapes(row), self._known_shapes(row))
+
+    def _whole_by_norm(self, row: int) -> tuple[int, ...] | None:
+        """The same if the parts have the norm of a result of the operation in the module; other shapes may repeat."""
         pairs = zip(self._logs, self._rows, strict=True)
-        return whole_of(
-            [dimensions(log.shape_text(int(at[row]))) for log, at in pairs], self._wholes.of(self._first.op_name(row))
-        )
+        norm = sum(float(norms[0]) if len(norms := log.outputs[int(at[row])]) else np.nan for log, at in pairs)
+        log = self._first
+        known = self._wholes.with_norm(log.module_name(row), log.op_name(row), norm) if norm > 0 else ()
+        return whole_of(self._shapes(row), known) if known else None
+
+    def _known_shapes(self, row: int) -> set[tuple[int, ...]]:
+        """The shapes of whole results of the operation."""
+        return self._wholes.of(self._first.op_name(row), self._first.module_name(row))
+
+    def _shapes(self, row: int) -> list[tuple[int, ...]]:
+        """The shape of the part of each rank."""
+        pairs = zip(self._logs, self._rows, strict=True)
+        return [dimensions(log.shape_text(int(at[row]))) for log, at in pairs]
 
 
 def agree(digests: Hash, norms: Float64) -> Bool:

@@ -242,7 +242,7 @@ class _Merge:
         table = {text: k for k, text in enumerate(log.shapes)}
         shape = log.shape.copy()
         for row in np.flatnonzero((self._held.holds == Holds.UNKNOWN) & (shape >= 0)).tolist():
-            if dimensions(log.shape_text(row)) not in self._wholes.of(log.op_name(row)):
+            if dimensions(log.shape_text(row)) not in self._wholes.of(log.op_name(row), log.module_name(row)):
                 shape[row] = -1
         for row, whole in self._held.whole.items():
             shape[row] = table.setdefault(str(list(whole)), len(table))
@@ -261,7 +261,8 @@ class _Merge:
         return out
 
     def _sketch(self, row: int) -> bytes:
-        texts = [self._logs[rank].texts("Sketch").raw(int(self._rows[rank][row])) for rank in self._held.distinct(row)]
+        at = self._rows[:, self._held.terms(row)]
+        texts = [self._logs[rank].texts("Sketch").raw(int(at[rank])) for rank in self._held.distinct(row)]
         return encoded_sum(texts)
 
     def _further_outputs(self) -> _Further:

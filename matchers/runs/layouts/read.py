@@ -73,10 +73,7 @@ def _is_whole(run: Run, infos: Sequence[Mapping[str, Any]]) -> bool:
     held = {frozenset(of) for info in infos if isinstance(of := info.get("parameter_digests"), dict)}
     if not any(infos):  # torchtitan's own logs
         return bool(infos) and sorted(run.paths) == list(range(len(infos)))
-    batches = {repr(info.get("batch")) for info in infos}
-    placed = any(info.get("parameter_placements") for info in infos)
-    # ranks that read one batch have parts of tensors, which only DTensors tell
-    return sizes == {len(infos)} and len(held) == 1 and (placed or len(batches) == len(infos))
+    return sizes == {len(infos)} and len(held) == 1
 
 
 def one_log_of(path: str) -> str:

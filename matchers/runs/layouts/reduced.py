@@ -21,18 +21,22 @@ import numpy as np
 from matchers.arrays import Float64, Int64
 from matchers.logs.columns import KeyColumn, Ragged, Strings
 from matchers.logs.op_log import NO_DIGEST, OF_PARTS, OpLog, Phase
+from matchers.ops.collectives import communicating
 from matchers.ops.dataflow import sources
 from matchers.ops.last_contents import GRADIENT, LastContents, Touch
 from matchers.ops.micro_batches import accumulations, micro_batch_numbers
 from matchers.ops.module_path import canonical
+from matchers.ops.op_names import rows_named
 from matchers.ops.outputs import Result
-from matchers.ops.placement import MERGED
+from matchers.ops.placement import MERGED, REDUCED
 from matchers.runs.layouts.piece import Piece
 from matchers.verdict.sketches import decode_sketches
 
 __all__ = ["ReducedGradients"]
 
 _OP = b"add_"
+_COPIES_BACK = frozenset({"copy_", "_foreach_copy_"})
+_SCALES = frozenset({"div_", "mul_"})
 _SAME = 1e-3
 """Relative deviation of sketches that add up: they round."""
 
@@ -95,16 +99,26 @@ class ReducedGradients:
 
     @cached_property
     def _readers(self) -> Mapping[str, list[Touch]]:
-        """By the name of a gradient, the updates that read it as the passes left it: neither clipped nor scaled."""
+        """By the name of a gradient, the updates that read it as its reduction left it, not clipped.
+
+        A loop that reduces gradients may copy them back, and scale them before their norm is taken; what it does is
+        named like an update.
+        """
         found: dict[str, list[Touch]] = defaultdict(list)
-        made = self._updates.producers
+        log, made = self._updates, self._updates.producers
+        reduces, scales = communicating(log) | rows_named(log, _COPIES_BACK), rows_named(log, _SCALES)
+        reducing: dict[str, set[int]] = {}
         for row in self._contents.rows.tolist():
             for slot, name in enumerate(self._contents.names(row)):
-                if name.endswith(GRADIENT) and slot < made.count[row]:
-                    maker = int(made[row][slot])
-                    if maker >= 0 and not self._updates.updates[maker]:
-                        found[name].append(Touch(row, slot))
-        return found
+                if not name.endswith(GRADIENT) or slot >= made.count[row]:
+                    continue
+                maker = int(made[row][slot])
+                if reduces[row] or (scales[row] and not found[name] and maker in reducing.get(name, ())):
+                    reducing.setdefault(name, set()).add(row)
+                    found[name].clear()
+                elif maker >= 0 and (not log.updates[maker] or maker in reducing.get(name, ())):
+                    found[name].append(Touch(row, slot))
+        return {name: readers for name, readers in found.items() if readers}
 
     @cached_property
     def pieces(self) -> list[Piece]:
@@ -185,7 +199,7 @@ class ReducedGradients:
             for row, of in zip(rows, self._found, strict=True)
         }
         told |= {
-            row: f"{ranks} ranks, {of.name} reduced".encode()
+            row: f"{ranks} ranks, {of.name}{REDUCED}".encode()
             for row, of in zip(last.tolist(), self._found, strict=True)
         }
         return replace(

@@ -25,6 +25,7 @@ from matchers.ops.shapes import dimensions
 from matchers.runs.check import check_logs
 from matchers.runs.finding import Check, listed
 from matchers.runs.layouts.batches import as_micro_batches
+from matchers.runs.layouts.inferred import with_inferred_placements
 from matchers.runs.layouts.merge import merged
 from matchers.runs.layouts.wholes import Wholes
 from matchers.runs.rank_logs import RankLogs, Role
@@ -49,6 +50,7 @@ def virtual_log(ranks: RankLogs, other: OpLog, parts: int = 1) -> OpLog:
     """
     if len(ranks.roles) > 1:
         raise InputError(f"{ranks.run.name}: ranks with different parameters (pipeline stages) cannot be merged yet")
+    ranks = with_inferred_placements(ranks, other) if parts == 1 else ranks
     return _with_unsummed(_without_buffers(_virtual_log(ranks, other, Wholes(other, parts))))
 
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from matchers.arrays import Float64
 from matchers.logs.op_log import OpLog
+from matchers.ops.micro_batches import micro_batch_numbers
 from matchers.ops.module_path import canonical
 from matchers.ops.outputs import further_output
 from matchers.ops.shapes import dimensions
@@ -21,6 +22,8 @@ __all__ = ["Wholes", "whole_of"]
 Shape = tuple[int, ...]
 _SAME = 1e-4
 """Relative deviation of sketches that add up."""
+_NEAR = 1e-3
+"""Relative deviation of norms that add up: those of other kernels, too, and in bfloat16."""
 
 
 class Wholes:
@@ -31,14 +34,21 @@ class Wholes:
         self._log, self._parts = log, parts
         self._further: dict[tuple[str, int], set[Shape]] = {}
 
-    def of(self, op: str) -> set[Shape]:
-        """The shapes of the first output."""
-        return self._first[op]
+    def of(self, op: str, module: str | None = None) -> set[Shape]:
+        """The shapes of the first output: in a module, if it has the operation; else anywhere."""
+        key = None if module is None else canonical(module), op
+        return self._first[key if key in self._first else (None, op)]
 
     def has_sum(self, module: str, op: str, sketch: Float64) -> bool:
         """True if a result of an operation in a module has this sketch, which is a sum of several: they round."""
-        near = np.linalg.norm(self._sketches[canonical(module), op] - sketch, axis=1)
-        return bool((near <= _SAME * np.linalg.norm(sketch)).any())
+        known = self._sketches[canonical(module), op]
+        totals = (sketch / scale for scale in self._scales)
+        return any((np.linalg.norm(known - of, axis=1) <= _SAME * np.linalg.norm(of)).any() for of in totals)
+
+    def with_norm(self, module: str, op: str, norm: float) -> set[Shape]:
+        """The shapes of results of an operation in a module that have this L1 norm, which is a sum of several."""
+        known, totals = self._norms[canonical(module), op], [norm / scale for scale in self._scales]
+        return {shape for shape, of in known if any(abs(of - total) <= _NEAR * total for total in totals)}
 
     def of_further(self, op: str, number: int) -> set[Shape]:
         """The shapes of an output after the first."""
@@ -52,6 +62,21 @@ class Wholes:
         return self._further[op, number]
 
     @cached_property
+    def _scales(self) -> set[int]:
+        """1, and the number of micro-batches, by which this run alone may have divided its losses."""
+        return {1, 1 + int(micro_batch_numbers(self._log).max(initial=0))}
+
+    @cached_property
+    def _norms(self) -> dict[tuple[str, str], list[tuple[Shape, float]]]:
+        """The shapes and L1 norms of an operation in a module."""
+        log, found = self._log, defaultdict[tuple[str, str], list[tuple[Shape, float]]](list)
+        norms = log.outputs.first()
+        for row in np.flatnonzero((norms > 0) & np.isfinite(norms) & (log.shape >= 0)).tolist():
+            kind = canonical(log.module_name(row)), log.op_name(row)
+            found[kind].append((dimensions(log.shape_text(row)), float(norms[row])))
+        return found
+
+    @cached_property
     def _sketches(self) -> dict[tuple[str, str], Float64]:
         """float64[k, 16], the sketches of an operation in a module."""
         log, rows = self._log, defaultdict[tuple[str, str], list[bytes]](list)
@@ -63,16 +88,16 @@ class Wholes:
         return found
 
     @cached_property
-    def _first(self) -> dict[str, set[Shape]]:
+    def _first(self) -> dict[tuple[str | None, str], set[Shape]]:
+        """By module (None for all) and operation."""
         log, info = self._log, infer_shards(self._log)
-        found: dict[str, set[Shape]] = defaultdict(set)
+        found: dict[tuple[str | None, str], set[Shape]] = defaultdict(set)
         shaped = log.shape >= 0
-        columns = (column[shaped].tolist() for column in (log.op, log.shape, info.placed))
-        for op, shape, placed in set(zip(*columns, strict=True)):
-            if placed >= 0:
-                found[log.ops[op]].add(info.parts[placed].whole)
-            else:
-                found[log.ops[op]] |= self._possible(dimensions(log.shapes[shape]))
+        columns = (column[shaped].tolist() for column in (log.module, log.op, log.shape, info.placed))
+        for module, op, shape, placed in set(zip(*columns, strict=True)):
+            here = {info.parts[placed].whole} if placed >= 0 else self._possible(dimensions(log.shapes[shape]))
+            found[canonical(log.modules[module]), log.ops[op]] |= here
+            found[None, log.ops[op]] |= here
         return found
 
     def _possible(self, shape: Shape) -> set[Shape]:

@@ -35,6 +35,13 @@ def test_an_operation_that_one_rank_leaves_out() -> None:
     assert (found.check, found.subject, found.ranks) == (Check.SAME_PROGRAM, "layers.1/op_0_relu", (2,))
 
 
+def test_norms_of_gradients_are_counted_on_one_rank() -> None:
+    """Of those that hold the same parameter."""
+    run = simulate(Plan(layout=Layout(dp=3)))
+    run.logs[1].insert(3, op("clip/op_0_linalg_vector_norm", 3.0, phase="gradients"))
+    assert said(run) == []
+
+
 @pytest.mark.parametrize(("layout", "ranks"), [(Layout(dp=2), (1,)), (Layout(dp=4), (1, 2))])
 def test_where_as_many_ranks_do_it_as_do_not(layout: Layout, ranks: tuple[int, ...]) -> None:
     """It is not known which are right."""

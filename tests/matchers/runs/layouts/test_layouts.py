@@ -21,11 +21,13 @@ from matchers.status import Status
 from matchers.verdict.expectation import Expect, Expectation
 from numtui.report.gate import Allowed, failures_of
 from numtui.report.options import FAIL_ON
-from tests.bed_cases import CASES, LAYOUTS, Case
+from tests.bed_cases import LAYOUTS, PLAIN_LAYOUTS, Case
 from tests.torch_versions import NOT_CLIPPED
 
 HEALTHY = [pair for pair in LAYOUTS if not pair[1].bug]
 FAULTY = [pair for pair in LAYOUTS if pair[1].bug]
+_JUDGED_OF_PLAIN = 0.7
+"""The same of plain tensors: each rank clips, and reduces in buckets, in its own way."""
 _JUDGED = 0.93
 """Least share of one process' operations that are compared; with one head on each rank, transposing copies nothing."""
 
@@ -161,8 +163,24 @@ def test_which_runs_are_merged(runs_bed: Path) -> None:
     assert not layouts_differ(ddp, ddp)
     lacks = Run(ddp.name, {rank: path for rank, path in ddp.paths.items() if rank != 2})
     assert not layouts_differ(one, lacks)
-    megatron = next(case for case in CASES if case.name == "megatron")
-    assert not layouts_differ(one, run_of(runs_bed, megatron))  # parts of plain tensors
+    assert all(layouts_differ(*(run_of(runs_bed, case) for case in pair)) for pair in PLAIN_LAYOUTS)
+
+
+@pytest.mark.parametrize("pair", PLAIN_LAYOUTS, ids=named)
+def test_parts_of_plain_tensors(runs_bed: Path, pair: tuple[Case, Case]) -> None:
+    """Tensor × data parallelism in Megatron's manner: which parts ranks hold is inferred from shapes and norms."""
+    c = compared(runs_bed, *pair)
+    if pair[1].bug:
+        assert c.a.module_name(int(c.row_a[c.consequences.causes[0].rows[0]])) == pair[1].module
+        assert "contradiction" in failed_conditions(c)
+        return
+    assert not c.red.any(), c.counts
+    side = c.coverage.a
+    assert side.compared >= _JUDGED_OF_PLAIN * side.operations
+    assert side.compared + side.covered == side.operations
+    assert not failed_conditions(c)
+    told = " ".join(c.b.texts(MERGED).values())
+    assert all(text in told for text in ("shard like its parameter", "by its norm", "masked and summed up later"))
 
 
 def test_equally_many_ranks_are_merged_where_they_have_no_partners(runs_bed: Path) -> None:

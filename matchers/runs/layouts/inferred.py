@@ -1,0 +1,87 @@
+"""Placements of plain parameters, inferred from shapes: the parts that together have the other run's shape.
+
+Megatron's layers hold plain tensors, and their logs say nothing of parts. Shapes tell which dimension is cut, digests
+before the step which ranks hold the same part. A part with wrong values is a part all the same: its reader is red.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from matchers.logs.op_log import OpLog
+from matchers.ops.last_contents import LastContents
+from matchers.runs.rank_logs import RankLogs
+
+__all__ = ["with_inferred_placements"]
+
+Shape = tuple[int, ...]
+Share = tuple[int, ...]
+"""By rank, the first one that holds the same part."""
+
+
+def with_inferred_placements(ranks: RankLogs, other: OpLog) -> RankLogs:
+    """The ranks with placements in their run info, for parameters of which the logs give none.
+
+    Args:
+        other: the log of one process, with whole parameters.
+    """
+    if any(ranks.table(rank, "parameter_placements") for rank in ranks.logs):
+        return ranks
+    found = _placements([LastContents(log, tuple(log.modules)) for log in ranks.logs.values()], other)
+    placed = {rank: {name: where[k] for name, where in found.items()} for k, rank in enumerate(ranks.logs)}
+    logs = {
+        rank: replace(log, header=replace(log.header, run={**log.header.run, "parameter_placements": placed[rank]}))
+        for rank, log in ranks.logs.items()
+    }
+    return RankLogs(ranks.run, logs) if found else ranks
+
+
+def _placements(parts: Sequence[LastContents], other: OpLog) -> dict[str, list[Mapping[str, Any]]]:
+    """By parameter in parts, the placement of each rank."""
+    theirs = LastContents(other, tuple(other.modules))
+    shapes: dict[str, tuple[Shape, list[Shape]]] = {}
+    for name in parts[0].start:
+        if name in theirs.last and all(name in each.last for each in parts):
+            whole, local = theirs.left(name).shape, [each.left(name).shape for each in parts]
+            known = [shape for shape in local if shape is not None]
+            if whole is not None and len(known) == len(local) and any(shape != whole for shape in known):
+                shapes[name] = whole, known
+    shares = {name: _share([each.start.get(name) for each in parts]) for name in shapes}
+    cut = {name: dimension for name in shapes if (dimension := _dimension(*shapes[name], shares[name])) is not None}
+    usual = Counter(shares[name] for name in cut).most_common(1)
+    out: dict[str, list[Mapping[str, Any]]] = {}
+    for name, (whole, of_ranks) in shapes.items():
+        # parts of zeros or ones, or loaded wrongly, have the same digests
+        share = shares[name] if name in cut else usual[0][0] if usual else tuple(range(len(parts)))
+        dimension = _dimension(whole, of_ranks, share)
+        if dimension is not None:
+            out[name] = [_placement(dimension, whole, of_ranks, share, rank) for rank in range(len(parts))]
+    return out
+
+
+def _share(digests: Sequence[int | None]) -> Share:
+    return tuple(rank if digest is None else digests.index(digest) for rank, digest in enumerate(digests))
+
+
+def _dimension(whole: Shape, local: Sequence[Shape], share: Share) -> int | None:
+    """The dimension along which the parts make the whole; None for none."""
+    parts = [local[rank] for rank in sorted(set(share))]
+    if any(len(shape) != len(whole) for shape in parts):
+        return None
+    fits = (
+        k
+        for k in range(len(whole))
+        if sum(shape[k] for shape in parts) == whole[k]
+        and all(shape[:k] + shape[k + 1 :] == whole[:k] + whole[k + 1 :] for shape in parts)
+    )
+    return next(fits, None) if len(parts) > 1 else None
+
+
+def _placement(dimension: int, whole: Shape, local: Sequence[Shape], share: Share, rank: int) -> Mapping[str, Any]:
+    """In the form of the run info; the parts are taken in the order of ranks."""
+    offsets = [0] * len(whole)
+    offsets[dimension] = sum(local[other][dimension] for other in sorted(set(share)) if other < share[rank])
+    return {"placements": [f"Shard({dimension})"], "shape": list(whole), "offsets": offsets}
