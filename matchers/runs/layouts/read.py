@@ -34,7 +34,7 @@ def layouts_differ(a: Run, b: Run) -> bool:
     if max(len(a.paths), len(b.paths)) > _MAX_RANKS:
         return False
     as_many = len(a.paths) == len(b.paths)
-    if as_many and _mesh(a) == _mesh(b):
+    if as_many and _mesh(a) == _mesh(b) and not _parted_otherwise(_last(a), _last(b)):
         return False
     infos_a, infos_b = _infos(a.paths.values()), _infos(b.paths.values())
     if as_many and not _parted_otherwise(infos_a, infos_b):
@@ -48,6 +48,11 @@ def _mesh(run: Run) -> dict[str, object]:
     return {name: size for name, size in first.items() if size != 1} if isinstance(first, dict) else {}
 
 
+def _last(run: Run) -> list[Mapping[str, Any]]:
+    """The run info of the last rank: the first one's parts begin at zero in any layout."""
+    return _infos([run.paths[max(run.paths)]])
+
+
 def _infos(paths: Iterable[str]) -> list[Mapping[str, Any]]:
     """The run info of each log; empty if one cannot be read."""
     try:
@@ -57,14 +62,24 @@ def _infos(paths: Iterable[str]) -> list[Mapping[str, Any]]:
 
 
 def _parted_otherwise(a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]]) -> bool:
-    """True if the same number of ranks divides the parameters otherwise."""
+    """True if the same number of ranks divides the same parameters otherwise."""
+
+    def table(info: Mapping[str, Any], name: str) -> Mapping[str, Any]:
+        found = info.get(name)
+        return found if isinstance(found, dict) else {}
 
     def offsets(info: Mapping[str, Any]) -> dict[str, object]:
-        placed = info.get("parameter_placements")
-        parts = placed.items() if isinstance(placed, dict) else ()
+        parts = table(info, "parameter_placements").items()
         return {name: part.get("offsets") for name, part in parts if isinstance(part, dict)}
 
-    return len(a) == len(b) and any(offsets(x) != offsets(y) for x, y in zip(a, b, strict=True))
+    def differ(one: Mapping[str, Any], other: Mapping[str, Any]) -> bool:
+        if offsets(one) or offsets(other):
+            return offsets(one) != offsets(other)
+        # of plain tensors, the number of elements tells
+        same_names = table(one, "parameter_digests").keys() == table(other, "parameter_digests").keys()
+        return same_names and table(one, "parameters").get("elements") != table(other, "parameters").get("elements")
+
+    return len(a) == len(b) and any(map(differ, a, b))
 
 
 def _is_whole(run: Run, infos: Sequence[Mapping[str, Any]]) -> bool:

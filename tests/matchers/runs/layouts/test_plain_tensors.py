@@ -12,8 +12,8 @@ from matchers.comparison import Comparison
 from matchers.ops.placement import MERGED
 from matchers.ops.run_info import contradictions
 from matchers.runs.layouts.read import layouts_differ
-from matchers.runs.run import find_run
-from tests.captured import Step
+from matchers.runs.run import Run, find_run
+from tests.captured import Step, write_captured
 from tests.matchers.runs.layouts.ranks import compared, write_ranks
 
 Array = NDArray[np.float32]
@@ -68,3 +68,20 @@ def test_terms_that_no_collective_adds_up_are_told(tmp_path: Path) -> None:
     (told,) = contradictions(c.b.header.run)
     assert told.startswith("layers.0.down/op_0_mm: a term on each rank")
     assert not contradictions(one_and_two(tmp_path / "summed", 1.0).b.header.run)
+
+
+def test_equally_many_ranks_with_other_parts_are_merged(tmp_path: Path) -> None:
+    """Of plain tensors the number of elements tells that a rank has parts; other models have other parameters."""
+
+    def run(name: str, elements: int, parameter: str = "w") -> Run:
+        for rank in range(2):
+            info = {"world_size": 2, "rank": rank, "parameter_digests": {parameter: "00"}}
+            path = tmp_path / name / f"rank_{rank}_activations.log"
+            path.parent.mkdir(exist_ok=True)
+            write_captured(path, [], parameters={"elements": elements}, **info)
+        return find_run(str(tmp_path / name))
+
+    whole = run("whole", 8)
+    assert layouts_differ(whole, run("parts", 4))
+    assert not layouts_differ(whole, run("again", 8))
+    assert not layouts_differ(whole, run("other", 4, "v"))
