@@ -31,6 +31,8 @@ __all__ = ["Holdings", "agree"]
 
 _ARRANGES = frozenset({"clone", "cat", "copy_", "_to_copy"})
 _BY_VALUES = " by its values"
+
+Shape = tuple[int, ...]
 _LOOKUPS = frozenset({"embedding", "gather", "index", "index_select"})
 _MASKS = frozenset({"index_put_", "masked_fill", "masked_fill_", "mul", "mul_", "where"})
 _SCALES = frozenset({"mul", "mul_", "div", "div_", "neg", "index_put_"})
@@ -53,6 +55,7 @@ class Holdings:
         self._first = logs[0]
         self._info: ShardInfo = infer_shards(self._first)
         self._wholes = wholes
+        self._buffers = communicating(logs[0])
         self.declared = Declared([log.header.run for log in logs])
         self.coordinates = [named_integers(log.header.run.get("mesh_coordinates")) for log in logs]
         self.here = np.flatnonzero((rows >= 0).all(axis=0))
@@ -104,73 +107,83 @@ class Holdings:
         share = placement.partition(" of [")[0] or f"{Holds(self.holds[row]).label}{self._known_by.get(row, '')}"
         return share + (NOT_SUMMED if row in self._unsummed else "")
 
-    def _found(self) -> tuple[NDArray[np.int8], dict[int, tuple[int, ...]]]:
+    def _found(self) -> tuple[NDArray[np.int8], dict[int, Shape]]:
         """int8[n] of `Holds`, and the shape of the whole of each shard."""
         log, info = self._first, self._info
         holds = np.full(len(log), Holds.UNKNOWN, np.int8)
         prints = np.stack([each.digests.first(at, NO_DIGEST) for each, at in self.records()])
         norms = np.stack([each.outputs.first(at) for each, at in self.records()])
         same = agree(prints, norms)
-        holds[self.here[same]] = Holds.REPLICA
-        buffers, updates, reduced = communicating(log), log.updates, self._reduced_with_others()
+        reduced = self._reduced_with_others()
         terms, divided = self._summed_over_these(), self._divided_replicas()
         self._terms.update(self._masked(terms))
         of_norms: set[int] = set()
-        wholes: dict[int, tuple[int, ...]] = {}
+        wholes: dict[int, Shape] = {}
         for k, (row, equal) in enumerate(zip(self.here.tolist(), same.tolist(), strict=True)):
+            share, whole, known_by = Holds.UNKNOWN, None, ""
             if log.shape[row] < 0:
-                holds[row] = Holds.REPLICA  # nothing is returned
-                continue
-            placed = int(info.placed[row])
-            local = dimensions(log.shape_text(row))
-            if reduced[row]:
-                holds[row] = Holds.UNKNOWN
+                share = Holds.REPLICA  # nothing is returned
+            elif reduced[row]:
+                pass
             elif row in divided:
-                holds[row] = divided[row]
-                self._known_by[row] = ", divided by the number of ranks"
-            elif placed < 0 and not buffers[row] and self._reads(row, of_norms):
-                holds[row] = Holds.UNKNOWN
-                of_norms.add(row)
-            elif placed < 0 and row in self._terms and not equal:
-                holds[row] = Holds.PARTIAL
-                self._known_by[row] = ", masked and summed up later"
-            elif placed >= 0:
-                part = info.parts[placed]
-                if part.partial:
-                    power = power_of_norms(part.partial)
-                    masked = not is_masked(part.partial) or row in self._terms
-                    holds[row] = Holds.PARTIAL if adds_up(part.partial) and masked else Holds.UNKNOWN
-                    if power is not None:
-                        of_norms.add(row)
-                        self._powers[row] = power
-                        holds[row] = Holds.UNKNOWN if local else Holds.NORM
-                elif part.whole != part.shape:
-                    holds[row], wholes[row] = Holds.SHARD, part.whole
-                elif not equal:
-                    holds[row] = Holds.REPLICA
+                share, known_by = divided[row], ", divided by the number of ranks"
+            elif info.placed[row] >= 0:
+                share, whole = self._of_placed(row)
+                if info.parts[info.placed[row]].partial and row in self._powers:
+                    of_norms.add(row)
+                if share == Holds.REPLICA and not equal:
                     self.odd[row] = stand_in(prints[:, k].tolist())
-            elif updates[row] and (whole := self._whole_of_named(row, local)) is not None:
-                holds[row], wholes[row] = Holds.SHARD, whole
-                self._known_by[row] = " like its parameter"
-            elif not equal and buffers[row]:
-                continue  # flat buffers are cut otherwise in each layout
-            elif not equal and (info.partial[row] or (terms[row] and local in self._known_shapes(row))):
-                holds[row] = Holds.PARTIAL
-                self._known_by[row] = ", summed up later"
-            elif not equal and (whole := self._whole_by_norm(row)) is not None:
-                holds[row], wholes[row] = Holds.SHARD, whole
-                self._known_by[row] = " by its norm"
-            elif (info.share[row] > 1 and not equal) or local not in self._known_shapes(row):
-                whole = self._whole_of(row)
-                if whole is not None:
-                    holds[row], wholes[row] = Holds.SHARD, whole
-                    self._known_by[row] = " by its shape"
-            if holds[row] == Holds.UNKNOWN and not (equal or updates[row] or reduced[row]) and self._adds_up(row):
-                holds[row] = Holds.PARTIAL
-                self._known_by[row] = _BY_VALUES
+            elif not self._buffers[row] and self._reads(row, of_norms):
+                of_norms.add(row)
+            else:
+                share, whole, known_by = self._of_plain(row, equal, bool(terms[row]))
+            holds[row] = share
+            if whole is not None:
+                wholes[row] = whole
+            if known_by:
+                self._known_by[row] = known_by
         summed = (terms & (info.placed < 0)) | _summed(log, info.placed >= 0, holds == Holds.PARTIAL)
         self._unsummed = self._read_as_whole(holds, (holds == Holds.PARTIAL) & ~summed)
         return holds, wholes
+
+    def _of_placed(self, row: int) -> tuple[Holds, Shape | None]:
+        """The share in a result whose placement is logged, and the shape of the whole of a shard."""
+        part = self._info.parts[self._info.placed[row]]
+        if not part.partial:
+            return (Holds.REPLICA, None) if part.whole == part.shape else (Holds.SHARD, part.whole)
+        power = power_of_norms(part.partial)
+        if power is not None:
+            self._powers[row] = power
+            return Holds.UNKNOWN if dimensions(self._first.shape_text(row)) else Holds.NORM, None
+        masked = not is_masked(part.partial) or row in self._terms
+        return Holds.PARTIAL if adds_up(part.partial) and masked else Holds.UNKNOWN, None
+
+    def _of_plain(self, row: int, equal: bool, term: bool) -> tuple[Holds, Shape | None, str]:
+        """The share in a plain result, the shape of the whole of a shard, and what tells it.
+
+        Args:
+            equal: all ranks have the same bits.
+            term: the ranks sum it up.
+        """
+        log, info = self._first, self._info
+        local, known = dimensions(log.shape_text(row)), self._known_shapes(row)
+        if not equal and row in self._terms:
+            return Holds.PARTIAL, None, ", masked and summed up later"
+        if log.updates[row] and (whole := self._whole_of_named(row, local)) is not None:
+            return Holds.SHARD, whole, " like its parameter"
+        if not equal and self._buffers[row]:
+            return Holds.UNKNOWN, None, ""  # flat buffers are cut otherwise in each layout
+        if not equal and (info.partial[row] or (term and local in known)):
+            return Holds.PARTIAL, None, ", summed up later"
+        if not equal and (whole := self._whole_by_norm(row)) is not None:
+            return Holds.SHARD, whole, " by its norm"
+        if (info.share[row] > 1 and not equal) or local not in known:
+            whole = whole_of(self._shapes(row), known)
+            if whole is not None:
+                return Holds.SHARD, whole, " by its shape"
+        if not (equal or log.updates[row]) and self._adds_up(row):
+            return Holds.PARTIAL, None, _BY_VALUES
+        return Holds.REPLICA if equal else Holds.UNKNOWN, None, ""
 
     def _read_as_whole(self, holds: NDArray[np.int8], terms: Bool) -> set[int]:
         """Records, of those with terms that no collective adds up (bool[n]), that something reads as if whole.
@@ -259,7 +272,7 @@ class Holdings:
                 out[[maker for maker in flow[row].tolist()[-1:] if maker >= 0]] = True
         return upstream(flow, out, rows_named(log, ADDITIONS | _ARRANGES) & ~log.updates)
 
-    def _whole_of_named(self, row: int, local: tuple[int, ...]) -> tuple[int, ...] | None:
+    def _whole_of_named(self, row: int, local: Shape) -> Shape | None:
         """The shape of a parameter, or of a state of it, whose shard the record makes or writes to; None for others."""
         name, op = self._name(row), self._first.op_name(row)
         return self.declared.whole(name, local) if op.endswith(("_like", "_")) else None
@@ -268,23 +281,19 @@ class Holdings:
         """The name of the first input, empty without one."""
         return self._first.texts("Parameter").get(row, "").partition(";")[0]
 
-    def _whole_of(self, row: int) -> tuple[int, ...] | None:
-        """The shape of a tensor of which each rank has a part, as the other log has it; None for none."""
-        return whole_of(self._shapes(row), self._known_shapes(row))
-
-    def _whole_by_norm(self, row: int) -> tuple[int, ...] | None:
-        """The same if the parts have the norm of a result of the operation in the module; other shapes may repeat."""
+    def _whole_by_norm(self, row: int) -> Shape | None:
+        """The shape of a result of the operation in the module that has the norm of the parts; shapes alone repeat."""
         pairs = zip(self._logs, self._rows, strict=True)
         norm = sum(float(norms[0]) if len(norms := log.outputs[int(at[row])]) else np.nan for log, at in pairs)
         log = self._first
         known = self._wholes.with_norm(log.module_name(row), log.op_name(row), norm) if norm > 0 else ()
         return whole_of(self._shapes(row), known) if known else None
 
-    def _known_shapes(self, row: int) -> set[tuple[int, ...]]:
+    def _known_shapes(self, row: int) -> set[Shape]:
         """The shapes of whole results of the operation."""
         return self._wholes.of(self._first.op_name(row), self._first.module_name(row))
 
-    def _shapes(self, row: int) -> list[tuple[int, ...]]:
+    def _shapes(self, row: int) -> list[Shape]:
         """The shape of the part of each rank."""
         pairs = zip(self._logs, self._rows, strict=True)
         return [dimensions(log.shape_text(int(at[row]))) for log, at in pairs]
