@@ -5,14 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from matchers.comparison import Comparison
-from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog, Phase
+from matchers.logs.op_log import MARKS, STATISTICS, OpLog, Phase
 from matchers.ops.json_values import parsed_object
 from matchers.ops.outputs import mutated, records_changes
 from matchers.ops.placement import MERGED, describe_placement
+from matchers.ops.run_info import MERGED_RANKS
 from matchers.ops.shapes import numel, sharded_runs
 from matchers.status import Status
 from matchers.verdict.error_propagation import Ground
@@ -137,8 +140,8 @@ def facts_of(c: Comparison, row: int) -> list[Fact]:
     for name, x, y in parts:
         scale = max(abs(z) for _, *both in parts[2:] for z in both) if name in ("min", "max") else math.nan
         number(f"{name} together", x, y, scale)
-    outputs_a = c.a.outputs[i].tolist() if i >= 0 else []
-    outputs_b = c.b.outputs[j].tolist() if j >= 0 else []
+    outputs_a = _known(c.a, c.a.outputs[i]) if i >= 0 else []
+    outputs_b = _known(c.b, c.b.outputs[j]) if j >= 0 else []
     for k in range(min(max(len(outputs_a), len(outputs_b)), _MAX_OUTPUTS)):
         name = "L1" if max(len(outputs_a), len(outputs_b)) == 1 else f"L1 of output {k}"
         number(name, _get(outputs_a, k), _get(outputs_b, k))
@@ -179,7 +182,13 @@ def _together(c: Comparison, row: int) -> list[tuple[str, float, float]]:
     return list(zip(("L1", "L2 norm", "min", "max"), x, y, strict=False))
 
 
-def _get(values: list[float], k: int) -> float | None:
+def _known(log: OpLog, values: NDArray[Any]) -> list[float | None]:
+    """Norms; None for those that merged ranks do not know together, which their log has as NaN."""
+    merged = MERGED_RANKS in log.header.run
+    return [None if merged and math.isnan(value) else float(value) for value in values.tolist()]
+
+
+def _get(values: Sequence[float | None], k: int) -> float | None:
     return values[k] if k < len(values) else None
 
 
@@ -195,8 +204,8 @@ def phase_label(log: OpLog, record: int) -> str:
 def inputs_of(c: Comparison, row: int) -> tuple[InputFact, ...]:
     """The inputs of a row, with their producers."""
     i, j = int(c.row_a[row]), int(c.row_b[row])
-    values_a = c.a.inputs[i].tolist() if i >= 0 else []
-    values_b = c.b.inputs[j].tolist() if j >= 0 else []
+    values_a = _known(c.a, c.a.inputs[i]) if i >= 0 else []
+    values_b = _known(c.b, c.b.inputs[j]) if j >= 0 else []
     made_a = c.flow.a[i].tolist() if c.flow is not None and i >= 0 else []
     made_b = c.flow.b[j].tolist() if c.flow is not None and j >= 0 else []
     digests_a, digests_b = (list(log.input_digests[r]) if r >= 0 else [] for log, r in ((c.a, i), (c.b, j)))
@@ -218,7 +227,7 @@ def inputs_of(c: Comparison, row: int) -> tuple[InputFact, ...]:
 
 def _same_bits(digests_a: Sequence[np.uint64], digests_b: Sequence[np.uint64], k: int) -> bool | None:
     """True where the k-th inputs are bitwise equal; None where a log has no digest of them."""
-    if k >= min(len(digests_a), len(digests_b)) or NO_DIGEST in (digests_a[k], digests_b[k]):
+    if k >= min(len(digests_a), len(digests_b)) or digests_a[k] in MARKS or digests_b[k] in MARKS:
         return None
     return bool(digests_a[k] == digests_b[k])
 
@@ -228,7 +237,8 @@ def _measured(c: Comparison, row: int, i: int, j: int) -> list[Fact]:
     facts = []
     digest_a, digest_b = _digests(c.a, i), _digests(c.b, j)
     if digest_a or digest_b:
-        agrees = None if not (digest_a and digest_b) else digest_a == digest_b
+        known = digest_a and digest_b and "-" not in digest_a + digest_b
+        agrees = digest_a == digest_b if known else None
         facts.append(Fact("digest", digest_a, digest_b, "≠" if agrees is False else "", agrees))
     if i >= 0 and j >= 0:
         one = np.ones(1, np.int64)
@@ -255,7 +265,8 @@ def _noise(c: Comparison, row: int) -> list[Fact]:
 
 
 def _digests(log: OpLog, record: int) -> str:
-    return " ".join("-" if d == NO_DIGEST else f"{d:016x}" for d in log.digests[record]) if record >= 0 else ""
+    digests = log.digests[record] if record >= 0 else ()
+    return " ".join("-" if d in MARKS else f"{d:016x}" for d in digests)
 
 
 def _changed(c: Comparison, row: int, i: int, j: int) -> list[Fact]:

@@ -23,7 +23,7 @@ from numpy.typing import NDArray
 from matchers.arrays import Float64, Int32
 from matchers.comparison import Comparison
 from matchers.logs.columns import Ragged, repeated
-from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog
+from matchers.logs.op_log import MARKS, NO_DIGEST, STATISTICS, OpLog
 from matchers.pairing.pairing import Method
 from matchers.verdict.tolerance import EPSILON
 from numtui.query.fields import FIELDS
@@ -237,7 +237,7 @@ def _digests(block: Block, c: Comparison) -> None:
         return
     both = np.flatnonzero((c.row_a >= 0) & (c.row_b >= 0))
     first = [log.digests.first(rows[both], NO_DIGEST) for log, rows in ((c.a, c.row_a), (c.b, c.row_b))]
-    known = (first[0] != NO_DIGEST) & (first[1] != NO_DIGEST)
+    known = ~(np.isin(first[0], MARKS) | np.isin(first[1], MARKS))
     column = np.zeros(len(c), np.uint8)
     column[both] = np.where(known, np.where(first[0] == first[1], 1, 2), 0)
     block.add("digest", column)
@@ -283,7 +283,7 @@ def _same_inputs(c: Comparison) -> NDArray[np.uint8]:
     count = np.append(c.a.inputs.count, 0)[c.row_a]
     owner, place = repeated(np.arange(len(c)), count)
     found = [_at(log.input_digests, rows[owner], place) for log, rows in ((c.a, c.row_a), (c.b, c.row_b))]
-    known = (found[0] != NO_DIGEST) & (found[1] != NO_DIGEST)
+    known = ~(np.isin(found[0], MARKS) | np.isin(found[1], MARKS))
     return np.where(known, np.where(found[0] == found[1], 1, 2), 0).astype(np.uint8)
 
 

@@ -9,7 +9,7 @@ import numpy as np
 
 from matchers.arrays import Bool
 from matchers.comparison import Comparison
-from matchers.logs.op_log import NO_DIGEST, OpLog
+from matchers.logs.op_log import MARKS, OpLog
 from matchers.ops.outputs import Result, further_output, mutated
 from numtui.report.html.columns import Block, add_numbers
 
@@ -72,7 +72,7 @@ def _more(log: OpLog, record: int) -> dict[_Slot, Result]:
         or Result(
             name=f"output {k}",
             l1=values[k],
-            digest=digests[k] if k < len(digests) and digests[k] != int(NO_DIGEST) else None,
+            digest=digests[k] if k < len(digests) and digests[k] not in MARKS else None,
         )
         for k in range(1, len(values))
     }

@@ -10,6 +10,7 @@ import pytest
 from numpy.typing import NDArray
 
 from matchers.comparison import Comparison
+from matchers.explain.facts import facts_of
 from matchers.ops.placement import MERGED
 from matchers.status import Status
 from tests.captured import Step, summary
@@ -62,6 +63,9 @@ def test_a_lookup_is_judged_by_its_masked_terms(tmp_path: Path, factor: float) -
     (row,) = (k for k in range(len(c)) if c.a.op_name(int(c.row_a[k])) == "embedding" and c.row_b[k] >= 0)
     assert c.b.keys[int(c.row_b[row])] == LOOKUP
     assert Status(int(c.status[row])) == (Status.CLOSE if factor == 1 else Status.DIVERGED)
+    facts = {fact.name: fact for fact in facts_of(c, row)}
+    assert (facts["digest"].b, facts["digest"].agrees) == ("-", None), "only the terms were read"
+    assert facts["L1"].b == ""
     if factor == 1:
         assert c.coverage.sentence.startswith("2 of 2 operations of a compared, 2 of 4 of b ")
     assert "not summed" not in c.b.texts(MERGED)[int(c.row_b[row])]
