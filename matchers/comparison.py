@@ -33,7 +33,7 @@ from matchers.pairing.matching import Matching, NameRules, paired_by
 from matchers.pairing.pairing import Method, Pairing
 from matchers.pairing.rematch import ForcedPair, apply_rules
 from matchers.rows import Rows
-from matchers.rules.model import RuleSet, ToleranceRule
+from matchers.rules.model import LayoutRule, RuleSet, ToleranceRule
 from matchers.rules.resolve import Resolved, RuleUsage, resolve
 from matchers.rules.unneeded import with_hints
 from matchers.status import Status
@@ -68,6 +68,9 @@ class Kept:
     copies: tuple[tuple[Mismatch, ...], tuple[Mismatch, ...]] | None = None
 
 
+MergeAgain = Callable[[RuleSet], tuple[OpLog, OpLog]]
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Comparison(Rows):
     """The rows of two logs under a set of rules; `with_rules` gives those under other rules.
@@ -81,6 +84,7 @@ class Comparison(Rows):
         last_contents: what the runs leave in parameters, buffers and optimizer states that operations without a common
             pair wrote.
         recompute_mismatches: recomputed copies of both runs that do not repeat what they did in the forward pass.
+        merge_again: reads the logs of merged ranks under other rules about layouts; None where nothing is merged.
     """
 
     rules: RuleSet = field(default_factory=RuleSet)
@@ -92,6 +96,7 @@ class Comparison(Rows):
     last_contents: ContentVerdicts = field(default_factory=ContentVerdicts, repr=False, compare=False)
     recompute_mismatches: tuple[RecomputeMismatch, ...] = ()
     kept: Kept = field(default_factory=Kept, repr=False, compare=False)
+    merge_again: MergeAgain | None = field(default=None, repr=False, compare=False)
 
     @property
     def matching(self) -> Matching | None:
@@ -160,7 +165,14 @@ class Comparison(Rows):
 
     def with_rules(self, rules: RuleSet, *, progress: Progress | None = None) -> Comparison:
         """Compare the same logs under other rules: equal to `compare(a, b, rules)`, but only changes are recomputed."""
-        return _compare(self.a, self.b, rules, self.expectation, self.kept, self.flow, progress)
+        again = self.merge_again
+        if again is not None and rules.enabled(LayoutRule) != self.rules.enabled(LayoutRule):
+            a, b = again(rules)
+            return compare(a, b, rules, expectation=self.expectation, progress=progress, merge_again=again)
+        return replace(
+            _compare(self.a, self.b, rules, self.expectation, self.kept, self.flow, progress),
+            merge_again=again,
+        )
 
 
 def compare(
@@ -171,14 +183,18 @@ def compare(
     expectation: Expectation | None = None,
     progress: Progress | None = None,
     final: bool = False,
+    merge_again: MergeAgain | None = None,
 ) -> Comparison:
     """Pair the operations of two logs, judge every pair and find the first causes.
 
-    `final`: nothing is kept for comparing under other rules, which takes half as much memory again.
+    Args:
+        final: nothing is kept for comparing under other rules, which takes half as much memory again.
+        merge_again: as of `Comparison`.
     """
     rules = rules if rules is not None else RuleSet()
     a, b = fold_micro_batches(*same_phases(a, b))
-    return _compare(a, b, rules, expectation or Expectation(), Kept(), None, progress, final=final)
+    found = _compare(a, b, rules, expectation or Expectation(), Kept(), None, progress, final=final)
+    return found if merge_again is None else replace(found, merge_again=merge_again)
 
 
 def noise_floor(a: OpLog, b: OpLog, third: OpLog, *, progress: Progress | None = None) -> NoiseFloor:

@@ -8,8 +8,20 @@ from typing import Any, Final
 
 from matchers.logs.op_log import OpLog
 
-__all__ = ["MERGED", "NOT_SUMMED", "REDUCED", "Part", "describe_placement", "is_unsummed", "part_of", "same_part"]
+__all__ = [
+    "LAYOUT",
+    "MERGED",
+    "NOT_SUMMED",
+    "REDUCED",
+    "Part",
+    "describe_placement",
+    "is_unsummed",
+    "part_of",
+    "same_part",
+]
 
+LAYOUT: Final = "Layout"
+"""Field of a rank's log, by the user's rules: what the ranks hold of a result (a label of `matchers.ops.holds`)."""
 MERGED: Final = "Merged"
 """Field of the virtual log of several ranks (`matchers.runs.layouts`): how a record was merged of their parts."""
 NOT_SUMMED: Final = ", not summed"

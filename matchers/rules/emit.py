@@ -9,6 +9,7 @@ from matchers.logs.op_log import Phase
 from matchers.rules.model import (
     ApartRule,
     IgnoreRule,
+    LayoutRule,
     ModuleRule,
     OpRule,
     Rule,
@@ -54,7 +55,7 @@ def _phase(phase: Phase | None) -> tuple[str, str | None]:
     return "phase", None if phase is None else phase.label
 
 
-def _scope(rule: IgnoreRule | ToleranceRule) -> list[tuple[str, str | None]]:
+def _scope(rule: IgnoreRule | ToleranceRule | LayoutRule) -> list[tuple[str, str | None]]:
     return [("side", None if rule.side is None else str(rule.side)), _phase(rule.phase)]
 
 
@@ -66,6 +67,8 @@ def rule_fields(rule: Rule) -> list[str]:
         fields = [*_scope(rule), *named]
     elif isinstance(rule, ToleranceRule):
         fields = [("match", quoted(rule.match)), *_scope(rule), ("rtol", _number(rule.rtol))]
+    elif isinstance(rule, LayoutRule):
+        fields = [("match", quoted(rule.match)), *_scope(rule), ("holds", rule.holds.label)]
     elif isinstance(rule, (ApartRule, ModuleRule)):
         fields = [("a", quoted(rule.a)), ("b", quoted(rule.b))]
     elif isinstance(rule, (TemplateRule, OpRule)):

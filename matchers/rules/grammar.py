@@ -12,10 +12,13 @@ from dataclasses import dataclass, field
 from typing import Final, TypedDict
 
 from matchers.logs.op_log import Phase
+from matchers.ops.holds import Holds
 from matchers.rules.model import (
     SECTIONS,
+    SHARES,
     ApartRule,
     IgnoreRule,
+    LayoutRule,
     ModuleRule,
     OpRule,
     PairRule,
@@ -297,6 +300,14 @@ def _rtol(fields: _Fields) -> float:
     return rtol
 
 
+def _holds(fields: _Fields) -> Holds:
+    text = fields.text("holds")
+    if text not in SHARES:
+        known = f"{', '.join([*SHARES][:-1])} or {[*SHARES][-1]}"
+        raise _Wrong(f"'holds' must be {known}, not '{text}'", fields.values["holds"].start)
+    return SHARES[text]
+
+
 _COMMON: Final = ("why", "enabled")
 
 _FIELDS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
@@ -307,6 +318,7 @@ _FIELDS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
     "ops": (("a", "b", "phase", *_COMMON), ("a", "b")),
     "ignore": (("side", "phase", "op", "match", *_COMMON), ()),
     "tolerance": (("match", "side", "phase", "rtol", *_COMMON), ("match", "rtol")),
+    "layout": (("match", "side", "phase", "holds", *_COMMON), ("match", "holds")),
 }
 """Section -> its allowed fields, and the required ones."""
 
@@ -323,5 +335,8 @@ _READERS: Final[dict[type[Rule], Callable[[_Fields, int], Rule]]] = {
     ),
     ToleranceRule: lambda f, line: ToleranceRule(
         match=f.text("match"), rtol=_rtol(f), side=f.side(), phase=f.phase(), **f.common(line)
+    ),
+    LayoutRule: lambda f, line: LayoutRule(
+        match=f.text("match"), holds=_holds(f), side=f.side(), phase=f.phase(), **f.common(line)
     ),
 }

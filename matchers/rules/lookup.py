@@ -10,12 +10,13 @@ import numpy as np
 
 from matchers.arrays import Bool, Float64, Int32, Int64
 from matchers.logs.op_log import OpLog, Phase
+from matchers.ops.placement import MERGED
 from matchers.rules.key_index import KeyIndex, index_of
-from matchers.rules.model import IgnoreRule, RuleSet, Side, ToleranceRule
+from matchers.rules.model import IgnoreRule, LayoutRule, RuleSet, Side, ToleranceRule
 from matchers.rules.pattern import Glob
 from matchers.rules.text_index import TextIndex
 
-__all__ = ["Lookup", "excluded_rows", "in_phase", "in_side", "tolerances_of_rows"]
+__all__ = ["Lookup", "check_layouts", "excluded_rows", "in_phase", "in_side", "tolerances_of_rows"]
 
 
 class Lookup:
@@ -126,6 +127,22 @@ def tolerances_of_rows(look: Lookup) -> tuple[Int64, Int64, Float64]:
             where = f"{in_side(rule.side)}{in_phase(rule.phase)}"
             look.report(number, f"matches nothing in {where}: key '{rule.match}'")
     return first[Side.A], first[Side.B], tolerances
+
+
+def check_layouts(look: Lookup) -> None:
+    """Count the operations of merged ranks that layout rules are about; the logs are already merged by them."""
+    first = _unclaimed(look)
+    for number, rule in look.rules.in_force(LayoutRule):
+        merged = [side for side in Side if rule.side in (None, side) and look.log(side).texts(MERGED)]
+        masks = {side: look.in_phase(side, look.index(side).glob(rule.match), rule.phase) for side in merged}
+        before = _claim(look, number, masks, first)
+        look.matched[number] = sum(int(np.count_nonzero(first[side] == number)) for side in masks)
+        if before:
+            look.report(number, f"has no effect: {look.others(before, 'matches', 'match')} first")
+        elif not look.matched[number] and merged:
+            look.report(number, f"matches nothing in {in_side(rule.side)}{in_phase(rule.phase)}: key '{rule.match}'")
+        elif not merged:
+            look.hints[number] = "is not needed: no ranks are merged here"
 
 
 def _unclaimed(look: Lookup) -> dict[Side, Int64]:

@@ -14,6 +14,7 @@ from enum import Enum
 from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeVar, cast
 
 from matchers.logs.op_log import Phase
+from matchers.ops.holds import Holds
 from matchers.rules.pattern import Pattern
 
 if TYPE_CHECKING:
@@ -21,8 +22,10 @@ if TYPE_CHECKING:
 
 __all__ = [
     "SECTIONS",
+    "SHARES",
     "ApartRule",
     "IgnoreRule",
+    "LayoutRule",
     "ModuleRule",
     "OpRule",
     "PairRule",
@@ -36,6 +39,9 @@ __all__ = [
 ]
 
 _MAX_PATTERN_LENGTH: Final = 4096
+
+SHARES: Final = {share.label: share for share in (Holds.REPLICA, Holds.SHARD, Holds.PARTIAL, Holds.UNKNOWN)}
+"""What a layout rule may say that ranks hold."""
 
 
 class Side(str, Enum):
@@ -244,7 +250,30 @@ class ToleranceRule(_Base):
         object.__setattr__(self, "rtol", abs(float(self.rtol)))
 
 
-Rule = PairRule | ApartRule | TemplateRule | ModuleRule | OpRule | IgnoreRule | ToleranceRule
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LayoutRule(_Base):
+    """The share of a result that each of several merged ranks holds, for keys that match the glob.
+
+    For plain results only, whose placement no log tells. The first rule that matches an operation decides.
+    """
+
+    section: ClassVar[str] = "layout"
+    match: str
+    holds: Holds
+    side: Side | Literal["a", "b"] | None = None
+    phase: Phase | None = None
+
+    def __post_init__(self) -> None:
+        _Base.__post_init__(self)
+        if self.side is not None:
+            object.__setattr__(self, "side", Side(self.side))
+        _text("match", self.match)
+        _bounded("match", self.match)
+        if self.holds.label not in SHARES:
+            raise ValueError(f"'holds' must be {', '.join(SHARES)}, not {self.holds.label}")
+
+
+Rule = PairRule | ApartRule | TemplateRule | ModuleRule | OpRule | IgnoreRule | ToleranceRule | LayoutRule
 _R = TypeVar("_R", bound=_Base)
 
 SECTIONS: Final[tuple[type[Rule], ...]] = (
@@ -255,6 +284,7 @@ SECTIONS: Final[tuple[type[Rule], ...]] = (
     ApartRule,
     IgnoreRule,
     ToleranceRule,
+    LayoutRule,
 )
 """The kinds of rules, in order of application; a `RuleSet` is in this order."""
 
@@ -314,6 +344,10 @@ class RuleSet:
             for number, rule in enumerate(self.rules)
             if isinstance(rule, kind) and rule.enabled
         )
+
+    def enabled(self, kind: type[_R]) -> tuple[_R, ...]:
+        """The enabled rules of one kind."""
+        return tuple(rule for rule in self.of(kind) if rule.enabled)
 
     def adding(self, rule: Rule) -> RuleSet:
         """A copy with one more rule, the last of its kind."""

@@ -20,7 +20,7 @@ import numpy as np
 from matchers.arrays import Bool, Float64, Int32, Int64
 from matchers.logs.op_log import OpLog, Phase
 from matchers.rules.key_index import KeyIndex, key_reference, warm
-from matchers.rules.lookup import Lookup, excluded_rows, in_phase, tolerances_of_rows
+from matchers.rules.lookup import Lookup, check_layouts, excluded_rows, in_phase, tolerances_of_rows
 from matchers.rules.model import (
     ApartRule,
     ModuleRule,
@@ -139,6 +139,7 @@ def resolve(rules: RuleSet, a: OpLog, b: OpLog) -> Resolved:
     run.keep_apart()
     run.fill_templates()
     run.group_ops()
+    check_layouts(run)
     return run.result(excluded_rows(run), tolerances_of_rows(run))
 
 

@@ -8,7 +8,19 @@ import numpy as np
 
 from matchers.arrays import Bool, Int32
 from matchers.logs.op_log import OpLog, Phase
-from matchers.rules.model import ApartRule, ModuleRule, OpRule, PairRule, Rule, RuleSet, TemplateRule
+from matchers.ops.placement import MERGED
+from matchers.rules.key_index import index_of
+from matchers.rules.model import (
+    ApartRule,
+    LayoutRule,
+    ModuleRule,
+    OpRule,
+    PairRule,
+    Rule,
+    RuleSet,
+    Side,
+    TemplateRule,
+)
 from matchers.rules.resolve import resolve
 
 __all__ = ["Reach", "reach"]
@@ -49,6 +61,10 @@ def reach(rule: Rule, a: OpLog, b: OpLog, modules: tuple[ModuleRule, ...] = ()) 
         before = resolve(RuleSet(modules), a, b).modules_a
         renamed = [new != old for new, old in zip(resolved.modules_a, before, strict=True)]
         masks[0][:-1] = np.array([*renamed, False])[a.module]
+    elif isinstance(rule, LayoutRule):
+        for mask, log, side in zip(masks, (a, b), Side, strict=True):
+            if rule.side in (None, side) and log.texts(MERGED):
+                mask[:-1] = index_of(log, log.modules).glob(rule.match) & _in(log, rule.phase)
     else:
         for mask, ignored, tolerance in zip(
             masks,

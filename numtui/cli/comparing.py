@@ -40,8 +40,8 @@ def compare_logs(
     Raises:
         UserError: a log or the rules cannot be read.
     """
-    a, b = read_pair(request, progress)
     rules = None if rules_path is None else load_rules(rules_path)
+    a, b = read_pair(request, progress, rules)
     expectation = expectation_of(request, a, b, progress)
     return compare(a, b, rules, expectation=expectation, progress=progress, final=final)
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from dataclasses import dataclass
+from functools import partial
 from time import monotonic
 
 from matchers.cache_folder import CacheFolder
@@ -111,9 +112,10 @@ def load(
     if found is not None:
         comparison = found.with_rules(rules, progress=comparing)
     else:
-        a, b = read_pair(request, lambda what, fraction: progress(what, fraction / 2))
+        a, b = read_pair(request, lambda what, fraction: progress(what, fraction / 2), rules)
         expectation = expectation_of(request, a, b, lambda what, _fraction: progress(f"noise: {what}", 0.5))
-        comparison = compare(a, b, rules, expectation=expectation, progress=comparing)
+        again = partial(read_pair, request, None) if request.merges_ranks else None
+        comparison = compare(a, b, rules, expectation=expectation, progress=comparing, merge_again=again)
     _ = comparison.comparability, comparison.coverage  # cached here, because the screen's own thread reads them
     give_memory_back()
     return Loaded(comparison, file, stamps)

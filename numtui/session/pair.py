@@ -5,13 +5,14 @@ from __future__ import annotations
 from matchers.comparison import Progress
 from matchers.logs.cache import read_cached
 from matchers.logs.op_log import OpLog
+from matchers.rules.model import RuleSet
 from numtui.inputs import OpenRequest
 
 __all__ = ["head_of", "read_pair"]
 
 
-def read_pair(request: OpenRequest, progress: Progress | None) -> tuple[OpLog, OpLog]:
-    """Read both logs; the folder of a run stands for all its ranks.
+def read_pair(request: OpenRequest, progress: Progress | None, rules: RuleSet | None = None) -> tuple[OpLog, OpLog]:
+    """Read both logs; the folder of a run stands for all its ranks, which are merged under the rules.
 
     Raises:
         UserError: a log cannot be read.
@@ -19,7 +20,7 @@ def read_pair(request: OpenRequest, progress: Progress | None) -> tuple[OpLog, O
     if request.merges_ranks:
         from matchers.runs.layouts.read import read_both
 
-        return read_both((request.path_a, request.path_b), request.cache, progress)
+        return read_both((request.path_a, request.path_b), request.cache, progress, rules)
 
     def half(k: int) -> Progress | None:
         return None if progress is None else lambda what, fraction: progress(what, (k + fraction) / 2)

@@ -14,7 +14,7 @@ import numpy as np
 from matchers.comparison import Comparison
 from matchers.logs.op_log import OpLog
 from matchers.rules.grammar import PHASES, fields_of
-from matchers.rules.model import IgnoreRule, ModuleRule, OpRule, Rule
+from matchers.rules.model import SHARES, IgnoreRule, ModuleRule, OpRule, Rule
 
 __all__ = ["complete"]
 
@@ -61,6 +61,8 @@ def _values(kind: type[Rule], field: str, typed: str, c: Comparison) -> Iterator
         yield from PHASES
     elif field == "side":
         yield from ("a", "b")
+    elif field == "holds":
+        yield from SHARES
     elif field == "enabled":
         yield from ("true", "false")
     for log in {"a": (c.a,), "b": (c.b,)}.get(field, (c.a, c.b) if field in ("op", "match") else ()):

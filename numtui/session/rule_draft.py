@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from matchers.comparison import Comparison
 from matchers.logs.op_log import OpLog
+from matchers.ops.holds import Holds
 from matchers.rules.emit import quoted
 from matchers.rules.file import RuleFile
 from matchers.rules.grammar import fields_of
@@ -17,6 +18,7 @@ from matchers.rules.key_index import key_reference
 from matchers.rules.model import (
     ApartRule,
     IgnoreRule,
+    LayoutRule,
     ModuleRule,
     OpRule,
     PairRule,
@@ -164,6 +166,8 @@ def _first_text(kind: type[Rule], c: Comparison, spot: RecordPair) -> str:
         both = a.op, b.op
     elif kind is IgnoreRule:
         return f"match: {_value(a.key or b.key)}"
+    elif kind is LayoutRule:
+        return f"match: {_value(b.key or a.key)}\nholds: {Holds.PARTIAL.label}"
     else:
         assert kind is ToleranceRule
         return f"match: {_value(a.key or b.key)}\nrtol: {_RTOL}"

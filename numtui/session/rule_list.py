@@ -18,6 +18,7 @@ from matchers.rules.item import switched
 from matchers.rules.model import (
     ApartRule,
     IgnoreRule,
+    LayoutRule,
     ModuleRule,
     OpRule,
     PairRule,
@@ -42,6 +43,7 @@ ORDER: Final[Mapping[str, str]] = {
     "apart": "The order has no effect.",
     "ignore": "The order has no effect.",
     "tolerance": "The uppermost rule that matches a pair applies.",
+    "layout": "The uppermost rule that matches an operation applies; the logs are merged anew.",
 }
 """Meaning of the rule order, by section."""
 
@@ -146,6 +148,8 @@ def rule_text(rule: Rule) -> str:
     if isinstance(rule, IgnoreRule):
         what = " ".join(part for part in (f"op {rule.op}" if rule.op else "", rule.match or "") if part)
         return what + _scope(rule.side, rule.phase)
+    if isinstance(rule, LayoutRule):
+        return f"{rule.match}{_scope(rule.side, rule.phase)}: {rule.holds.label}"
     return f"{rule.match}{_scope(rule.side, rule.phase)} up to {rule.rtol:g}"
 
 
@@ -168,6 +172,8 @@ def matches(rule: Rule, use: RuleUsage) -> str:
     operations = plural(n, "operation")
     if isinstance(rule, ModuleRule):
         return f"renames the modules of {operations} of a"
+    if isinstance(rule, LayoutRule):
+        return f"says what merged ranks hold of {operations}"
     verb = {OpRule: "covers", IgnoreRule: "ignores"}.get(type(rule), "sets the tolerance of")
     return f"{verb} {operations} of both logs"
 

@@ -12,8 +12,10 @@ from matchers.rules.file import RuleFile, load_rules
 from matchers.rules.item import block_item
 from matchers.rules.model import (
     SECTIONS,
+    SHARES,
     ApartRule,
     IgnoreRule,
+    LayoutRule,
     ModuleRule,
     OpRule,
     PairRule,
@@ -90,6 +92,9 @@ BY_KIND: dict[type[Rule], st.SearchStrategy[Rule]] = {
     | st.builds(OpRule, a=ONE, b=LISTS, phase=PHASE, why=WHY),
     IgnoreRule: st.builds(IgnoreRule, side=SIDE, phase=PHASE, op=st.none() | NAMES, match=NAMES, why=WHY),
     ToleranceRule: st.builds(ToleranceRule, match=NAMES, rtol=st.floats(0, 1e300), side=SIDE, phase=PHASE, why=WHY),
+    LayoutRule: st.builds(
+        LayoutRule, match=NAMES, holds=st.sampled_from([*SHARES.values()]), side=SIDE, phase=PHASE, why=WHY
+    ),
 }
 RULES = st.one_of(*BY_KIND.values())
 COMMENTS = st.sampled_from(

@@ -13,10 +13,10 @@ import numpy as np
 from matchers.arrays import Int64
 from matchers.logs.op_log import OpLog
 from matchers.ops.folding import folded_counts, folded_statistics
+from matchers.ops.holds import Holds
 from matchers.ops.json_values import integers, number, parsed
 from matchers.runs.layouts.apart import apart, names_of, norm_of_norms, power_of_norms
 from matchers.runs.layouts.declared import Declared, stand_in
-from matchers.runs.layouts.holds import Holds
 from matchers.verdict.sketches import decode_sketches
 
 __all__ = ["encoded_sum", "merged_changes", "merged_entry"]

@@ -8,9 +8,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
+from matchers.ops.holds import Holds
 from matchers.ops.json_values import integers
 from matchers.ops.module_path import canonical
-from matchers.runs.layouts.holds import Holds
 from matchers.runs.rank_logs import odd_ranks
 
 __all__ = ["Declared", "stand_in"]

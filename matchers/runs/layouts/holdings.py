@@ -16,14 +16,14 @@ from matchers.arrays import Bool, Float64, Hash, Int64
 from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
 from matchers.ops.collectives import communicating, filling, is_collective
 from matchers.ops.dataflow import sources, upstream
+from matchers.ops.holds import Holds
 from matchers.ops.json_values import integers, named_integers, parsed_object
 from matchers.ops.op_names import ADDITIONS, rows_named
-from matchers.ops.placement import NOT_SUMMED, describe_placement
+from matchers.ops.placement import LAYOUT, NOT_SUMMED, describe_placement
 from matchers.ops.shapes import dimensions
 from matchers.ops.shards import ShardInfo, infer_shards
 from matchers.runs.layouts.apart import adds_up, apart, is_masked, norm_of_norms, power_of_norms
 from matchers.runs.layouts.declared import Declared, stand_in
-from matchers.runs.layouts.holds import Holds
 from matchers.runs.layouts.wholes import Wholes, whole_of
 from matchers.verdict.sketches import PROJECTIONS, decode_sketches
 
@@ -118,11 +118,15 @@ class Holdings:
         terms, divided = self._summed_over_these(), self._divided_replicas()
         self._terms.update(self._masked(terms))
         of_norms: set[int] = set()
+        by_rule = log.texts(LAYOUT)
         wholes: dict[int, Shape] = {}
         for k, (row, equal) in enumerate(zip(self.here.tolist(), same.tolist(), strict=True)):
             share, whole, known_by = Holds.UNKNOWN, None, ""
             if log.shape[row] < 0:
                 share = Holds.REPLICA  # nothing is returned
+            elif info.placed[row] < 0 and row in by_rule:
+                share, whole = self._by_rule(row, by_rule[row])
+                known_by = " by a rule"
             elif reduced[row]:
                 pass
             elif row in divided:
@@ -145,6 +149,12 @@ class Holdings:
         summed = (terms & (info.placed < 0)) | _summed(log, info.placed >= 0, holds == Holds.PARTIAL)
         self._unsummed = self._read_as_whole(holds, (holds == Holds.PARTIAL) & ~summed)
         return holds, wholes
+
+    def _by_rule(self, row: int, label: str) -> tuple[Holds, Shape | None]:
+        """The same of a result by a rule of the user; parts that make no known whole are unknown."""
+        share = next(share for share in Holds if share.label == label)
+        whole = whole_of(self._shapes(row), self._known_shapes(row)) if share == Holds.SHARD else None
+        return (share, whole) if share != Holds.SHARD or whole is not None else (Holds.UNKNOWN, None)
 
     def _of_placed(self, row: int) -> tuple[Holds, Shape | None]:
         """The share in a result whose placement is logged, and the shape of the whole of a shard."""

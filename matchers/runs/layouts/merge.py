@@ -20,14 +20,14 @@ from matchers.arrays import Bool, Float64, Hash, Int64
 from matchers.logs.columns import Ragged, Strings, repeated
 from matchers.logs.op_log import NO_DIGEST, OF_PARTS, OpLog
 from matchers.ops.folding import folded_counts, folded_statistics
+from matchers.ops.holds import Holds
 from matchers.ops.json_values import integers, number, parsed_object
-from matchers.ops.placement import MERGED
+from matchers.ops.placement import LAYOUT, MERGED
 from matchers.ops.run_info import MERGED_RANKS
 from matchers.ops.shapes import dimensions, numel
 from matchers.runs.layouts.changes import encoded_sum, merged_changes, merged_entry
 from matchers.runs.layouts.declared import stand_in
 from matchers.runs.layouts.holdings import Holdings, agree
-from matchers.runs.layouts.holds import Holds
 from matchers.runs.layouts.wholes import Wholes, whole_of
 from matchers.verdict.tolerance import EPSILON
 
@@ -111,6 +111,7 @@ class _Merge:
             "Sketch": sketches,
             **_texts(further),
             "Placement": dict.fromkeys(log.texts("Placement"), b""),
+            LAYOUT: dict.fromkeys(log.texts(LAYOUT), b""),
             "User hash": dict.fromkeys(changed, b""),
             "Mutated": merged_changes(self._logs, self._rows, self._held.declared, self._held.coordinates),
             MERGED: self._told(),

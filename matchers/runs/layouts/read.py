@@ -12,10 +12,13 @@ import numpy as np
 from matchers.cache_folder import CacheFolder
 from matchers.errors import LogError
 from matchers.logs.cache import read_cached
-from matchers.logs.columns import Ragged
+from matchers.logs.columns import Ragged, Texts
 from matchers.logs.head import read_head
 from matchers.logs.op_log import OF_PARTS, OTHER_PARTS, OpLog
 from matchers.logs.parser import Progress
+from matchers.ops.placement import LAYOUT
+from matchers.rules.key_index import index_of
+from matchers.rules.model import LayoutRule, RuleSet, Side
 from matchers.runs.layouts.virtual_log import virtual_log
 from matchers.runs.rank_logs import RankLogs
 from matchers.runs.run import Run, find_run
@@ -97,17 +100,25 @@ def one_log_of(path: str) -> str:
 
 
 def read_both(
-    paths: tuple[str, str], cache: CacheFolder | None = None, progress: Progress | None = None
+    paths: tuple[str, str],
+    cache: CacheFolder | None = None,
+    progress: Progress | None = None,
+    rules: RuleSet | None = None,
 ) -> tuple[OpLog, OpLog]:
     """Read two logs, or the virtual logs of folders.
 
     Args:
         progress: told of both, a half each.
+        rules: of which those about layouts say what the ranks hold.
 
     Raises:
         LogError, InputError: a log cannot be read, or ranks cannot be merged.
     """
-    sides = [_read(path, cache, _half(progress, k)) for k, path in enumerate(paths)]
+    said = rules.enabled(LayoutRule) if rules is not None else ()
+    sides = [
+        _read(path, cache, _half(progress, k), [rule for rule in said if rule.side in (None, side)])
+        for k, (path, side) in enumerate(zip(paths, Side, strict=True))
+    ]
     firsts = [side if isinstance(side, OpLog) else next(iter(side.logs.values())) for side in sides]
     parts = [1 if isinstance(side, OpLog) else side.with_one_batch for side in sides]
     a, b = (
@@ -123,7 +134,9 @@ def _with_other_marks(log: OpLog) -> OpLog:
     return replace(log, digests=Ragged(log.digests.start, value))
 
 
-def _read(path: str, cache: CacheFolder | None, progress: Progress | None) -> OpLog | RankLogs:
+def _read(
+    path: str, cache: CacheFolder | None, progress: Progress | None, rules: Sequence[LayoutRule]
+) -> OpLog | RankLogs:
     if not os.path.isdir(path):
         return read_cached(path, cache, progress=progress)
     found: dict[int, OpLog] = {}
@@ -131,8 +144,18 @@ def _read(path: str, cache: CacheFolder | None, progress: Progress | None) -> Op
     for done, (rank, log) in enumerate(run.paths.items()):
         if progress is not None:
             progress(f"reading rank {rank}", done / len(run.paths))
-        found[rank] = read_cached(log, cache)
+        found[rank] = _with_layout(read_cached(log, cache), rules)
     return RankLogs(run, found)
+
+
+def _with_layout(log: OpLog, rules: Sequence[LayoutRule]) -> OpLog:
+    """The log with what the rules say that ranks hold; the first rule decides."""
+    said: dict[int, bytes] = {}
+    for rule in reversed(rules):
+        of_phase = np.ones(len(log), bool) if rule.phase is None else log.phase == rule.phase
+        rows = index_of(log, log.modules).glob(rule.match) & of_phase
+        said |= dict.fromkeys(np.flatnonzero(rows).tolist(), rule.holds.label.encode())
+    return replace(log, extra={**log.extra, LAYOUT: Texts.of(said)}) if said else log
 
 
 def _half(progress: Progress | None, k: int) -> Progress | None:

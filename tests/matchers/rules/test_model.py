@@ -10,11 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from matchers.ops.holds import Holds
 from matchers.rules.file import RuleFile, parse_rules
 from matchers.rules.model import (
     SECTIONS,
     ApartRule,
     IgnoreRule,
+    LayoutRule,
     ModuleRule,
     OpRule,
     PairRule,
@@ -264,6 +266,13 @@ def test_every_mistake_of_a_file_is_told_and_the_good_rules_stay() -> None:
     )
 
 
+def test_what_ranks_may_hold() -> None:
+    rules = parse_rules("layout:\n  - match: x\n    holds: partial\n  - match: y\n    holds: norm\n", "r")
+    assert rules.rules == (LayoutRule(match="x", holds=Holds.PARTIAL),)
+    (problem,) = rules.problems
+    assert str(problem) == "r:5:12: 'holds' must be replica, shard, partial or unknown, not 'norm'"
+
+
 def test_text_is_text_whatever_yaml_would_make_of_it() -> None:
     rules = parse_rules("apart:\n  - a: yes\n    b: 1_000\n  - a: 2024-01-01\n    b: |\n      x\n")
     assert rules.rules == (ApartRule(a="yes", b="1_000"), ApartRule(a="2024-01-01", b="x"))
@@ -305,6 +314,7 @@ def test_no_text_breaks_the_reader(text: str) -> None:
         (lambda: ModuleRule(a="x", b="{rest}"), "not captured"),
         (lambda: IgnoreRule(side="c", op="x"), "'c' is not a valid Side"),  # type: ignore[arg-type]
         (lambda: ToleranceRule(match="x", rtol=float("inf")), "rtol"),
+        (lambda: LayoutRule(match="x", holds=Holds.NORM), "'holds' must be replica, shard, partial, unknown, not"),
     ],
 )
 def test_a_rule_that_makes_no_sense_cannot_be_made(make: type, message: str) -> None:

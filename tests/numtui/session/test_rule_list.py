@@ -17,6 +17,7 @@ from matchers.rules.model import (
     SECTIONS,
     ApartRule,
     IgnoreRule,
+    LayoutRule,
     ModuleRule,
     OpRule,
     PairRule,
@@ -278,6 +279,7 @@ class TestCompletion:
             (IgnoreRule, "op: emb", "edding"),
             (IgnoreRule, "match: tok", "_embeddings/"),
             (ToleranceRule, "match: tok_embeddings/", "op_0_embedding"),
+            (LayoutRule, "match: tok_embeddings/op_0_embedding\nholds: par", "tial"),
             (PairRule, "why: tok", ""),
         ],
     )

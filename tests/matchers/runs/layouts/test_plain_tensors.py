@@ -2,17 +2,24 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.comparison import Comparison
+from matchers.comparison import Comparison, compare
+from matchers.logs.op_log import OpLog
+from matchers.ops.holds import Holds
 from matchers.ops.placement import MERGED
 from matchers.ops.run_info import contradictions
-from matchers.runs.layouts.read import layouts_differ
+from matchers.rules.model import LayoutRule, RuleSet, Side
+from matchers.rules.scope import reach
+from matchers.runs.layouts.read import layouts_differ, read_both
 from matchers.runs.run import Run, find_run
+from matchers.status import Status
+from matchers.verdict.expectation import Expect, Expectation
 from tests.captured import Step, write_captured
 from tests.matchers.runs.layouts.ranks import compared, write_ranks
 
@@ -85,3 +92,24 @@ def test_equally_many_ranks_with_other_parts_are_merged(tmp_path: Path) -> None:
     assert layouts_differ(whole, run("parts", 4))
     assert not layouts_differ(whole, run("again", 8))
     assert not layouts_differ(whole, run("other", 4, "v"))
+
+
+def test_a_rule_says_what_ranks_hold(tmp_path: Path) -> None:
+    """It has the last word, and the logs are merged anew when it changes."""
+    one_and_two(tmp_path, 1.0)
+    paths = str(tmp_path / "one" / "rank_0_activations.log"), str(tmp_path / "run")
+
+    def merged(rules: RuleSet) -> tuple[OpLog, OpLog]:
+        return read_both(paths, rules=rules)
+
+    c = compare(*merged(RuleSet()), merge_again=merged, expectation=Expectation(Expect.REDUCTION_ORDER))
+    assert c.b.texts(MERGED)[0] == "2 ranks, partial, summed up later"
+    rule = LayoutRule(match="layers.0.down/op_0_mm", holds=Holds.UNKNOWN, side=Side.B)
+    ruled = c.with_rules(RuleSet((rule,)))
+    assert ruled.b.texts(MERGED)[0] == "2 ranks, unknown by a rule"
+    assert ruled.usage[0].matched == 1
+    assert np.flatnonzero(reach(rule, ruled.a, ruled.b).b).tolist() == [0]
+    assert Status(int(ruled.status[0])) == Status.NO_VALUES
+    assert ruled.with_rules(RuleSet()).b.texts(MERGED)[0] == c.b.texts(MERGED)[0]
+    of_a = c.with_rules(RuleSet((replace(rule, side=Side.A),)))
+    assert of_a.usage[0].hint, "no ranks are merged in a"
