@@ -5,7 +5,9 @@ It holds for the gradient and the optimizer's states of the parameter, too.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from functools import cached_property
 from typing import Any
 
 from matchers.ops.holds import Holds
@@ -25,7 +27,8 @@ class Declared:
     def __init__(self, infos: Sequence[Mapping[str, Any]]) -> None:
         """`infos`: the run info of each rank."""
         self._holds: dict[str, Holds] = {}
-        self._distinct: dict[str, tuple[int, ...]] = {}
+        self._share: dict[str, tuple[int, ...]] = {}
+        """By parameter in shards, for each rank the first one that holds the same."""
         self._whole: dict[str, tuple[int, ...]] = {}
         digests, placements = (
             [found if isinstance(found := info.get(name), dict) else {} for info in infos]
@@ -38,10 +41,10 @@ class Declared:
             whole = integers(placed[0].get("shape")) if placed else None
             if "Shard" in names and len(placed) == len(infos) and whole is not None:
                 first: dict[str, int] = {}
-                for rank, of in enumerate(placed):
-                    first.setdefault(str(of.get("offsets")), rank)
                 self._holds[canonical(name)] = Holds.SHARD
-                self._distinct[canonical(name)] = tuple(first.values())
+                self._share[canonical(name)] = tuple(
+                    first.setdefault(str(of.get("offsets")), rank) for rank, of in enumerate(placed)
+                )
                 self._whole[canonical(name)] = whole
             elif "Shard" not in names and "artial" not in names and len({str(of.get(name)) for of in digests}) == 1:
                 self._holds[canonical(name)] = Holds.REPLICA
@@ -52,7 +55,12 @@ class Declared:
 
     def distinct(self, name: str) -> tuple[int, ...]:
         """Ranks that together hold every shard once."""
-        return self._distinct[self._owner(name)]
+        return tuple(dict.fromkeys(self._share[self._owner(name)]))
+
+    @cached_property
+    def usual(self) -> tuple[int, ...]:
+        """For each rank the first one that holds the same of most parameters in shards; empty where there are none."""
+        return next((share for share, _ in Counter(self._share.values()).most_common(1)), ())
 
     def whole(self, name: str, local: tuple[int, ...]) -> tuple[int, ...] | None:
         """The shape of the tensor of which this may be the shape of a shard; None if it is none."""

@@ -81,7 +81,24 @@ class Holdings:
             return apart([parsed_object(text) or {} for text in texts], self.coordinates)
         name = self._name(row)
         declared = self.holds[row] == Holds.SHARD == self.declared.holds(name)
-        return list(self.declared.distinct(name) if declared else range(len(self._logs)))
+        return list(self.declared.distinct(name) if declared else self._parted(row))
+
+    def _parted(self, row: int) -> Sequence[int]:
+        """The ranks whose parts make a plain result: of an update, one replica of all that hold those of parameters."""
+        usual = self.declared.usual if self._first.updates[row] else ()
+        if not usual or not all(self._equal(row, rank, of) for rank, of in enumerate(usual)):
+            return range(len(self._logs))
+        return tuple(dict.fromkeys(usual))
+
+    def _equal(self, row: int, rank: int, other: int) -> bool:
+        """True if two ranks have the same bits, or the same norm without digests."""
+        if rank == other:
+            return True
+        logs, at = (self._logs[rank], self._logs[other]), (int(self._rows[rank][row]), int(self._rows[other][row]))
+        digests, norms = (
+            [getattr(log, name)[k] for log, k in zip(logs, at, strict=True)] for name in ("digests", "outputs")
+        )
+        return all(len(x) == len(y) and (x == y).all() for x, y in (digests, norms))
 
     def terms(self, row: int) -> int:
         """The record with the terms of a sum that stand for those of another: of a lookup, those that are masked."""
@@ -293,8 +310,8 @@ class Holdings:
 
     def _whole_by_norm(self, row: int) -> Shape | None:
         """The shape of a result of the operation in the module that has the norm of the parts; shapes alone repeat."""
-        pairs = zip(self._logs, self._rows, strict=True)
-        norm = sum(float(norms[0]) if len(norms := log.outputs[int(at[row])]) else np.nan for log, at in pairs)
+        parts = ((self._logs[rank], int(self._rows[rank][row])) for rank in self._parted(row))
+        norm = sum(float(norms[0]) if len(norms := log.outputs[record]) else np.nan for log, record in parts)
         log = self._first
         known = self._wholes.with_norm(log.module_name(row), log.op_name(row), norm) if norm > 0 else ()
         return whole_of(self._shapes(row), known) if known else None
@@ -304,9 +321,8 @@ class Holdings:
         return self._wholes.of(self._first.op_name(row), self._first.module_name(row))
 
     def _shapes(self, row: int) -> list[Shape]:
-        """The shape of the part of each rank."""
-        pairs = zip(self._logs, self._rows, strict=True)
-        return [dimensions(log.shape_text(int(at[row]))) for log, at in pairs]
+        """The shape of each part."""
+        return [dimensions(self._logs[rank].shape_text(int(self._rows[rank][row]))) for rank in self._parted(row)]
 
 
 def agree(digests: Hash, norms: Float64) -> Bool:

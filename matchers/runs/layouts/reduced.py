@@ -87,8 +87,9 @@ class ReducedGradients:
             place, readers = places.get(term), self._readers.get(name)
             if place is None or not readers or not all(place in of for of in here):
                 continue
-            content = self._contents.before(readers[0])
-            if math.isfinite(content.l1):
+            contents = map(self._contents.before, readers)  # some ranks alone may take the norm: it is not known there
+            content = next((of for of in contents if math.isfinite(of.l1)), None)
+            if content is not None:
                 total, *parts = _sketches(other, [record, before, term])
                 adds_up = bool(np.linalg.norm(sum(parts) - total) <= _SAME * np.linalg.norm(total))
                 yield _Gradient(name, tuple(of[place] for of in here), content, record, adds_up, readers)
