@@ -1,7 +1,8 @@
 """The share of every tensor that each rank holds: the same, a part, a term of a sum; and what tells it.
 
-The placement is logged (`Placement`), or declared of a parameter and its states (`declared.py`), or follows from equal
-bits, from the data flow (`matchers.ops.shards`), or from the shape of the whole in the other run.
+The placement is logged (`Placement`). Of plain results a rule of the user says it, or it is declared of a parameter and
+its states (`declared.py`), or follows from equal bits, from the data flow (`matchers.ops.shards`), or from what the
+other run has in the same module: the norm of the parts together, their shape, or the sum of their sketches.
 """
 
 from __future__ import annotations
@@ -31,11 +32,11 @@ __all__ = ["Holdings", "agree"]
 
 _ARRANGES = frozenset({"clone", "cat", "copy_", "_to_copy"})
 _BY_VALUES = " by its values"
-
-Shape = tuple[int, ...]
 _LOOKUPS = frozenset({"embedding", "gather", "index", "index_select"})
 _MASKS = frozenset({"index_put_", "masked_fill", "masked_fill_", "mul", "mul_", "where"})
 _SCALES = frozenset({"mul", "mul_", "div", "div_", "neg", "index_put_"})
+
+Shape = tuple[int, ...]
 
 
 class Holdings:
