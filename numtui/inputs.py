@@ -107,14 +107,23 @@ class OpenRequest:
         return not self.path_b
 
 
-def resolve_logs(a: str, b: str, *, rank: int | None = None) -> tuple[str, str]:
+def resolve_logs(a: str, b: str, *, rank: int | None = None, merged: bool = False) -> tuple[str, str]:
     """Find the two logs that A and B name; files are taken as they are, folders are searched.
+
+    Args:
+        merged: all ranks of a folder are to be one log, whatever their layout.
 
     Raises:
         InputError: a missing or unreadable file, a folder without a log, or a choice that only the user can make.
     """
     if a == STDIN and b == STDIN:
         raise InputError("only one of the two logs can be '-' (standard input)")
+    if merged:
+        if rank is not None:
+            raise InputError("--merged and --rank exclude each other: give one of them")
+        if not (os.path.isdir(a) and os.path.isdir(b)):
+            raise InputError("--merged is about the folders of two runs, and a file was given")
+        return _of_all_ranks(a, b)
     if rank is None and (layouts := other_layouts(a, b)):
         return layouts
     found = [_look(side) for side in (a, b)]
@@ -152,10 +161,14 @@ def other_layouts(a: str, b: str) -> tuple[str, str] | None:
         runs = find_runs(a, b)
     except InputError:
         return None  # said below, or a rank is chosen there
-    if not layouts_differ(*runs):
-        return None
+    return _of_all_ranks(a, b) if layouts_differ(*runs) else None
+
+
+def _of_all_ranks(a: str, b: str) -> tuple[str, str]:
+    """Return the folder of each run, or the log of one rank."""
     one, other = (
-        next(iter(run.paths.values())) if len(run.paths) == 1 else path for run, path in zip(runs, (a, b), strict=True)
+        next(iter(run.paths.values())) if len(run.paths) == 1 else path
+        for run, path in zip(find_runs(a, b), (a, b), strict=True)
     )
     return one, other
 

@@ -110,6 +110,12 @@ def add_log_options(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--name-b", metavar="NAME", help="name of side b")
     add_no_cache(parser)
     add_rank(parser)
+    parser.add_argument(
+        "--merged",
+        action="store_true",
+        default=None,
+        help="merge all ranks of each run into one log, also where they would be compared rank by rank",
+    )
 
 
 def add_no_cache(parser: argparse.ArgumentParser) -> None:
@@ -223,7 +229,7 @@ def requested(args: argparse.Namespace) -> OpenRequest:
     Raises:
         InputError: see `resolve_logs`.
     """
-    path_a, path_b = resolve_logs(args.a, args.b, rank=args.rank)
+    path_a, path_b = resolve_logs(args.a, args.b, rank=args.rank, merged=bool(getattr(args, "merged", None)))
     return requested_for(args, path_a, path_b, args.rank, default_names(path_a, path_b))
 
 
@@ -264,7 +270,7 @@ def requested_of_one(args: argparse.Namespace) -> OpenRequest:
     Raises:
         InputError: the log is not there, or an option is about two logs.
     """
-    for name in ("rules", "auto_rules", "name_b", "expect", "rtol", "noise", "allow"):
+    for name in ("rules", "auto_rules", "name_b", "merged", "expect", "rtol", "noise", "allow"):
         if getattr(args, name, None) is not None:
             raise InputError(f"--{name.replace('_', '-')} is about two logs, and only {args.a} was given")
     path = resolve_log(args.a, rank=args.rank)

@@ -43,7 +43,7 @@ _DASK_RETRIES = 2
 
 def are_runs(args: argparse.Namespace) -> bool:
     """True if both arguments are folders of runs whose ranks are partners, several of them, and no rank was chosen."""
-    if args.b is None or args.rank is not None or not (os.path.isdir(args.a) and os.path.isdir(args.b)):
+    if args.b is None or args.rank is not None or args.merged or not (os.path.isdir(args.a) and os.path.isdir(args.b)):
         return False
     several = False
     with suppress(OSError, ValueError):

@@ -54,6 +54,16 @@ def test_rank_chooses() -> None:
         resolve_logs("x", "y", rank=12)
 
 
+def test_all_ranks_of_a_run_are_one_log_on_request() -> None:
+    touch(*(f"{run}/rank_{rank}_activations.log" for run in "xy" for rank in range(2)), "z/rank_0_activations.log")
+    assert resolve_logs("x", "y", merged=True) == ("x", "y")
+    assert resolve_logs("z", "y", merged=True) == ("z/rank_0_activations.log", "y")
+    with pytest.raises(InputError, match="exclude each other"):
+        resolve_logs("x", "y", rank=1, merged=True)
+    with pytest.raises(InputError, match="a file was given"):
+        resolve_logs("z/rank_0_activations.log", "y", merged=True)
+
+
 def test_ranks_that_do_not_meet() -> None:
     touch("x/rank_0_activations.log", "y/rank_1_activations.log", "y/rank_2_activations.log")
     with pytest.raises(InputError, match="no rank in common: x has rank 0, y has rank 1 and 2"):

@@ -242,11 +242,12 @@ class Holdings:
         return out
 
     def _adds_up(self, row: int) -> bool:
-        """True if the ranks' parts add up to a result of the other run."""
+        """True if the ranks' parts add up to a result of the other run, and not one of them alone is that."""
         log = self._first
         texts = [each.texts("Sketch").raw(int(at[row])) for each, at in zip(self._logs, self._rows, strict=True)]
-        total = decode_sketches(texts).sum(axis=0) if all(texts) else np.full(PROJECTIONS, np.nan)
-        known = bool(np.isfinite(total).all() and total.any())
+        parts = decode_sketches(texts) if all(texts) else np.full((1, PROJECTIONS), np.nan)
+        total = parts.sum(axis=0)
+        known = bool(np.isfinite(total).all() and (parts != total).any(axis=1).all())
         return known and self._wholes.has_sum(log.module_name(row), log.op_name(row), total)
 
     def _divided_replicas(self) -> dict[int, Holds]:

@@ -94,6 +94,18 @@ def test_equally_many_ranks_with_other_parts_are_merged(tmp_path: Path) -> None:
     assert not layouts_differ(whole, run("other", 4, "v"))
 
 
+def test_what_one_rank_alone_has_is_no_term(tmp_path: Path) -> None:
+    """Against ranks of another run, one of which has just the same: the sum with zeros proves nothing."""
+    x = np.arange(16, dtype=np.float32).reshape(2, 8)
+    logs = [
+        [Step(key="m/op_0_ge", gives=[x * (rank == 0)]), Step(key="m/op_1_relu", gives=[x + rank])] for rank in (0, 1)
+    ]
+    pair = [write_ranks(tmp_path / name, logs, {}) for name in ("a", "b")]
+    for log in read_both((pair[0], pair[1])):
+        assert "partial" not in log.texts(MERGED)[0]
+        assert not contradictions(log.header.run)
+
+
 def test_a_rule_says_what_ranks_hold(tmp_path: Path) -> None:
     """It has the last word, and the logs are merged anew when it changes."""
     one_and_two(tmp_path, 1.0)
