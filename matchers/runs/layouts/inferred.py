@@ -46,9 +46,10 @@ def _placements(parts: Sequence[LastContents], other: OpLog) -> dict[str, list[M
     for name in parts[0].start:
         if name in theirs.last and all(name in each.last for each in parts):
             whole, local = theirs.left(name).shape, [each.left(name).shape for each in parts]
-            known = [shape for shape in local if shape is not None]
-            if whole is not None and len(known) == len(local) and any(shape != whole for shape in known):
-                shapes[name] = whole, known
+            known = {shape for shape in local if shape is not None}
+            if whole is not None and known and known != {whole} and (None not in local or len(known) == 1):
+                one = known.pop()  # that of a rank that does not update the parameter, too
+                shapes[name] = whole, [one if shape is None else shape for shape in local]
     shares = {name: _share([each.start.get(name) for each in parts]) for name in shapes}
     cut = {name: dimension for name in shapes if (dimension := _dimension(*shapes[name], shares[name])) is not None}
     usual = Counter(shares[name] for name in cut).most_common(1)

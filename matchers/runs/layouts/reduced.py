@@ -36,6 +36,7 @@ __all__ = ["ReducedGradients"]
 
 _OP = b"add_"
 _COPIES_BACK = frozenset({"copy_", "_foreach_copy_"})
+_NORMS = frozenset({"_foreach_norm", "linalg_vector_norm", "norm", "pow"})
 _SCALES = frozenset({"div_", "mul_"})
 _SAME = 1e-3
 """Relative deviation of sketches that add up: they round."""
@@ -102,12 +103,14 @@ class ReducedGradients:
     def _readers(self) -> Mapping[str, list[Touch]]:
         """By the name of a gradient, the updates that read it as its reduction left it, not clipped.
 
-        A loop that reduces gradients may copy them back, and scale them before their norm is taken; what it does is
+        A loop that reduces gradients may copy them back, and scale them before the first norm is taken; what it does is
         named like an update.
         """
         found: dict[str, list[Touch]] = defaultdict(list)
         log, made = self._updates, self._updates.producers
         reduces, scales = communicating(log) | rows_named(log, _COPIES_BACK), rows_named(log, _SCALES)
+        norms = np.flatnonzero(rows_named(log, _NORMS) & (log.phase == Phase.GRADIENTS))
+        scales[norms[0] if len(norms) else len(log) :] = False
         reducing: dict[str, set[int]] = {}
         for row in self._contents.rows.tolist():
             for slot, name in enumerate(self._contents.names(row)):
