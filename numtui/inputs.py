@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from matchers.errors import InputError, LogError
 from matchers.logs.devices import refuse_device
-from matchers.runs.run import LOG_NAME, FoundLog, find_logs, find_runs
+from matchers.runs.run import LOG_NAME, FoundLog, Run, find_logs, find_runs
 from numtui.paths import status_of
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ def resolve_logs(a: str, b: str, *, rank: int | None = None, merged: bool = Fals
             raise InputError("--merged and --rank exclude each other: give one of them")
         if not (os.path.isdir(a) and os.path.isdir(b)):
             raise InputError("--merged is about the folders of two runs, and a file was given")
-        return _of_all_ranks(a, b)
+        return _of_all_ranks(find_runs(a, b), (a, b))
     if rank is None and (layouts := other_layouts(a, b)):
         return layouts
     found = [_look(side) for side in (a, b)]
@@ -161,14 +161,14 @@ def other_layouts(a: str, b: str) -> tuple[str, str] | None:
         runs = find_runs(a, b)
     except InputError:
         return None  # said below, or a rank is chosen there
-    return _of_all_ranks(a, b) if layouts_differ(*runs) else None
+    return _of_all_ranks(runs, (a, b)) if layouts_differ(*runs) else None
 
 
-def _of_all_ranks(a: str, b: str) -> tuple[str, str]:
+def _of_all_ranks(runs: tuple[Run, Run], folders: tuple[str, str]) -> tuple[str, str]:
     """Return the folder of each run, or the log of one rank."""
     one, other = (
-        next(iter(run.paths.values())) if len(run.paths) == 1 else path
-        for run, path in zip(find_runs(a, b), (a, b), strict=True)
+        next(iter(run.paths.values())) if len(run.paths) == 1 else folder
+        for run, folder in zip(runs, folders, strict=True)
     )
     return one, other
 

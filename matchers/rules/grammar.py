@@ -7,7 +7,7 @@ whole only if it is not YAML, or its outermost level does not consist of section
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final, TypedDict
 
@@ -248,8 +248,9 @@ class _Fields:
     def phase(self) -> Phase | None:
         text = self.maybe("phase")
         if text is not None and text not in PHASES:
-            known = f"{', '.join([*PHASES][:-1])} or {[*PHASES][-1]}"
-            raise _Wrong(f"'phase' must be {known}, not '{text}'; omit it for all", self.values["phase"].start)
+            raise _Wrong(
+                f"'phase' must be {_either(PHASES)}, not '{text}'; omit it for all", self.values["phase"].start
+            )
         return None if text is None else PHASES[text]
 
     def common(self, line: int) -> _Common:
@@ -284,6 +285,12 @@ def _what(node: Node) -> str:
     return "nothing" if node.null else f"'{node.text if len(node.text) <= 60 else node.text[:59] + '…'}'"
 
 
+def _either(words: Iterable[str]) -> str:
+    """`x, y or z`."""
+    *first, last = words
+    return f"{', '.join(first)} or {last}"
+
+
 def _hint(name: str, options: Collection[str]) -> str:
     from rapidfuzz import fuzz, process  # for a mistake only
 
@@ -303,8 +310,7 @@ def _rtol(fields: _Fields) -> float:
 def _holds(fields: _Fields) -> Holds:
     text = fields.text("holds")
     if text not in SHARES:
-        known = f"{', '.join([*SHARES][:-1])} or {[*SHARES][-1]}"
-        raise _Wrong(f"'holds' must be {known}, not '{text}'", fields.values["holds"].start)
+        raise _Wrong(f"'holds' must be {_either(SHARES)}, not '{text}'", fields.values["holds"].start)
     return SHARES[text]
 
 

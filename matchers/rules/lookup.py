@@ -117,15 +117,7 @@ def tolerances_of_rows(look: Lookup) -> tuple[Int64, Int64, Float64]:
     tolerances = np.full(len(look.rules) + 1, np.nan)
     for number, rule in look.rules.in_force(ToleranceRule):
         tolerances[number] = rule.rtol
-        sides = [side for side in Side if rule.side in (None, side)]
-        masks = {side: look.in_phase(side, look.index(side).glob(rule.match), rule.phase) for side in sides}
-        before = _claim(look, number, masks, first)
-        look.matched[number] = sum(int(np.count_nonzero(first[side] == number)) for side in masks)
-        if before:
-            look.report(number, f"has no effect: {look.others(before, 'matches', 'match')} first")
-        elif not look.matched[number]:
-            where = f"{in_side(rule.side)}{in_phase(rule.phase)}"
-            look.report(number, f"matches nothing in {where}: key '{rule.match}'")
+        _claim_keys(look, number, rule, [side for side in Side if rule.side in (None, side)], first)
     return first[Side.A], first[Side.B], tolerances
 
 
@@ -134,15 +126,23 @@ def check_layouts(look: Lookup) -> None:
     first = _unclaimed(look)
     for number, rule in look.rules.in_force(LayoutRule):
         merged = [side for side in Side if rule.side in (None, side) and look.log(side).texts(MERGED)]
-        masks = {side: look.in_phase(side, look.index(side).glob(rule.match), rule.phase) for side in merged}
-        before = _claim(look, number, masks, first)
-        look.matched[number] = sum(int(np.count_nonzero(first[side] == number)) for side in masks)
-        if before:
-            look.report(number, f"has no effect: {look.others(before, 'matches', 'match')} first")
-        elif not look.matched[number] and merged:
-            look.report(number, f"matches nothing in {in_side(rule.side)}{in_phase(rule.phase)}: key '{rule.match}'")
-        elif not merged:
+        if merged:
+            _claim_keys(look, number, rule, merged, first)
+        else:
             look.hints[number] = "is not needed: no ranks are merged here"
+
+
+def _claim_keys(
+    look: Lookup, number: int, rule: ToleranceRule | LayoutRule, sides: Sequence[Side], first: Mapping[Side, Int64]
+) -> None:
+    """Give a rule the rows of some sides whose keys it matches and that no rule before it has."""
+    masks = {side: look.in_phase(side, look.index(side).glob(rule.match), rule.phase) for side in sides}
+    before = _claim(look, number, masks, first)
+    look.matched[number] = sum(int(np.count_nonzero(first[side] == number)) for side in masks)
+    if before:
+        look.report(number, f"has no effect: {look.others(before, 'matches', 'match')} first")
+    elif not look.matched[number]:
+        look.report(number, f"matches nothing in {in_side(rule.side)}{in_phase(rule.phase)}: key '{rule.match}'")
 
 
 def _unclaimed(look: Lookup) -> dict[Side, Int64]:

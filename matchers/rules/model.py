@@ -41,7 +41,7 @@ __all__ = [
 _MAX_PATTERN_LENGTH: Final = 4096
 
 SHARES: Final = {share.label: share for share in (Holds.REPLICA, Holds.SHARD, Holds.PARTIAL, Holds.UNKNOWN)}
-"""What a layout rule may say that ranks hold."""
+"""The shares that a layout rule may name, by label."""
 
 
 class Side(str, Enum):
@@ -226,15 +226,10 @@ class IgnoreRule(_Base):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ToleranceRule(_Base):
-    """Relative error up to which a pair is close, for keys that match the glob, on the named side or either.
+class _KeyRule(_Base):
+    """A rule about the operations whose keys match a glob, of one side and one phase, or of all (None)."""
 
-    The first rule that matches a pair decides.
-    """
-
-    section: ClassVar[str] = "tolerance"
     match: str
-    rtol: float
     side: Side | Literal["a", "b"] | None = None
     phase: Phase | None = None
 
@@ -244,6 +239,20 @@ class ToleranceRule(_Base):
             object.__setattr__(self, "side", Side(self.side))
         _text("match", self.match)
         _bounded("match", self.match)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ToleranceRule(_KeyRule):
+    """Relative error up to which a pair is close, for keys that match the glob, on the named side or either.
+
+    The first rule that matches a pair decides.
+    """
+
+    section: ClassVar[str] = "tolerance"
+    rtol: float
+
+    def __post_init__(self) -> None:
+        _KeyRule.__post_init__(self)
         if not (math.isfinite(self.rtol) and self.rtol >= 0):
             raise ValueError(f"'rtol' must be a relative error such as 1.0e-5, not {self.rtol}")
         # -0.0 equals 0.0 but would be written differently.
@@ -251,24 +260,17 @@ class ToleranceRule(_Base):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LayoutRule(_Base):
+class LayoutRule(_KeyRule):
     """The share of a result that each of several merged ranks holds, for keys that match the glob.
 
     For plain results only, whose placement no log tells. The first rule that matches an operation decides.
     """
 
     section: ClassVar[str] = "layout"
-    match: str
     holds: Holds
-    side: Side | Literal["a", "b"] | None = None
-    phase: Phase | None = None
 
     def __post_init__(self) -> None:
-        _Base.__post_init__(self)
-        if self.side is not None:
-            object.__setattr__(self, "side", Side(self.side))
-        _text("match", self.match)
-        _bounded("match", self.match)
+        _KeyRule.__post_init__(self)
         if self.holds.label not in SHARES:
             raise ValueError(f"'holds' must be {', '.join(SHARES)}, not {self.holds.label}")
 

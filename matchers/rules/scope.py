@@ -23,7 +23,7 @@ from matchers.rules.model import (
 )
 from matchers.rules.resolve import resolve
 
-__all__ = ["Reach", "reach"]
+__all__ = ["Reach", "of_layout", "reach"]
 
 
 class Reach(NamedTuple):
@@ -64,7 +64,7 @@ def reach(rule: Rule, a: OpLog, b: OpLog, modules: tuple[ModuleRule, ...] = ()) 
     elif isinstance(rule, LayoutRule):
         for mask, log, side in zip(masks, (a, b), Side, strict=True):
             if rule.side in (None, side) and log.texts(MERGED):
-                mask[:-1] = index_of(log, log.modules).glob(rule.match) & _in(log, rule.phase)
+                mask[:-1] = of_layout(rule, log)
     else:
         for mask, ignored, tolerance in zip(
             masks,
@@ -74,6 +74,11 @@ def reach(rule: Rule, a: OpLog, b: OpLog, modules: tuple[ModuleRule, ...] = ()) 
         ):
             mask[:-1] = ignored | (tolerance == len(modules))
     return Reach(*masks)
+
+
+def of_layout(rule: LayoutRule, log: OpLog) -> Bool:
+    """bool[n]: the operations of a log of a rank, or of merged ranks, that the rule is about."""
+    return index_of(log, log.modules).glob(rule.match) & _in(log, rule.phase)
 
 
 def _in(log: OpLog, phase: Phase | None) -> Bool:

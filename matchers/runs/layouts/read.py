@@ -17,8 +17,8 @@ from matchers.logs.head import read_head
 from matchers.logs.op_log import OF_PARTS, OTHER_PARTS, OpLog
 from matchers.logs.parser import Progress
 from matchers.ops.placement import LAYOUT
-from matchers.rules.key_index import index_of
 from matchers.rules.model import LayoutRule, RuleSet, Side
+from matchers.rules.scope import of_layout
 from matchers.runs.layouts.virtual_log import virtual_log
 from matchers.runs.rank_logs import RankLogs
 from matchers.runs.run import Run, find_run
@@ -152,9 +152,7 @@ def _with_layout(log: OpLog, rules: Sequence[LayoutRule]) -> OpLog:
     """The log with what the rules say that ranks hold; the first rule decides."""
     said: dict[int, bytes] = {}
     for rule in reversed(rules):
-        of_phase = np.ones(len(log), bool) if rule.phase is None else log.phase == rule.phase
-        rows = index_of(log, log.modules).glob(rule.match) & of_phase
-        said |= dict.fromkeys(np.flatnonzero(rows).tolist(), rule.holds.label.encode())
+        said |= dict.fromkeys(np.flatnonzero(of_layout(rule, log)).tolist(), rule.holds.label.encode())
     return replace(log, extra={**log.extra, LAYOUT: Texts.of(said)}) if said else log
 
 
