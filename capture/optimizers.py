@@ -76,19 +76,18 @@ class OptimizerNames:
 
     def __init__(self, names: ModuleNames, optimizer: Any, identity: Identity) -> None:
         self._names, self._optimizer, self._identity = names, optimizer, identity
-        names.refresh_parameters()
         self._known: dict[tuple[int, int], str] = {}
         self._learn()
 
     def _learn(self) -> None:
+        for name, parameter in self._names.parameters():  # one that no optimizer has is clipped with the others
+            identity = None if parameter.grad is None else self._identity(parameter.grad)
+            if identity is not None:
+                self._known[identity] = f"{name}.grad"
         for name, part, tensor in owned_tensors(self._optimizer, self._names):
             identity = self._identity(tensor)
             if identity is not None:
                 self._known[identity] = f"{name}.{part}" if part else name
-        for name, parameter in self._names.parameters():  # one that no optimizer has is clipped with the others
-            identity = None if parameter.grad is None else self._identity(parameter.grad)
-            if identity is not None:
-                self._known.setdefault(identity, f"{name}.grad")
 
     def _find_clipping(self, events: Sequence[Event]) -> None:
         """Give what a loop computes of gradients, and for them, its phase: it looks like preparing the next pass."""

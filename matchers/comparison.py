@@ -169,10 +169,7 @@ class Comparison(Rows):
         if again is not None and rules.enabled(LayoutRule) != self.rules.enabled(LayoutRule):
             a, b = again(rules)
             return compare(a, b, rules, expectation=self.expectation, progress=progress, merge_again=again)
-        return replace(
-            _compare(self.a, self.b, rules, self.expectation, self.kept, self.flow, progress),
-            merge_again=again,
-        )
+        return _compare(self.a, self.b, rules, self.expectation, self.kept, self.flow, progress, merge_again=again)
 
 
 def compare(
@@ -193,8 +190,8 @@ def compare(
     """
     rules = rules if rules is not None else RuleSet()
     a, b = fold_micro_batches(*same_phases(a, b))
-    found = _compare(a, b, rules, expectation or Expectation(), Kept(), None, progress, final=final)
-    return found if merge_again is None else replace(found, merge_again=merge_again)
+    expectation = expectation or Expectation()
+    return _compare(a, b, rules, expectation, Kept(), None, progress, final=final, merge_again=merge_again)
 
 
 def noise_floor(a: OpLog, b: OpLog, third: OpLog, *, progress: Progress | None = None) -> NoiseFloor:
@@ -216,6 +213,7 @@ def _compare(
     progress: Progress | None,
     *,
     final: bool = False,
+    merge_again: MergeAgain | None = None,
 ) -> Comparison:
     tell = progress if progress is not None else _silent
     # 1. the rules, resolved to records of these two logs
@@ -288,6 +286,7 @@ def _compare(
         last_contents=left,
         recompute_mismatches=mismatches,
         kept=Kept() if final else Kept(shards, paired.matching, judgement.judged, contents, copies),
+        merge_again=merge_again,
     )
 
 

@@ -180,8 +180,8 @@ class Coverage:
         """The number of compared operations, and the part or the reasons of those that were not."""
         side = self.larger
         told = f"{side.compared:,} of {side.operations:,} operation{'s' * (side.operations != 1)} compared"
-        if self.unmerged and side is not (one := self.a if self.unmerged == "a" else self.b):
-            # what only communicates or arranges parts has no counterpart in one process
+        one = {"a": self.a, "b": self.b}.get(self.unmerged, side)
+        if one is not side:  # what only communicates or arranges parts has no counterpart in one process
             other = "b" if one is self.a else "a"
             told = f"{one.compared:,} of {one.operations:,} operations of {self.unmerged} compared, "
             told += f"{side.compared:,} of {side.operations:,} of {other}"
@@ -250,6 +250,7 @@ def coverage(c: Rows, kept: tuple[Bool, Bool] | None = None, allowed: Bool | Non
 
 
 def _unmerged(c: Rows) -> str:
+    """As of `Coverage`."""
     of_ranks = [MERGED_RANKS in log.header.run for log in (c.a, c.b)]
     return "" if of_ranks[0] == of_ranks[1] else "b" if of_ranks[0] else "a"
 

@@ -25,8 +25,8 @@ from matchers.status import LabelledEnum
 
 __all__ = [
     "COUNTS",
-    "NO_DIGEST",
     "MARKS",
+    "NO_DIGEST",
     "OF_PARTS",
     "OTHER_PARTS",
     "STATISTICS",

@@ -26,7 +26,6 @@ MERGED: Final = "Merged"
 """Field of the virtual log of several ranks (`matchers.runs.layouts`): how a record was merged of their parts."""
 NOT_SUMMED: Final = ", not summed"
 """End of that field where ranks have terms of a sum which no collective adds up, and something reads them."""
-
 REDUCED: Final = " reduced"
 """End of that field in the total of a gradient that ranks reduce."""
 

@@ -23,6 +23,7 @@ from matchers.ops.op_names import ADDITIONS, rows_named
 from matchers.ops.placement import LAYOUT, NOT_SUMMED, describe_placement
 from matchers.ops.shapes import dimensions
 from matchers.ops.shards import ShardInfo, infer_shards
+from matchers.rules.model import SHARES
 from matchers.runs.layouts.apart import adds_up, apart, is_masked, norm_of_norms, power_of_norms
 from matchers.runs.layouts.declared import Declared, stand_in
 from matchers.runs.layouts.wholes import Wholes, whole_of
@@ -170,7 +171,7 @@ class Holdings:
 
     def _by_rule(self, row: int, label: str) -> tuple[Holds, Shape | None]:
         """The same of a result by a rule of the user; parts that make no known whole are unknown."""
-        share = next(share for share in Holds if share.label == label)
+        share = SHARES[label]
         whole = whole_of(self._shapes(row), self._known_shapes(row)) if share == Holds.SHARD else None
         return (share, whole) if share != Holds.SHARD or whole is not None else (Holds.UNKNOWN, None)
 

@@ -13,6 +13,7 @@ from typing import Any
 
 from matchers.logs.op_log import OpLog
 from matchers.ops.last_contents import LastContents
+from matchers.ops.shapes import side_by_side
 from matchers.runs.rank_logs import RankLogs
 
 __all__ = ["with_inferred_placements"]
@@ -30,6 +31,9 @@ def with_inferred_placements(ranks: RankLogs, other: OpLog) -> RankLogs:
     """
     if any(ranks.table(rank, "parameter_placements") for rank in ranks.logs):
         return ranks
+    sizes = {_elements(log) for log in ranks.logs.values()}
+    if None not in sizes and sizes == {_elements(other)}:
+        return ranks  # all hold the whole model
     found = _placements([LastContents(log, tuple(log.modules)) for log in ranks.logs.values()], other)
     placed = {rank: {name: where[k] for name, where in found.items()} for k, rank in enumerate(ranks.logs)}
     logs = {
@@ -37,6 +41,13 @@ def with_inferred_placements(ranks: RankLogs, other: OpLog) -> RankLogs:
         for rank, log in ranks.logs.items()
     }
     return RankLogs(ranks.run, logs) if found else ranks
+
+
+def _elements(log: OpLog) -> int | None:
+    """The number of elements of all parameters; None if the log does not say it."""
+    held = log.header.run.get("parameters")
+    found = held.get("elements") if isinstance(held, dict) else None
+    return found if isinstance(found, int) else None
 
 
 def _placements(parts: Sequence[LastContents], other: OpLog) -> dict[str, list[Mapping[str, Any]]]:
@@ -70,15 +81,9 @@ def _share(digests: Sequence[int | None]) -> Share:
 def _dimension(whole: Shape, local: Sequence[Shape], share: Share) -> int | None:
     """The dimension along which the parts make the whole; None for none."""
     parts = [local[rank] for rank in sorted(set(share))]
-    if any(len(shape) != len(whole) for shape in parts):
+    if len(parts) == 1 or whole not in side_by_side(parts):
         return None
-    fits = (
-        k
-        for k in range(len(whole))
-        if sum(shape[k] for shape in parts) == whole[k]
-        and all(shape[:k] + shape[k + 1 :] == whole[:k] + whole[k + 1 :] for shape in parts)
-    )
-    return next(fits, None) if len(parts) > 1 else None
+    return next(k for k, (length, of_part) in enumerate(zip(whole, parts[0], strict=True)) if length != of_part)
 
 
 def _placement(dimension: int, whole: Shape, local: Sequence[Shape], share: Share, rank: int) -> Mapping[str, Any]:
