@@ -59,16 +59,18 @@ def _run(args: Namespace, options: list[str], command: list[str], prog: str) -> 
             import_module("torch")
         reason = None
         try:
+            # its globals live until the last step is written, which names models by what holds them
             if command[0] == "-m":
-                runpy.run_module(command[1], run_name="__main__", alter_sys=True)
+                held = runpy.run_module(command[1], run_name="__main__", alter_sys=True)
             else:
-                runpy.run_path(command[0], run_name="__main__")
+                held = runpy.run_path(command[0], run_name="__main__")
         except BaseException as error:
             if not (isinstance(error, SystemExit) and error.code in (None, 0)):
                 reason = describe(error)
             raise
         finally:
             capture.close(reason)
+        del held
     return 0
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 from pathlib import Path
 
 import pytest
@@ -128,6 +129,28 @@ def test_target_networks_are_called_by_what_holds_them(captured: dict[str, Run])
     mutated = [entry["name"] for row in captured["ema"].log if row.phase == "after" for entry in row.mutated]
     written = [name for row in captured["ema"].log if row.phase == "after" for name in row.parameters if name]
     assert {"average.0.weight", "average.2.bias"} <= {*mutated, *written}
+
+
+def test_what_a_script_holds_is_known_after_its_end(script: Script, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Its globals, a cycle with its functions, live until the capture ends, as they do in a plain run."""
+
+    def after_a_collection(module: object) -> list[object]:
+        gc.collect()
+        return referrers(module)
+
+    referrers = gc.get_referrers
+    monkeypatch.setattr(gc, "get_referrers", after_a_collection)
+    log = script("""
+        import copy
+        model = net()
+        average = copy.deepcopy(model)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        model(x).sum().backward()
+        optimizer.step()
+        with torch.no_grad():
+            average[0].weight.lerp_(model[0].weight, 0.1)
+    """).log
+    assert [row.parameters[0] for row in log if row.phase == "after"] == ["average.0.weight"]
 
 
 def test_averaged_copies_are_in_the_log_of_weights(captured: dict[str, Run]) -> None:
