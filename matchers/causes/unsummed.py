@@ -12,7 +12,7 @@ from typing import Final
 import numpy as np
 
 from matchers.causes.consequences import reached
-from matchers.ops.placement import MERGED, is_unsummed
+from matchers.ops.placement import MERGED, unsummed
 from matchers.rows import Rows
 from matchers.status import AGREE, Role
 
@@ -28,7 +28,7 @@ def blame_unsummed(c: Rows) -> Rows:
         int(at[record])
         for log, at in ((c.a, c.at_a), (c.b, c.at_b))
         for record in log.texts(MERGED)
-        if is_unsummed(log, record)
+        if unsummed(log, record)
     )
     rows = [row for row in rows if c.status[row] in AGREE][:_MAX_SUMS]
     if c.flow is None or not rows or not c.cause.any():
@@ -45,7 +45,8 @@ def blame_unsummed(c: Rows) -> Rows:
     return replace(c, cause=cause, role=role)
 
 
-def unsummed_side(c: Rows, row: int) -> str:
-    """The run whose ranks have such terms in a row, `a` or `b`; empty for neither."""
+def unsummed_side(c: Rows, row: int) -> tuple[str, str]:
+    """The run whose ranks have such terms in a row, `a` or `b`, and how they read them; empty for neither."""
     records = (c.a, int(c.row_a[row]), "a"), (c.b, int(c.row_b[row]), "b")
-    return next((side for log, record, side in records if record >= 0 and is_unsummed(log, record)), "")
+    found = ((side, unsummed(log, record)) for log, record, side in records if record >= 0)
+    return next(((side, how) for side, how in found if how), ("", ""))

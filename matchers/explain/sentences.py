@@ -30,7 +30,7 @@ from matchers.ops.dataflow import consumers
 from matchers.ops.json_values import parsed_object
 from matchers.ops.last_contents import GRADIENT
 from matchers.ops.nonfinite import broken_text
-from matchers.ops.placement import describe_placement
+from matchers.ops.placement import AS_PARTS, NOT_SUMMED, describe_placement
 from matchers.ops.random_draws import draws
 from matchers.pairing.pairing import Method
 from matchers.rules.resolve import key_reference
@@ -151,8 +151,10 @@ def _headline(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
         return f"{_role(c, row)}: {_what_is_broken(c, row)}"
     if status == Status.SHAPE:
         return f"{_role(c, row)}: {_what_shape(c, row)}"
-    if c.cause[row] and not c.red[row] and (side := unsummed_side(c, row)):
-        return f"FIRST CAUSE: each rank of {side} has a term; their sum agrees, but no collective adds them up"
+    side, how = unsummed_side(c, row) if c.cause[row] and not c.red[row] else ("", "")
+    if side:
+        but = {NOT_SUMMED: "no collective adds them up", AS_PARTS: "they are gathered as parts"}[how]
+        return f"FIRST CAUSE: each rank of {side} has a term; their sum agrees, but {but}"
     if c.cause[row] and status in (Status.SAME_PRINT, Status.CLOSE) and row not in c.stretches:
         if c.inputs_equal[row] and status == Status.CLOSE:
             return f"FIRST CAUSE: {what} by {by}, {within}; {_inputs_agree(c, row, inputs)}, red rows follow"

@@ -9,15 +9,16 @@ from typing import Any, Final
 from matchers.logs.op_log import OpLog
 
 __all__ = [
+    "AS_PARTS",
     "LAYOUT",
     "MERGED",
     "NOT_SUMMED",
     "REDUCED",
     "Part",
     "describe_placement",
-    "is_unsummed",
     "part_of",
     "same_part",
+    "unsummed",
 ]
 
 LAYOUT: Final = "Layout"
@@ -26,6 +27,8 @@ MERGED: Final = "Merged"
 """Field of the virtual log of several ranks (`matchers.runs.layouts`): how a record was merged of their parts."""
 NOT_SUMMED: Final = ", not summed"
 """End of that field where ranks have terms of a sum which no collective adds up, and something reads them."""
+AS_PARTS: Final = ", gathered as parts"
+"""The same where a collective puts the terms together like parts."""
 REDUCED: Final = " reduced"
 """End of that field in the total of a gradient that ranks reduce."""
 
@@ -78,9 +81,10 @@ def _size(shape: tuple[int, ...]) -> int:
     return n
 
 
-def is_unsummed(log: OpLog, record: int) -> bool:
-    """True if merged ranks read a term each as if it were the sum."""
-    return log.texts(MERGED).get(record, "").endswith(NOT_SUMMED)
+def unsummed(log: OpLog, record: int) -> str:
+    """NOT_SUMMED or AS_PARTS where merged ranks read a term each as if it were the sum, or a part; else empty."""
+    told = log.texts(MERGED).get(record, "")
+    return next((how for how in (NOT_SUMMED, AS_PARTS) if told.endswith(how)), "")
 
 
 def describe_placement(placement: Mapping[str, Any] | None) -> str:

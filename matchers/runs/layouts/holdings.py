@@ -15,12 +15,12 @@ from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Hash, Int64
 from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
-from matchers.ops.collectives import communicating, filling, is_collective
+from matchers.ops.collectives import WAIT, collective, communicating, filling, is_collective
 from matchers.ops.dataflow import sources, upstream
 from matchers.ops.holds import Holds
 from matchers.ops.json_values import integers, named_integers, parsed_object
 from matchers.ops.op_names import ADDITIONS, rows_named
-from matchers.ops.placement import LAYOUT, NOT_SUMMED, describe_placement
+from matchers.ops.placement import AS_PARTS, LAYOUT, NOT_SUMMED, describe_placement
 from matchers.ops.shapes import dimensions
 from matchers.ops.shards import ShardInfo, infer_shards
 from matchers.rules.model import SHARES
@@ -68,8 +68,8 @@ class Holdings:
         """By record that looks up rows of a table of which each rank has some, the one with the terms of the whole."""
         self._known_by: dict[int, str] = {}
         """By record without a logged placement, what tells its share."""
-        self._unsummed: set[int] = set()
-        """Records with terms that are read though no collective adds them up."""
+        self._unsummed: dict[int, str] = {}
+        """By record with terms that are read though no collective adds them up, how they are read."""
         self.holds, self.whole = self._found()
 
     def distinct(self, row: int) -> list[int]:
@@ -124,7 +124,7 @@ class Holdings:
         texts = self._first.texts("Placement")
         placement = describe_placement(parsed_object(texts.raw(row))) if row in texts else ""
         share = placement.partition(" of [")[0] or f"{Holds(self.holds[row]).label}{self._known_by.get(row, '')}"
-        return share + (NOT_SUMMED if row in self._unsummed else "")
+        return share + self._unsummed.get(row, "")
 
     def _found(self) -> tuple[NDArray[np.int8], dict[int, Shape]]:
         """int8[n] of `Holds`, and the shape of the whole of each shard."""
@@ -166,7 +166,7 @@ class Holdings:
             if known_by:
                 self._known_by[row] = known_by
         summed = (terms & (info.placed < 0)) | _summed(log, info.placed >= 0, holds == Holds.PARTIAL)
-        self._unsummed = self._read_as_whole(holds, (holds == Holds.PARTIAL) & ~summed)
+        self._unsummed = self._read_unsummed(holds, (holds == Holds.PARTIAL) & ~summed)
         return holds, wholes
 
     def _by_rule(self, row: int, label: str) -> tuple[Holds, Shape | None]:
@@ -214,17 +214,23 @@ class Holdings:
             return Holds.PARTIAL, None, _BY_VALUES
         return Holds.REPLICA if equal else Holds.UNKNOWN, None, ""
 
-    def _read_as_whole(self, holds: NDArray[np.int8], terms: Bool) -> set[int]:
-        """Records, of those with terms that no collective adds up (bool[n]), that something reads as if whole.
+    def _read_unsummed(self, holds: NDArray[np.int8], terms: Bool) -> dict[int, str]:
+        """By record with terms that no collective adds up, of some (bool[n]), how they are read: NOT_SUMMED, AS_PARTS.
 
         Where it is only inferred that they are terms, parts of a whole may well be made of them: what reads one is
-        misled if its own result is neither a part nor whole, and so is an update.
+        misled if its own result is neither a part nor whole, and so is an update, a collective that gathers parts, and
+        what is placed as a part. Losses of ranks are gathered to be told.
         """
         log, by_values = self._first, np.zeros(len(self._first), bool)
         by_values[[row for row, known_by in self._known_by.items() if known_by == _BY_VALUES]] = True
+        flow, placed = sources(log), self._info.placed >= 0
+        parts = (_gathering(log) & (holds == Holds.REPLICA)) | (placed & (holds == Holds.SHARD) & ~collective(log))
+        scalar = np.array([not dimensions(text) for text in log.shapes] + [True])[log.shape]
         misled = log.updates | ((holds == Holds.UNKNOWN) & (log.shape >= 0))
-        misleads = by_values & upstream(sources(log), misled, misled | by_values)
-        return set(np.flatnonzero(terms & ((self._info.placed >= 0) | misleads)).tolist())
+        whole = by_values & upstream(flow, misled, misled | by_values)
+        parts = by_values & upstream(flow, parts, parts | by_values)
+        out = dict.fromkeys(np.flatnonzero(terms & parts & ~scalar).tolist(), AS_PARTS)
+        return out | dict.fromkeys(np.flatnonzero(terms & (placed | whole)).tolist(), NOT_SUMMED)
 
     def _masked(self, terms: Bool) -> dict[int, int]:
         """By record with rows that a rank looks up, and with those of others, the one that sets the others to zero.
@@ -348,3 +354,17 @@ def _summed(log: OpLog, placed: Bool, partial: Bool) -> Bool:
     # a buffer that nothing reads is perhaps read under another name
     ends = reduces | (unread & rows_named(log, {"copy_"}))
     return upstream(flow, ends, ends | np.where(placed, partial, linear)) | unread
+
+
+def _gathering(log: OpLog) -> Bool:
+    """bool[n]: the record gathers parts of tensors from the ranks, and nothing adds up what it gathered."""
+    flow = sources(log)
+    gathers = np.array(["gather" in name and is_collective(name) for name in log.ops] + [False])[log.op]
+    gathered = gathers.copy()
+    hands_on = rows_named(log, _ARRANGES | {WAIT})
+    for row in np.flatnonzero(hands_on).tolist():
+        gathered[row] = any(maker >= 0 and gathered[maker] for maker in flow[row].tolist())
+    adds = rows_named(log, {"sum", "mean"})
+    for row in np.flatnonzero(rows_named(log, ADDITIONS)).tolist():
+        adds[row] = all(maker >= 0 and gathered[maker] for maker in flow[row].tolist())
+    return gathers & ~upstream(flow, adds, adds | hands_on)

@@ -19,7 +19,7 @@ from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
 from matchers.logs.raw_record import MEMBERS
 from matchers.ops.collectives import communicating, filling
 from matchers.ops.micro_batches import micro_batch_numbers
-from matchers.ops.placement import MERGED, is_unsummed
+from matchers.ops.placement import AS_PARTS, MERGED, NOT_SUMMED, unsummed
 from matchers.ops.run_info import LEFT_OUT, MERGED_FINDINGS, contradictions
 from matchers.ops.shapes import dimensions
 from matchers.runs.check import check_logs
@@ -34,6 +34,10 @@ __all__ = ["virtual_log"]
 
 _OF_EACH = (Check.FINITE, Check.RECOMPUTE)
 """Checks of each rank by itself."""
+_UNSUMMED = {
+    NOT_SUMMED: "a term on each rank, read though no collective adds them up",
+    AS_PARTS: "declared Shard, acts as Partial: a term on each rank, gathered as parts",
+}
 _FIRST = 20
 """Results of a micro-batch that are compared to find the same samples."""
 
@@ -79,9 +83,9 @@ def _without_buffers(log: OpLog) -> OpLog:
 
 
 def _with_unsummed(log: OpLog) -> OpLog:
-    """The log with what its ranks read as whole, though each has a term of it."""
-    keys = dict.fromkeys(log.keys[row] for row in log.texts(MERGED) if is_unsummed(log, row))
-    told = [f"{key}: a term on each rank, read though no collective adds them up" for key in keys]
+    """The log with what its ranks read as whole or as parts, though each has a term of it."""
+    how = {log.keys[row]: unsummed(log, row) for row in log.texts(MERGED)}
+    told = [f"{key}: {_UNSUMMED[read]}" for key, read in how.items() if read]
     run = {**log.header.run, MERGED_FINDINGS: [*contradictions(log.header.run), *told]} if told else log.header.run
     return replace(log, header=replace(log.header, run=run))
 

@@ -7,9 +7,11 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from matchers.comparison import Comparison, compare
+from matchers.explain.sentences import headline
 from matchers.logs.op_log import OpLog
 from matchers.ops.holds import Holds
 from matchers.ops.placement import MERGED
@@ -24,7 +26,8 @@ from tests.captured import Step, write_captured
 from tests.matchers.runs.layouts.ranks import compared, write_ranks
 
 Array = NDArray[np.float32]
-GROUP = {"ranks": [0, 1], "nth": 0, "op": "sum"}
+GATHERS = {"ranks": [0, 1], "nth": 0}
+GROUP = GATHERS | {"op": "sum"}
 
 
 def step(x: Array, w: Array, total: Array | None, factor: float = 1.0) -> list[Step]:
@@ -75,6 +78,40 @@ def test_terms_that_no_collective_adds_up_are_told(tmp_path: Path) -> None:
     (told,) = contradictions(c.b.header.run)
     assert told.startswith("layers.0.down/op_0_mm: a term on each rank")
     assert not contradictions(one_and_two(tmp_path / "summed", 1.0).b.header.run)
+
+
+@pytest.mark.parametrize("added_up", [False, True])
+def test_terms_that_are_gathered_like_parts_are_told(tmp_path: Path, added_up: bool) -> None:
+    """A collective may gather terms for each rank to add them up; one that puts them together takes them for parts."""
+    rng = np.random.default_rng(0)
+    x, w = (rng.normal(size=(8, 16)).astype(np.float32) for _ in range(2))
+    parts = [(x[:, :8], w[:, :8]), (x[:, 8:], w[:, 8:])]
+    gathered = np.concatenate([(a @ b.T).astype(np.float32) for a, b in parts])
+    put, residual = "layers.0.down/op_1_all_gather_into_tensor", x[:, :8]
+
+    def add(product: Array, maker: str) -> Step:
+        reads = [product, residual]
+        return Step(key="layers.0/op_0_add", gives=[product[:8] + residual], reads=reads, made=[maker, ""])
+
+    def rank(a: Array, b: Array) -> list[Step]:
+        product = step(a, b, None)[0]
+        gather = Step(key=put, gives=[gathered], reads=product.gives, made=[product.key], fields={"group": GATHERS})
+        total = Step(key="layers.0/op_0_sum", gives=[gathered.reshape(2, 8, 8).sum(0)], reads=[gathered], made=[put])
+        return [product, gather, total if added_up else add(gathered, put)]
+
+    whole = step(x, w, None)[0]
+    where = [{"placements": ["Shard(1)"], "shape": [8, 16], "offsets": [0, 8 * at]} for at in (0, 1)]
+    placed = {"layers.0.down.weight": where}
+    one = write_ranks(tmp_path / "one", [[whole, add(np.asarray(whole.gives[0]), whole.key)]], placed)
+    c = compared(one, write_ranks(tmp_path / "run", [rank(*part) for part in parts], placed))
+    told = contradictions(c.b.header.run)
+    if added_up:
+        assert not told
+    else:
+        assert told[0].startswith("layers.0.down/op_0_mm: declared Shard, acts as Partial")
+        (cause,) = c.consequences.causes
+        assert c.a.keys[int(c.row_a[cause.rows[0]])] == "layers.0.down/op_0_mm"
+        assert headline(c, cause.rows[0]).endswith("their sum agrees, but they are gathered as parts")
 
 
 def test_equally_many_ranks_with_other_parts_are_merged(tmp_path: Path) -> None:
