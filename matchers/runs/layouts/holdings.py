@@ -204,14 +204,14 @@ class Holdings:
             return Holds.UNKNOWN, None, ""  # flat buffers are cut otherwise in each layout
         if not equal and (info.partial[row] or (term and local in known)):
             return Holds.PARTIAL, None, ", summed up later"
-        if not equal and (whole := self._whole_by_norm(row)) is not None:
-            return Holds.SHARD, whole, " by its norm"
+        if not equal and (by_norm := self._whole_by_norm(row)) is not None:
+            return Holds.SHARD, by_norm[0], f" by its norm, {by_norm[1]:.0e} off"
         if (info.share[row] > 1 and not equal) or local not in known:
             whole = whole_of(self._shapes(row), known)
             if whole is not None:
                 return Holds.SHARD, whole, " by its shape"
-        if not (equal or log.updates[row]) and self._adds_up(row):
-            return Holds.PARTIAL, None, _BY_VALUES
+        if not (equal or log.updates[row]) and (off := self._off_sum(row)) is not None:
+            return Holds.PARTIAL, None, f"{_BY_VALUES}, {off:.0e} off"
         return Holds.REPLICA if equal else Holds.UNKNOWN, None, ""
 
     def _read_unsummed(self, holds: NDArray[np.int8], terms: Bool) -> dict[int, str]:
@@ -222,7 +222,7 @@ class Holdings:
         what is placed as a part. Losses of ranks are gathered to be told.
         """
         log, by_values = self._first, np.zeros(len(self._first), bool)
-        by_values[[row for row, known_by in self._known_by.items() if known_by == _BY_VALUES]] = True
+        by_values[[row for row, known_by in self._known_by.items() if known_by.startswith(_BY_VALUES)]] = True
         flow, placed = sources(log), self._info.placed >= 0
         parts = (_gathering(log) & (holds == Holds.REPLICA)) | (placed & (holds == Holds.SHARD) & ~collective(log))
         scalar = np.array([not dimensions(text) for text in log.shapes] + [True])[log.shape]
@@ -248,14 +248,17 @@ class Holdings:
                 out[read] = out[row] = row
         return out
 
-    def _adds_up(self, row: int) -> bool:
-        """True if the ranks' parts add up to a result of the other run, and not one of them alone is that."""
+    def _off_sum(self, row: int) -> float | None:
+        """How far the sum of the ranks' parts is from a result of the other run; None if they do not add up to one.
+
+        They do not where one of them alone is that result.
+        """
         log = self._first
         texts = [each.texts("Sketch").raw(int(at[row])) for each, at in zip(self._logs, self._rows, strict=True)]
         parts = decode_sketches(texts) if all(texts) else np.full((1, PROJECTIONS), np.nan)
         total = parts.sum(axis=0)
         known = bool(np.isfinite(total).all() and (parts != total).any(axis=1).all())
-        return known and self._wholes.has_sum(log.module_name(row), log.op_name(row), total)
+        return self._wholes.off_sum(log.module_name(row), log.op_name(row), total) if known else None
 
     def _divided_replicas(self) -> dict[int, Holds]:
         """By record, the share of a rank in what all have: the bias of a sum over ranks is divided by their number."""
@@ -317,13 +320,17 @@ class Holdings:
         """The name of the first input, empty without one."""
         return self._first.texts("Parameter").get(row, "").partition(";")[0]
 
-    def _whole_by_norm(self, row: int) -> Shape | None:
-        """The shape of a result of the operation in the module that has the norm of the parts; shapes alone repeat."""
+    def _whole_by_norm(self, row: int) -> tuple[Shape, float] | None:
+        """The shape of a result of the operation in the module that has the norm of the parts; shapes alone repeat.
+
+        With the relative deviation of the norm.
+        """
         parts = ((self._logs[rank], int(self._rows[rank][row])) for rank in self._parted(row))
         norm = sum(float(norms[0]) if len(norms := log.outputs[record]) else np.nan for log, record in parts)
         log = self._first
-        known = self._wholes.with_norm(log.module_name(row), log.op_name(row), norm) if norm > 0 else ()
-        return whole_of(self._shapes(row), known) if known else None
+        known = self._wholes.with_norm(log.module_name(row), log.op_name(row), norm) if norm > 0 else {}
+        whole = whole_of(self._shapes(row), known) if known else None
+        return (whole, known[whole]) if whole is not None else None
 
     def _known_shapes(self, row: int) -> set[Shape]:
         """The shapes of whole results of the operation."""

@@ -39,16 +39,25 @@ class Wholes:
         key = None if module is None else canonical(module), op
         return self._first[key if key in self._first else (None, op)]
 
-    def has_sum(self, module: str, op: str, sketch: Float64) -> bool:
-        """True if a result of an operation in a module has this sketch, which is a sum of several: they round."""
+    def off_sum(self, module: str, op: str, sketch: Float64) -> float | None:
+        """The relative deviation of this sketch, a sum of several, from that of a result of an operation in a module.
+
+        None where there is no result that it is close to: sums round.
+        """
         known = self._sketches[canonical(module), op]
         totals = (sketch / scale for scale in self._scales)
-        return any((np.linalg.norm(known - of, axis=1) <= _SAME * np.linalg.norm(of)).any() for of in totals)
+        off = [np.linalg.norm(known - of, axis=1).min(initial=np.inf) / (np.linalg.norm(of) or np.nan) for of in totals]
+        return float(min(off)) if min(off) <= _SAME else None
 
-    def with_norm(self, module: str, op: str, norm: float) -> set[Shape]:
-        """The shapes of results of an operation in a module that have this L1 norm, which is a sum of several."""
-        known, totals = self._norms[canonical(module), op], [norm / scale for scale in self._scales]
-        return {shape for shape, of in known if any(abs(of - total) <= _NEAR * total for total in totals)}
+    def with_norm(self, module: str, op: str, norm: float) -> dict[Shape, float]:
+        """By shape, the relative deviation of this L1 norm, a sum of several, from that of an operation in a module.
+
+        Without shapes that are not close to it.
+        """
+        totals, found = [norm / scale for scale in self._scales], dict[Shape, float]()
+        for shape, of in self._norms[canonical(module), op]:
+            found[shape] = min(found.get(shape, np.inf), *(abs(of - total) / total for total in totals))
+        return {shape: off for shape, off in found.items() if off <= _NEAR}
 
     def of_further(self, op: str, number: int) -> set[Shape]:
         """The shapes of an output after the first."""
