@@ -10,6 +10,7 @@ import subprocess
 import sys
 import sysconfig
 import venv
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -313,6 +314,7 @@ def test_the_rank_is_the_launchers(variables: dict[str, str], rank: int, monkeyp
 def test_without_pip_a_script_that_does_not_train_is_told_about_its_children(
     script: Script, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, installed_by_pip: bool
 ) -> None:
+    import_module("torch._inductor")  # before the folder of torch's dependencies leaves the path
     entry = [str(tmp_path / "site")] if installed_by_pip else []
     (tmp_path / "site").mkdir()
     (tmp_path / "site" / "numtui_capture.pth").touch()
