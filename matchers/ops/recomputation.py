@@ -84,40 +84,51 @@ class _Originals:
 
     def __init__(self, log: OpLog, copies: Bool, forward: Bool) -> None:
         self._log = log
-        by_digest = bool(len(log.digests.value))
-        outputs, inputs = ("digests", "input_digests") if by_digest else ("outputs", "inputs")
-        kind = mix(((log.op + 1) * (len(log.shapes) + 2) + log.shape + 1).astype(np.uint64))
-        content = mix(kind ^ mix(log.fingerprints(outputs) + mix(log.fingerprints(inputs))))
-        if log.ours:
-            content = mix(content ^ mix(log.module.astype(np.uint64)))
         self._copies, self._forward = np.flatnonzero(copies), np.flatnonzero(forward)
-        self._kind = kind
+        self._kind = (log.op + 1) * (len(log.shapes) + 2) + log.shape + 1
         self._below: dict[int, Bool] = {}
         """By module: which modules of the log have its name as their last part."""
         # what is run again without a backward operation in between
         self._region = np.cumsum(~(copies | collective(log)))
         self.of = np.full(len(log), -1, np.int64)
-        order = self._forward[stable_order(content[self._forward])]
+        # what only one of the two passes runs is no copy, and has none
+        ran = [np.bincount(log.op[rows] + 1, minlength=len(log.ops) + 1) > 0 for rows in (self._forward, self._copies)]
+        first, repeated = (rows[(ran[0] & ran[1])[log.op[rows] + 1]] for rows in (self._forward, self._copies))
+        made, again = self._content(first), self._content(repeated)
+        if not len(made) or not len(again):
+            return
         # ascending order keeps the binary search in cache
-        wanted = self._copies[np.argsort(content[self._copies])]
-        at = np.minimum(np.searchsorted(content[order], content[wanted]), len(order) - 1)
-        same = content[order[at]] == content[wanted]
+        by_made, by_again = stable_order(made), np.argsort(again)
+        made, again = made[by_made], again[by_again]
+        order, wanted = first[by_made], repeated[by_again]
+        at = np.minimum(np.searchsorted(made, again), len(made) - 1)
+        same = made[at] == again
+        order, wanted = order[at[same]], wanted[same]
         telling = np.nan_to_num(log.outputs.first(wanted)) != 0
-        self.of[wanted[same & telling]] = order[at[same & telling]]
+        self.of[wanted[telling]] = order[telling]
+
+    def _content(self, rows: Int64) -> Hash:
+        """Hashes of operations: of their kind, inputs and results, and of their modules where those are paths."""
+        log = self._log
+        outputs, inputs = ("digests", "input_digests") if len(log.digests.value) else ("outputs", "inputs")
+        read = mix(log.fingerprints(outputs)[rows] + mix(log.fingerprints(inputs)[rows]))
+        content = mix(mix(self._kind[rows].astype(np.uint64)) ^ read)
+        return mix(content ^ mix(log.module[rows].astype(np.uint64))) if log.ours else content
 
     def of_unlike(self) -> Iterator[tuple[int, int]]:
         """The copies without the bits of a forward operation, with the operation whose place they have."""
         of, log = self.of, self._log
-        known = of >= 0
-        unlike = self._copies[~known[self._copies]]
+        known = np.flatnonzero(of >= 0)
+        if not len(known) and not log.ours:
+            return
+        unlike = self._copies[of[self._copies] < 0]
         # the nearest copies with known bits on both sides; -1 and len(log) for none
-        rows = np.arange(len(log))
-        after = np.append(np.minimum.accumulate(np.where(known, rows, len(log))[::-1])[::-1], len(log))[unlike]
-        region = np.append(self._region, -1)
+        at = np.searchsorted(known, unlike)
+        after, region = np.append(known, len(log))[at], np.append(self._region, -1)
         near = (after < len(log)) & (after - unlike <= _NEAR) & (region[after] == region[unlike])
         last = np.where(near, np.append(of, -1)[after], -1)
         if not log.ours:
-            earlier = np.maximum.accumulate(np.where(known, rows, -1))[unlike]
+            earlier = np.append(-1, known)[at]
             start = np.append(of, -1)[earlier]
             inside = near & (earlier >= 0) & (unlike - earlier <= _NEAR) & (last - start > 1) & (last - start <= _NEAR)
             unlike, last = unlike[inside], last[inside]
@@ -167,7 +178,7 @@ _NEAR = 64
 _NONE = np.zeros(0, np.int64)
 
 
-def _by(code: Hash, rows: Int64) -> dict[int, Int64]:
+def _by(code: Int64, rows: Int64) -> dict[int, Int64]:
     """Rows by their code, ascending."""
     order = rows[stable_order(code[rows])]
     first = np.flatnonzero(np.concatenate(([True], code[order[1:]] != code[order[:-1]])))
