@@ -141,7 +141,9 @@ class _Tracer:
         """Follow a gradient, by its own name, back from where it is read."""
         log, first = self._log, row
         reductions: list[tuple[str, tuple[int, ...]]] = []
-        scale, size, result, reader = 1.0, -1, -1, -1
+        # what scales an empty shard has no norms, and no place in the data flow
+        scale = math.nan if math.isnan(self._l1(row, slot)) else 1.0
+        size, result, reader = -1, -1, -1
         content = self._digest(row, slot)
         if is_collective(log.op_name(row)):
             # the optimizer itself reduces it, and what it then reads is the result

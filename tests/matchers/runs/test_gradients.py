@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import tempfile
 from pathlib import Path
 
@@ -126,6 +127,18 @@ def test_a_gradient_that_is_summed_where_others_are_averaged(plan: Plan) -> None
     assert (found.check, found.subject, found.ranks) == (Check.ODD_ONE_OUT, "layers.1.w1.weight", (0, 1))
     assert found.text == "gradient scaled unlike 5 others"
     assert found.size == pytest.approx(1.0, rel=1e-3), "twice as large"
+
+
+def test_the_scale_of_an_empty_shard_is_unknown() -> None:
+    """It has no norm when the optimizer reads it, nor had it one when clipping scaled it."""
+    run = simulate(Plan(layout=Layout(dp=2), clip=True))
+    row = ways(run, 1)[NAMES[0]].read
+    op = run.logs[1][row]
+    slot = op.extra["Parameter"].split(";").index(f"{NAMES[0]}.grad")
+    op.inputs = [math.nan if k == slot else norm for k, norm in enumerate(op.inputs)]
+    found = ways(run, 1)
+    assert math.isnan(found[NAMES[0]].scale)
+    assert math.isfinite(found[NAMES[1]].scale)
 
 
 def test_where_ways_are_evenly_divided_none_is_odd() -> None:
