@@ -19,6 +19,7 @@ from matchers.ops.op_names import additions
 from matchers.ops.shapes import numel
 from matchers.runs.layouts.piece import Piece
 from matchers.runs.layouts.reduced import ReducedGradients
+from matchers.runs.layouts.samples import same_samples
 
 __all__ = ["as_micro_batches"]
 
@@ -30,8 +31,9 @@ _TABLES = {"modules": "module", "ops": "op", "shapes": "shape", "dtypes": "dtype
 def as_micro_batches(logs: Sequence[OpLog], updates: OpLog, of: int, other: OpLog) -> OpLog:
     """Join logs: the passes of each as micro-batches, and after them the updates of one.
 
-    The micro-batches of all ranks with one number follow each other, as those of a loader that deals them out. What a
-    rank adds up over its own micro-batches is a part of the sum over all: of scalars, such as losses, these are known.
+    They have the order of the other log's micro-batches with the same samples. Where there are none, those of all ranks
+    with one number follow each other, as those of a loader that deals them out. What a rank adds up over its own micro-
+    batches is a part of the sum over all: of scalars, such as losses, these are known.
 
     Args:
         updates: whose records that update parameters stand for those of all; it has the rows of `logs[of]`, or of
@@ -40,19 +42,28 @@ def as_micro_batches(logs: Sequence[OpLog], updates: OpLog, of: int, other: OpLo
     """
     numbers = [np.maximum(micro_batch_numbers(log), 0) for log in logs]
     pieces: list[Piece] = []
-    last = max(int(number.max(initial=0)) for number in numbers)
-    for own in range(last + 1):
-        for k, (log, number) in enumerate(zip(logs, numbers, strict=True)):
-            wanted = (number == own) & _passes(log)
-            if k:
-                wanted &= ~_starts_of_sums(log)
-            if (own, k) != (last, len(logs) - 1):
-                wanted &= ~_copies_of_sums(log)
-            pieces.append(Piece(_without_sums(log, number), np.flatnonzero(wanted), len(pieces), k))
+    order = _order(logs, other)
+    for own, k in order:
+        log, number = logs[k], numbers[k]
+        wanted = (number == own) & _passes(log)
+        if k:
+            wanted &= ~_starts_of_sums(log)
+        if (own, k) != order[-1]:
+            wanted &= ~_copies_of_sums(log)
+        pieces.append(Piece(_without_sums(log, number), np.flatnonzero(wanted), len(pieces), k))
     gradients = ReducedGradients(other, pieces, updates)
     rest = np.flatnonzero(~_passes(updates))
     joined = gradients.joined(_joined(updates, [*gradients.pieces, Piece(updates, rest, -1, of)]), rest, len(logs))
     return _with_totals(joined, [piece.source for piece in pieces])
+
+
+def _order(logs: Sequence[OpLog], other: OpLog) -> list[tuple[int, int]]:
+    """The micro-batches, as (number, log), in the order of those of another log with the same samples."""
+    places = [same_samples(log, other) for log in logs]
+    place = {(own, k): at for k, of_log in enumerate(places) for own, at in enumerate(of_log)}
+    apart = -1 not in place.values() and len(set(place.values())) == len(place)
+    in_turn = all(of_log == sorted(of_log) for of_log in places)
+    return sorted(place, key=place.__getitem__) if apart and in_turn else sorted(place)
 
 
 def _passes(log: OpLog) -> Bool:

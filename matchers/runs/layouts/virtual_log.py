@@ -15,10 +15,9 @@ import numpy as np
 from matchers.arrays import Int64
 from matchers.errors import InputError
 from matchers.logs.columns import Texts
-from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
+from matchers.logs.op_log import OpLog, Phase
 from matchers.logs.raw_record import MEMBERS
 from matchers.ops.collectives import communicating, filling
-from matchers.ops.micro_batches import micro_batch_numbers
 from matchers.ops.placement import AS_PARTS, MERGED, NOT_SUMMED, unsummed
 from matchers.ops.run_info import LEFT_OUT, MERGED_FINDINGS, contradictions
 from matchers.ops.shapes import dimensions
@@ -27,6 +26,7 @@ from matchers.runs.finding import Check, listed
 from matchers.runs.layouts.batches import as_micro_batches
 from matchers.runs.layouts.inferred import with_inferred_placements
 from matchers.runs.layouts.merge import merged
+from matchers.runs.layouts.samples import FIRST, first_results, same_samples
 from matchers.runs.layouts.wholes import Wholes
 from matchers.runs.rank_logs import RankLogs, Role
 
@@ -38,8 +38,6 @@ _UNSUMMED = {
     NOT_SUMMED: "a term on each rank, read though no collective adds them up",
     AS_PARTS: "declared Shard, acts as Partial: a term on each rank, gathered as parts",
 }
-_FIRST = 20
-"""Results of a micro-batch that are compared to find the same samples."""
 
 
 def virtual_log(ranks: RankLogs, other: OpLog, parts: int = 1) -> OpLog:
@@ -66,7 +64,7 @@ def _virtual_log(ranks: RankLogs, other: OpLog, wholes: Wholes) -> OpLog:
     together = _with_findings(_merged(ranks, role, role.ranks, wholes), ranks)
     if len(groups) == 1:
         return together
-    places = {group: _place(ranks.logs[group[0]], other) for group in groups}
+    places = {group: same_samples(ranks.logs[group[0]], other)[0] for group in groups}
     known = sorted((group for group in groups if places[group] >= 0), key=lambda group: places[group])
     if len({places[group] for group in known}) < len(known) or not known:
         known = groups  # first results do not tell which samples are the same
@@ -108,37 +106,12 @@ def _by_batch(ranks: RankLogs, role: Role, wholes: Wholes) -> list[tuple[int, ..
         for rank in role.ranks:
             found.setdefault(ranks.batch[rank], []).append(rank)
         return [tuple(group) for group in found.values()]
-    first = [_first_results(ranks.logs[rank], by_bits=False)[0] for rank in role.ranks]
+    first = [first_results(ranks.logs[rank], by_bits=False)[0] for rank in role.ranks]
     apart = all(first) and len(set().union(*first)) == sum(map(len, first))
     log = ranks.logs[role.reference]
-    rows = np.flatnonzero((log.phase == Phase.FORWARD) & (log.shape >= 0) & ~communicating(log))[:_FIRST].tolist()
+    rows = np.flatnonzero((log.phase == Phase.FORWARD) & (log.shape >= 0) & ~communicating(log))[:FIRST].tolist()
     whole = all(dimensions(log.shape_text(row)) in wholes.of(log.op_name(row)) for row in rows)
     return [(rank,) for rank in role.ranks] if apart and whole else [role.ranks]
-
-
-def _place(log: OpLog, other: OpLog) -> int:
-    """The micro-batch of another log that has most of the first results of the first one here; -1 for none."""
-    by_bits = bool(len(log.digests.value) and len(other.digests.value))
-    own = _first_results(log, by_bits)[0]
-    shared = {batch: len(own & found) for batch, found in _first_results(other, by_bits).items()}
-    best = max(shared, key=lambda batch: shared[batch])
-    return best if shared[best] else -1
-
-
-def _first_results(log: OpLog, by_bits: bool) -> dict[int, set[float]]:
-    """The first results of each micro-batch: their digests, or their norms. Norms of small counts are all the same."""
-    number = np.maximum(micro_batch_numbers(log), 0)
-    if by_bits:
-        results = log.digests.first(np.arange(len(log)), NO_DIGEST)
-        known = results != NO_DIGEST
-    else:
-        results = log.outputs.first(np.arange(len(log)))
-        known = np.isfinite(results) & (results != np.floor(results))
-    found: dict[int, set[float]] = {}
-    for batch in range(int(number.max(initial=0)) + 1):
-        rows = np.flatnonzero(known & ~log.updates & (number == batch))[:_FIRST]
-        found[batch] = set(results[rows].tolist())
-    return found
 
 
 def _merged(ranks: RankLogs, role: Role, group: Sequence[int], wholes: Wholes) -> OpLog:
