@@ -39,6 +39,7 @@ __all__ = [
     "fold_micro_batches",
     "micro_batch_numbers",
     "of_other_ranks",
+    "output_read",
     "own_micro_batches",
 ]
 
@@ -503,7 +504,7 @@ def _totals(
     chains: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
     for row, before, term in added:
         begins[row] = begins.get(before, before)
-        chains[begins[row], _output(log, term, row)].append((row, term))
+        chains[begins[row], output_read(log, term, row)].append((row, term))
     out, running = {}, {}
     for (begin, output), chain in chains.items():
         last, term = chain[-1]
@@ -517,7 +518,7 @@ def _totals(
     return out, running
 
 
-def _output(log: OpLog, made: int, read: int) -> int:
+def output_read(log: OpLog, made: int, read: int) -> int:
     """The output of a record that an addition reads; 0 if no norm is the same."""
     same = np.isin(log.outputs[made], log.inputs[read]) if made >= 0 else np.zeros(0, bool)
     return int(np.argmax(same)) if same.any() else 0

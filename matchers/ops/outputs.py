@@ -16,7 +16,7 @@ from matchers.ops.json_values import hex_digest, integers, number, parsed, parse
 from matchers.ops.placement import Part, part_of
 from matchers.ops.shapes import dimensions
 
-__all__ = ["Result", "first_output", "further_output", "mutated", "records_changes", "results", "unchanged"]
+__all__ = ["Result", "first_output", "further_output", "mutated", "output", "records_changes", "results", "unchanged"]
 
 _NO_DIGEST = int(NO_DIGEST)
 
@@ -76,6 +76,11 @@ def first_output(log: OpLog, row: int) -> Result:
 def further_output(log: OpLog, row: int, k: int) -> Result | None:
     """The k-th output (from 1); None if the log has none, or an unreadable one."""
     return _result(parsed(log.texts(f"Output {k}").raw(row)), f"output {k}")
+
+
+def output(log: OpLog, row: int, k: int) -> Result:
+    """The k-th output (from 0); one of which nothing is known if the log has none, or an unreadable one."""
+    return (further_output(log, row, k) if k else first_output(log, row)) or Result(f"output {k}")
 
 
 def mutated(log: OpLog, row: int) -> dict[int, Result]:

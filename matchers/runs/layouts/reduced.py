@@ -10,8 +10,8 @@ from __future__ import annotations
 
 import math
 from base64 import b64encode
-from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections import Counter, defaultdict
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from functools import cached_property
 from typing import NamedTuple
@@ -24,10 +24,10 @@ from matchers.logs.op_log import NO_DIGEST, OF_PARTS, OpLog, Phase
 from matchers.ops.collectives import communicating
 from matchers.ops.dataflow import sources
 from matchers.ops.last_contents import GRADIENT, LastContents, Touch
-from matchers.ops.micro_batches import accumulations, micro_batch_numbers
+from matchers.ops.micro_batches import accumulations, micro_batch_numbers, output_read
 from matchers.ops.module_path import canonical
 from matchers.ops.op_names import rows_named
-from matchers.ops.outputs import Result
+from matchers.ops.outputs import Result, output
 from matchers.ops.placement import MERGED, REDUCED
 from matchers.runs.layouts.piece import Piece
 from matchers.verdict.sketches import decode_sketches
@@ -49,6 +49,7 @@ class _Gradient(NamedTuple):
 
     Attributes:
         terms: in each micro-batch, the record of its term.
+        output: of these records, the output that is the term.
         content: as it is read after the reduction.
         like: the last addition of the other run.
         adds_up: the sketch of a sum is that of its terms: they have its order of elements.
@@ -57,6 +58,7 @@ class _Gradient(NamedTuple):
 
     name: str
     terms: tuple[int, ...]
+    output: int
     content: Result
     like: int
     adds_up: bool
@@ -75,7 +77,7 @@ class ReducedGradients:
         self._pieces = pieces
         self._found = list(self._gradients()) if len(pieces) > 1 else []
         self._own = [_additions(piece.log) for piece in pieces]
-        """By term, the additions with which ranks themselves accumulate."""
+        """By term and its output, the additions with which ranks themselves accumulate."""
 
     def _gradients(self) -> Iterator[_Gradient]:
         other, number, flow = self._other, micro_batch_numbers(self._other), sources(self._other)
@@ -91,9 +93,12 @@ class ReducedGradients:
             contents = map(self._contents.before, readers)  # some ranks alone may take the norm: it is not known there
             content = next((of for of in contents if math.isfinite(of.l1)), None)
             if content is not None:
-                total, *parts = _sketches(other, [record, before, term])
+                number_read = output_read(other, term, record)
+                before_it = 0 if before in added else number_read
+                of_sum = [output(other, *of) for of in ((record, 0), (before, before_it), (term, number_read))]
+                total, *parts = _sketches(of_sum)
                 adds_up = bool(np.linalg.norm(sum(parts) - total) <= _SAME * np.linalg.norm(total))
-                yield _Gradient(name, tuple(of[place] for of in here), content, record, adds_up, readers)
+                yield _Gradient(name, tuple(of[place] for of in here), number_read, content, record, adds_up, readers)
 
     @cached_property
     def _contents(self) -> LastContents:
@@ -130,7 +135,7 @@ class ReducedGradients:
         out = list(self._pieces[:1])
         for k, (piece, own) in enumerate(zip(self._pieces, self._own, strict=True)):
             if k:
-                doubled = [of.terms[k] for of in self._found if of.terms[k] not in own]
+                doubled = [of.terms[k] for of in self._found if (of.terms[k], of.output) not in own]
                 rows = np.sort(np.concatenate((piece.rows, np.array(doubled, np.int64))))
                 out.append(piece._replace(rows=rows))
         return out
@@ -148,12 +153,15 @@ class ReducedGradients:
         terms, sums = (np.zeros((len(self.pieces), len(self._found)), np.int64) for _ in range(2))
         new = np.zeros(sums.shape, bool)
         for k, (piece, own) in enumerate(zip(self.pieces, self._own, strict=True)):
-            made = np.array([of.terms[k] for of in self._found])
-            at = np.array([own.get(term, term) for term in made.tolist()])
-            new[k] = (at == made) & (k > 0)
-            terms[k] = start[k] + np.searchsorted(piece.rows, made)
-            sums[k] = start[k] + np.searchsorted(piece.rows, at) + new[k]
-        log = _as_additions(log, np.sort(sums[new]))
+            doubles = Counter[int]()
+            for j, of in enumerate(self._found):
+                made = of.terms[k]
+                at = own.get((made, of.output), made)
+                new[k, j] = at == made and k > 0
+                doubles[made] += int(new[k, j])
+                terms[k, j], sums[k, j] = (start[k] + np.searchsorted(piece.rows, row) for row in (made, at))
+                sums[k, j] += doubles[made] if new[k, j] else 0
+        log = _as_additions(log, sums[new], terms[new], np.array([of.output for of in self._found])[np.nonzero(new)[1]])
         log = self._with_producers(log, terms, sums, start[-1], updates)
         return self._with_contents(self._with_form(log, sums[1:]), terms, sums, ranks)
 
@@ -182,8 +190,7 @@ class ReducedGradients:
         stats, present, counts = log.stats.copy(), log.present.copy(), log.counts.copy()
         every = sums[1:].reshape(-1)
         stats[:, every], present[every] = np.nan, 0
-        # finite, as their terms are; of the last ones the norm says it
-        counts[:, every], counts[:, sums[-1]] = log.counts[:, terms[1:].reshape(-1)], -1
+        counts[:, every] = -1
         outputs, digests = log.outputs.value.copy(), log.digests.value.copy()
         last, contents = sums[-1], [of.content for of in self._found]
         outputs[log.outputs.start[every]], digests[log.digests.start[every]] = np.nan, NO_DIGEST
@@ -192,11 +199,13 @@ class ReducedGradients:
         sketches = dict.fromkeys(every.tolist(), b"")
         for k, of in enumerate(self._found):
             if of.adds_up:
-                partial = np.cumsum(_sketches(log, terms[:-1, k]), axis=0)[1:]
-                for row, sketch in zip(sums[1:-1, k].tolist(), partial, strict=True):
+                parts = [output(log, term, of.output) for term in terms[:-1, k].tolist()]
+                partial = np.cumsum(_sketches(parts), axis=0)[1:]
+                for row, sketch, part in zip(sums[1:-1, k].tolist(), partial, parts[1:], strict=True):
                     if np.isfinite(sketch).all():
                         sketches[row] = b64encode(sketch.astype("<f8").tobytes())
                         digests[log.digests.start[row]] = OF_PARTS
+                        counts[:, row] = part.numel, part.nan, part.inf, -1  # finite, as their terms are
         told = {
             row: f"{of.name} of {k + 2} micro-batches".encode()
             for k, rows in enumerate(sums[1:-1].tolist())
@@ -221,14 +230,15 @@ class ReducedGradients:
         )
 
 
-def _additions(log: OpLog) -> dict[int, int]:
-    """Term → addition, of a rank that accumulates over micro-batches of its own."""
-    return {term: row for row, _, term in accumulations(log, micro_batch_numbers(log), sources(log))}
+def _additions(log: OpLog) -> dict[tuple[int, int], int]:
+    """Term and its output → addition, of a rank that accumulates over micro-batches of its own."""
+    found = accumulations(log, micro_batch_numbers(log), sources(log))
+    return {(term, output_read(log, term, row)): row for row, _, term in found}
 
 
-def _sketches(log: OpLog, rows: Sequence[int] | Int64) -> Float64:
-    """float64[m, 16] of some records; NaN without one."""
-    return decode_sketches([log.texts("Sketch").raw(int(row)) for row in rows])
+def _sketches(parts: Iterable[Result]) -> Float64:
+    """float64[m, 16] of some results; NaN without one."""
+    return decode_sketches([part.sketch.encode() for part in parts])
 
 
 def _places(log: OpLog, rows: Int64) -> dict[int, tuple[str, str, int]]:
@@ -242,15 +252,18 @@ def _places(log: OpLog, rows: Int64) -> dict[int, tuple[str, str, int]]:
     return out
 
 
-def _as_additions(log: OpLog, rows: Int64) -> OpLog:
-    """The log with additions in place of some records, which are doubles of those right before them: of the terms."""
-    terms, ops = rows - 1, (*log.ops.raw, *(() if _OP in log.ops.raw else (_OP,)))
+def _as_additions(log: OpLog, rows: Int64, terms: Int64, number: Int64) -> OpLog:
+    """The log with additions in place of some records, doubles of those that made what they add: an output."""
+    ops = (*log.ops.raw, *(() if _OP in log.ops.raw else (_OP,)))
     op, counter, line = log.op.copy(), log.counter.copy(), log.line.copy()
     op[rows], counter[rows], line[rows] = ops.index(_OP), -1, 0
     keys = [log.keys.raw(row) for row in range(len(log))]
     for row in rows.tolist():
         keys[row] = log.modules.raw[log.module[row]] + b"/" + _OP
     none, unknown = np.full(len(rows), np.nan), np.full(len(rows), NO_DIGEST)
+    found = list(zip(terms.tolist(), number.tolist(), strict=True))
+    norms = np.array([of[k] if k < len(of := log.outputs[term]) else np.nan for term, k in found])
+    digests = np.array([of[k] if k < len(of := log.digests[term]) else NO_DIGEST for term, k in found], np.uint64)
     return replace(
         log,
         keys=KeyColumn(b"".join(key + b"\n" for key in keys)),
@@ -260,8 +273,8 @@ def _as_additions(log: OpLog, rows: Int64) -> OpLog:
         line=line,
         outputs=log.outputs.replaced(rows, none),
         digests=log.digests.replaced(rows, unknown),
-        inputs=log.inputs.replaced(rows, none, log.outputs.first(terms)),
-        input_digests=log.input_digests.replaced(rows, unknown, log.digests.first(terms, NO_DIGEST)),
+        inputs=log.inputs.replaced(rows, none, norms),
+        input_digests=log.input_digests.replaced(rows, unknown, digests),
         producers=log.producers.replaced(rows, np.full(len(rows), -1), terms),
         extra={name: texts.changed(dict.fromkeys(rows.tolist(), b"")) for name, texts in log.extra.items()},
     )

@@ -1,0 +1,77 @@
+"""Gradients of one operation (a norm's weight and bias) that one process adds up, and ranks reduce."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from tests.captured import Step, write_captured
+from tests.matchers.runs.layouts.ranks import compared
+
+RNG = np.random.default_rng(2)
+Gradients = list[NDArray[np.float32]]
+NAMES = ("norm.weight", "norm.bias")
+TERMS: list[Gradients] = [[RNG.normal(size=size).astype(np.float32) for size in ((3, 8), 8, 8)] for _ in range(3)]
+"""By micro-batch, the gradients of the norm's input, weight and bias."""
+
+
+def passes(number: int, terms: Gradients) -> list[Step]:
+    """One micro-batch: the forward pass, and the operation with three results."""
+    made, key = f"norm/op_{2 * number}_relu", f"norm/op_{2 * number + 1}_native_layer_norm_backward"
+    back = {"phase": "backward", "micro_batch": number}
+    return [
+        Step(key=made, gives=[np.maximum(terms[0], 0)], reads=[terms[0]], fields={"micro_batch": number}),
+        Step(key=key, gives=terms, reads=[np.maximum(terms[0], 0)], made=[made], fields=back),
+    ]
+
+
+def reduced(number: int, term: NDArray[np.float32], total: NDArray[np.float32]) -> Step:
+    fields = {"phase": "backward", "group": {"ranks": [0, 1, 2], "nth": number, "op": "sum"}}
+    made = ["norm/op_1_native_layer_norm_backward"]
+    return Step(key=f"norm/op_{2 + number}_allreduce_", gives=[total], reads=[term], made=made, fields=fields)
+
+
+def clip(totals: Gradients, makers: list[str]) -> Step:
+    norms = [np.float32(np.linalg.norm(total))[()] for total in totals]
+    names = [f"{name}.grad" for name in NAMES]
+    fields = {"phase": "gradients", "parameters": names}
+    return Step(key="clip/op_0__foreach_norm", gives=norms, reads=totals, made=makers, fields=fields)
+
+
+def one_process(path: Path) -> None:
+    steps, sums, makers = passes(0, TERMS[0]), TERMS[0][1:], ["norm/op_1_native_layer_norm_backward"] * 2
+    for number, terms in enumerate(TERMS[1:], 1):
+        steps += passes(number, terms)
+        for k, term in enumerate(terms[1:]):
+            key, back = f"norm/op_{2 * number + k}_add_", {"phase": "backward", "micro_batch": number}
+            total = sums[k] + term
+            reads, made = [sums[k], term], [makers[k], steps[-1 - k].key]
+            steps.append(Step(key=key, gives=[total], reads=reads, made=made, fields=back))
+            sums[k], makers[k] = total, key
+    write(path, [*steps, clip(sums, makers)])
+
+
+def write(path: Path, steps: list[Step], rank: int = 0, ranks: int = 1) -> None:
+    digests, batch = dict.fromkeys(NAMES, "00"), [{"digest": str(rank)}]
+    write_captured(path, steps, world_size=ranks, rank=rank, parameter_digests=digests, batch=batch)
+
+
+@pytest.mark.parametrize("factor", [(1, 1), (1.5, 1), (1, 1.5)])
+def test_each_has_a_sum_of_its_own(tmp_path: Path, factor: tuple[float, float]) -> None:
+    one_process(tmp_path / "one.log")
+    totals = [sum(terms[k] for terms in TERMS[1:]) + TERMS[0][k] for k in (1, 2)]
+    totals = [np.float32(by) * total for by, total in zip(factor, totals, strict=True)]
+    (tmp_path / "run").mkdir()
+    for rank, terms in enumerate(TERMS):
+        steps = passes(0, terms)
+        steps += [reduced(k, term, total) for k, (term, total) in enumerate(zip(terms[1:], totals, strict=True))]
+        steps.append(clip(totals, [step.key for step in steps[-2:]]))
+        write(tmp_path / "run" / f"rank_{rank}_activations.log", steps, rank, len(TERMS))
+    c = compared(str(tmp_path / "one.log"), str(tmp_path / "run"))
+    sums = [row for row in range(len(c)) if c.a.op_name(int(c.row_a[row])) == "add_"]
+    assert all(c.pair[row] >= 0 for row in sums)
+    assert [bool(c.red[row]) for row in sums] == [False, False, factor[0] != 1, factor[1] != 1]
+    assert c.coverage.a.compared == c.coverage.a.operations or factor != (1, 1)
