@@ -7,7 +7,16 @@ from collections.abc import Mapping, Sequence
 from itertools import chain, repeat
 from typing import Any
 
-__all__ = ["adds_up", "apart", "is_masked", "names_of", "norm_of_norms", "power_of_norms"]
+__all__ = [
+    "adds_up",
+    "apart",
+    "first_of_each",
+    "is_masked",
+    "names_of",
+    "norm_of_norms",
+    "power_of_norms",
+    "share_of_each",
+]
 
 _ADDS_UP = re.compile(r"_?Partial\((sum)?\)|_MaskPartial\(reduce_op=sum\b.*\)")
 _MASKED = "_MaskPartial("
@@ -17,19 +26,35 @@ _NORM = re.compile(r"_?NormPartial\((\d+(?:\.\d+)?)?\)")
 def apart(placements: Sequence[Mapping[str, Any]], coordinates: Sequence[Mapping[str, int]]) -> list[int]:
     """The ranks that together hold everything once: one of those that hold the same.
 
-    They hold another part where it begins elsewhere, and another term where they stand elsewhere on a dimension of the
-    mesh over which a sum is pending; ranks whose place is not known, all do.
-
     Args:
         placements, coordinates: of each rank.
     """
-    found: dict[tuple[object, ...], int] = {}
+    return first_of_each(share_of_each(placements, coordinates))
+
+
+def share_of_each(
+    placements: Sequence[Mapping[str, Any]], coordinates: Sequence[Mapping[str, int]]
+) -> list[tuple[object, ...]]:
+    """What each rank holds, as something that is equal on those that hold the same. Arguments as of `apart`.
+
+    They hold another part where it begins elsewhere, and another term where they stand elsewhere on a dimension of the
+    mesh over which a sum is pending; ranks whose place is not known, all do.
+    """
+    found: list[tuple[object, ...]] = []
     for rank, (placement, at) in enumerate(zip(placements, coordinates, strict=True)):
         mesh = placement.get("mesh")
         dimensions = [str(name) for name in mesh] if isinstance(mesh, dict) else []
         placed = zip(chain(dimensions, repeat("")), names_of(placement), strict=False)
         terms = [at.get(name, rank) for name, how in placed if "artial" in how]
-        found.setdefault((str(placement.get("offsets")), *terms), rank)
+        found.append((str(placement.get("offsets")), *terms))
+    return found
+
+
+def first_of_each(shares: Sequence[object]) -> list[int]:
+    """The first rank of those that hold the same."""
+    found: dict[object, int] = {}
+    for rank, share in enumerate(shares):
+        found.setdefault(share, rank)
     return list(found.values())
 
 

@@ -24,7 +24,14 @@ from matchers.ops.placement import AS_PARTS, LAYOUT, NOT_SUMMED, describe_placem
 from matchers.ops.shapes import dimensions
 from matchers.ops.shards import ShardInfo, infer_shards
 from matchers.rules.model import SHARES
-from matchers.runs.layouts.apart import adds_up, apart, is_masked, norm_of_norms, power_of_norms
+from matchers.runs.layouts.apart import (
+    adds_up,
+    first_of_each,
+    is_masked,
+    norm_of_norms,
+    power_of_norms,
+    share_of_each,
+)
 from matchers.runs.layouts.declared import Declared, stand_in
 from matchers.runs.layouts.wholes import Wholes, whole_of
 from matchers.verdict.sketches import PROJECTIONS, decode_sketches
@@ -66,6 +73,8 @@ class Holdings:
         """By record with norms of parts, the power in which they add up."""
         self._terms: dict[int, int] = {}
         """By record that looks up rows of a table of which each rank has some, the one with the terms of the whole."""
+        self._shares: dict[int, Sequence[object]] = {}
+        """By record with plain terms of a sum, what each rank holds; equal where they hold the same."""
         self._known_by: dict[int, str] = {}
         """By record without a logged placement, what tells its share."""
         self._unsummed: dict[int, str] = {}
@@ -74,16 +83,28 @@ class Holdings:
 
     def distinct(self, row: int) -> list[int]:
         """The ranks that hold different parts of a tensor, or terms; those with the same are replicas of each other."""
-        if self.holds[row] == Holds.PARTIAL and not self.is_placed(row):
-            # powers of placed norms are terms where the norms are
-            makers = (maker for maker in self._first.producers[row].tolist() if maker >= 0 and self.is_placed(maker))
-            row = next((maker for maker in makers if self._info.parts[self._info.placed[maker]].partial), row)
         if self.is_placed(row):
-            texts = [log.texts("Placement").raw(int(at[row])) for log, at in zip(self._logs, self._rows, strict=True)]
-            return apart([parsed_object(text) or {} for text in texts], self.coordinates)
+            return first_of_each(self._placed_shares(row))
+        if row in self._shares:
+            return first_of_each(self._shares[row])
         name = self._name(row)
         declared = self.holds[row] == Holds.SHARD == self.declared.holds(name)
         return list(self.declared.distinct(name) if declared else self._parted(row))
+
+    def _placed_shares(self, row: int) -> list[tuple[object, ...]]:
+        """What each rank holds of a tensor whose placement is logged, equal where they hold the same."""
+        texts = [log.texts("Placement").raw(int(at[row])) for log, at in zip(self._logs, self._rows, strict=True)]
+        return share_of_each([parsed_object(text) or {} for text in texts], self.coordinates)
+
+    def _read_shares(self, row: int, holds: NDArray[np.int8]) -> Sequence[object]:
+        """The same of plain terms, by what the ranks hold of all that was read for them; `holds` of records before."""
+        shares: list[Sequence[object]] = []
+        for maker in self._first.producers[row].tolist():
+            if maker >= 0 and self.is_placed(maker):
+                shares.append(self._placed_shares(maker))
+            elif maker < 0 or holds[maker] != Holds.REPLICA:
+                shares.append(self._shares.get(maker, range(len(self._logs))))
+        return list(zip(*shares, strict=True)) if shares else range(len(self._logs))
 
     def _parted(self, row: int) -> Sequence[int]:
         """The ranks whose parts make a plain result: of an update, one replica of all that hold those of parameters."""
@@ -161,6 +182,8 @@ class Holdings:
             else:
                 share, whole, known_by = self._of_plain(row, equal, bool(terms[row]))
             holds[row] = share
+            if share == Holds.PARTIAL and info.placed[row] < 0:
+                self._shares[row] = self._read_shares(row, holds)
             if whole is not None:
                 wholes[row] = whole
             if known_by:

@@ -16,7 +16,7 @@ from matchers.runs.layouts.apart import apart, power_of_norms
 from matchers.runs.layouts.changes import merged_entry
 from matchers.runs.layouts.declared import Declared
 from matchers.verdict.sketches import PROJECTIONS, decode_sketches
-from tests.captured import Step, summary
+from tests.captured import Step, summary, write_captured
 from tests.matchers.runs.layouts.ranks import compared, write_ranks
 
 Array = NDArray[np.float32]
@@ -107,6 +107,30 @@ def test_terms_of_shards_are_all_counted() -> None:
 
     assert total("Partial(sum)", "Shard(0)") == [1 + 2 + 4 + 8]
     assert total("Replicate", "Shard(0)") == [1 + 2]
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.5])
+def test_sums_of_shards_count_replicas_once(tmp_path: Path, factor: float) -> None:
+    """A parameter that tensor parallelism does not divide is in shards of data parallelism only."""
+    squares = RNG.random(8).astype(np.float32)
+
+    def norm(values: Array, placement: dict[str, Any] | None) -> list[Step]:
+        key = "clip/op_0_pow"
+        made = Step(key=key, gives=[summary(values, placement=placement)], fields=CLIP)
+        return [made, Step(key="clip/op_1_sum", gives=[values.sum()], reads=[values], made=[key], fields=CLIP)]
+
+    info = {"parameter_digests": {"norm.weight": "00"}, "batch": [{"digest": "00"}]}
+    write_captured(tmp_path / "one.log", norm(squares, None), **info)
+    (tmp_path / "run").mkdir()
+    for rank in range(4):
+        at, mesh = {"dp": rank // 2, "tp": rank % 2}, {"dp": 2, "tp": 2}
+        where = {"mesh": mesh, "placements": ["Shard(0)", "Replicate"], "shape": [8], "offsets": [4 * at["dp"]]}
+        own = np.float32(factor if rank > 1 else 1) * squares[4 * at["dp"] :][:4]
+        run = {"world_size": 4, "rank": rank, "mesh": mesh, "mesh_coordinates": at, **info}
+        write_captured(tmp_path / "run" / f"rank_{rank}_activations.log", norm(own, where), **run)
+    c = compared(str(tmp_path / "one.log"), str(tmp_path / "run"))
+    assert c.red.tolist() == [factor != 1, factor != 1]
+    assert c.coverage.a.compared == 2
 
 
 def test_powers_of_norms() -> None:
