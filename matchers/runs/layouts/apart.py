@@ -7,9 +7,12 @@ from collections.abc import Mapping, Sequence
 from itertools import chain, repeat
 from typing import Any
 
+from matchers.ops.json_values import named_integers
+
 __all__ = [
     "adds_up",
     "apart",
+    "averaged_over",
     "first_of_each",
     "is_masked",
     "names_of",
@@ -18,7 +21,8 @@ __all__ = [
     "share_of_each",
 ]
 
-_ADDS_UP = re.compile(r"_?Partial\((sum)?\)|_MaskPartial\(reduce_op=sum\b.*\)")
+_ADDS_UP = re.compile(r"_?Partial\((sum|avg)?\)|_MaskPartial\(reduce_op=sum\b.*\)")
+_AVERAGE = re.compile(r"_?Partial\(avg\)")
 _MASKED = "_MaskPartial("
 _NORM = re.compile(r"_?NormPartial\((\d+(?:\.\d+)?)?\)")
 
@@ -65,8 +69,19 @@ def names_of(placement: Mapping[str, Any]) -> tuple[str, ...]:
 
 
 def adds_up(partial: Sequence[str]) -> bool:
-    """True for placements of terms of a sum, not of norms or extremes."""
+    """True for placements of terms of a sum or an average, not of norms or extremes."""
     return all(map(_ADDS_UP.match, partial))
+
+
+def averaged_over(placement: Mapping[str, Any]) -> int:
+    """The number of ranks over which an average is pending: the terms add up to so many times the tensor.
+
+    1 without one, 0 if the log does not tell the mesh.
+    """
+    sizes, found = list(named_integers(placement.get("mesh")).values()), 1
+    for name, size in zip(names_of(placement), chain(sizes, repeat(0)), strict=False):
+        found *= size if _AVERAGE.fullmatch(name) else 1
+    return found
 
 
 def is_masked(partial: Sequence[str]) -> bool:

@@ -15,7 +15,7 @@ from matchers.logs.op_log import OpLog
 from matchers.ops.folding import folded_counts, folded_statistics
 from matchers.ops.holds import Holds
 from matchers.ops.json_values import integers, number, parsed
-from matchers.runs.layouts.apart import apart, names_of, norm_of_norms, power_of_norms
+from matchers.runs.layouts.apart import adds_up, apart, averaged_over, names_of, norm_of_norms, power_of_norms
 from matchers.runs.layouts.declared import Declared, stand_in
 from matchers.verdict.sketches import decode_sketches
 
@@ -120,7 +120,9 @@ def merged_entry(
         norm = norm_of_norms([number(each.get("l1")) for each in parts], power)
         return whole | dict.fromkeys(_STATISTICS, norm)
     if placement:
-        whole["sketch"] = encoded_sum([str(each.get("sketch") or "") for each in parts]).decode()
+        known_sum = not partial or adds_up([name for name in names if "artial" in name])
+        sketches = [str(each.get("sketch") or "") for each in parts]
+        whole["sketch"] = encoded_sum(sketches, averaged_over(placement)).decode() if known_sum else ""
     return whole if partial or not sharded else {**whole, **_folded(parts)}
 
 
@@ -138,7 +140,7 @@ def _folded(shards: Sequence[Entry]) -> Entry:
     return known | {"counts": folded_counts(numbers, start)[:, 0].tolist()}
 
 
-def encoded_sum(sketches: Sequence[bytes | str]) -> bytes:
-    """The sum of sketches as base64; empty if one is missing."""
-    total = decode_sketches(sketches).sum(axis=0)
+def encoded_sum(sketches: Sequence[bytes | str], divisor: int = 1) -> bytes:
+    """The sum of sketches, divided by a number, as base64; empty if one is missing, or the number is 0."""
+    total = decode_sketches(sketches).sum(axis=0) / (divisor or np.nan)
     return b64encode(total.astype("<f8").tobytes()) if np.isfinite(total).all() else b""

@@ -26,6 +26,7 @@ from matchers.ops.shards import ShardInfo, infer_shards
 from matchers.rules.model import SHARES
 from matchers.runs.layouts.apart import (
     adds_up,
+    averaged_over,
     first_of_each,
     is_masked,
     norm_of_norms,
@@ -56,6 +57,7 @@ class Holdings:
         whole: the shape of the whole of each shard.
         odd: by record whose replicas differ, the rank that stands for all.
         declared: of parameters.
+        divisors: by record with terms of a sum, the number by which the sum is divided: more than 1 for averages.
     """
 
     def __init__(self, logs: Sequence[OpLog], rows: Int64, wholes: Wholes) -> None:
@@ -69,6 +71,7 @@ class Holdings:
         self.coordinates = [named_integers(log.header.run.get("mesh_coordinates")) for log in logs]
         self.here = np.flatnonzero((rows >= 0).all(axis=0))
         self.odd: dict[int, int] = {}
+        self.divisors: dict[int, int] = {}
         self._powers: dict[int, float] = {}
         """By record with norms of parts, the power in which they add up."""
         self._terms: dict[int, int] = {}
@@ -95,6 +98,18 @@ class Holdings:
         """What each rank holds of a tensor whose placement is logged, equal where they hold the same."""
         texts = [log.texts("Placement").raw(int(at[row])) for log, at in zip(self._logs, self._rows, strict=True)]
         return share_of_each([parsed_object(text) or {} for text in texts], self.coordinates)
+
+    def _divisor(self, row: int, holds: NDArray[np.int8]) -> int:
+        """The number by which the sum of terms is divided, as those of an average are; 0 if it is unknown.
+
+        Args:
+            holds: of records before.
+        """
+        if self.is_placed(row):
+            return averaged_over(parsed_object(self._first.texts("Placement").raw(row)) or {})
+        makers = self._first.producers[row].tolist()
+        found = {self.divisors.get(maker, 1) for maker in makers if maker >= 0 and holds[maker] == Holds.PARTIAL}
+        return found.pop() if len(found) == 1 else int(not found)
 
     def _read_shares(self, row: int, holds: NDArray[np.int8]) -> Sequence[object]:
         """The same of plain terms, by what the ranks hold of all that was read for them; `holds` of records before."""
@@ -182,6 +197,9 @@ class Holdings:
             else:
                 share, whole, known_by = self._of_plain(row, equal, bool(terms[row]))
             holds[row] = share
+            if share == Holds.PARTIAL:
+                self.divisors[row] = self._divisor(row, holds)
+                holds[row] = share if self.divisors[row] else Holds.UNKNOWN
             if share == Holds.PARTIAL and info.placed[row] < 0:
                 self._shares[row] = self._read_shares(row, holds)
             if whole is not None:
@@ -297,7 +315,7 @@ class Holdings:
             if len(summed) != 1 or any(part is None or part.partial for part in read):
                 continue
             (partial,) = summed
-            if adds_up(partial):
+            if adds_up(partial) and not any("avg" in name for name in partial):  # what all have is its own average
                 out[row] = Holds.PARTIAL
             elif (power := power_of_norms(partial)) is not None and log.counts[0, row] == 1:
                 out[row], self._powers[row] = Holds.NORM, power

@@ -264,7 +264,7 @@ class _Merge:
     def _sketch(self, row: int) -> bytes:
         at = self._rows[:, self._held.terms(row)]
         texts = [self._logs[rank].texts("Sketch").raw(int(at[rank])) for rank in self._held.distinct(row)]
-        return encoded_sum(texts)
+        return encoded_sum(texts, self._held.divisors.get(row, 1))
 
     def _further_outputs(self) -> _Further:
         """The outputs after the first that differ between ranks."""

@@ -107,6 +107,25 @@ def test_terms_of_shards_are_all_counted() -> None:
 
     assert total("Partial(sum)", "Shard(0)") == [1 + 2 + 4 + 8]
     assert total("Replicate", "Shard(0)") == [1 + 2]
+    assert total("Partial(avg)", "Shard(0)") == [(1 + 2 + 4 + 8) / 2]
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.5])
+def test_averages_are_divided_by_the_ranks(tmp_path: Path, factor: float) -> None:
+    """DTensor averages what it averages over shards; plain operations go on with the terms."""
+    squares, state = RNG.random((4, 6)).astype(np.float32), RNG.random(6).astype(np.float32)
+
+    def mean(rows: Array, average: bool) -> list[Step]:
+        placed = {"placements": ["Partial(avg)"], "shape": [6], "offsets": [0], **MESH} if average else None
+        means = rows.mean(0)
+        made = Step(key="optimizer/op_0_mean", gives=[summary(means, placement=placed)], fields=CLIP)
+        read = Step(key="optimizer/op_1_add", gives=[state + means], reads=[state, means], made=["", made.key])
+        return [made, read]
+
+    parts = [mean(squares[:2], average=True), mean(np.float32(factor) * squares[2:], average=True)]
+    c = one_and_two(tmp_path, mean(squares, average=False), parts)
+    assert c.red.tolist() == [factor != 1, factor != 1]
+    assert c.coverage.a.compared == 2
 
 
 @pytest.mark.parametrize("factor", [1.0, 1.5])
