@@ -289,7 +289,9 @@ class StepTracer(DebugMode):
             self._deferred = (event, leaves)
             self._changed(event, call, leaves)
         else:
-            specs = self._dtensor_spec if func is self._dtensor_op else None
+            specs = None
+            if func is self._dtensor_op:  # the next call of it may be one of plain tensors
+                specs, self._dtensor_op = self._dtensor_spec, None
             self._record_outputs(event, leaves, specs, kind.unfilled)
             self._changed(event, call, leaves)
         for pending in call.arriving:

@@ -183,3 +183,34 @@ def test_averaged_copies_of_sharded_models_are_found(script: Script) -> None:
     assert [row.parameters[0] for row in after] == [
         f"average.{name}" for name in ("0.weight", "0.bias", "2.weight", "2.bias")
     ]
+
+
+def test_plain_tensors_have_no_placement_of_the_dtensor_before_them(script: Script) -> None:
+    """Even where the same operation writes to both."""
+    log = script("""
+        import torch.distributed as dist
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.tensor.parallel import parallelize_module, RowwiseParallel
+        from torch.distributed.tensor import Replicate
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+        model = nn.Sequential(nn.Embedding(8, 8), nn.RMSNorm(8))
+        whole = RowwiseParallel(input_layouts=Replicate(), output_layouts=Replicate())
+        parallelize_module(model, init_device_mesh("cpu", (2,)), {"0": whole})
+
+        class Descent(torch.optim.Optimizer):
+            def __init__(self, parameters):
+                super().__init__(parameters, {})
+
+            @torch.no_grad()
+            def step(self):
+                for parameter in self.param_groups[0]["params"]:
+                    parameter.sub_(0.1 * parameter.grad)
+
+        optimizer = Descent(model.parameters())
+        model(torch.arange(4)).square().sum().backward()
+        optimizer.step()
+        dist.destroy_process_group()
+    """).log
+    placed = {row.parameters[0]: "Placement" in row.fields for row in log if row.op == "sub_"}
+    assert placed == {"0.weight": True, "1.weight": False}
