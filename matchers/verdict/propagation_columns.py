@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int64, columns
 from matchers.logs.hashing import shared_ids
-from matchers.logs.op_log import OpLog
+from matchers.logs.op_log import STATISTICS, OpLog
 from matchers.ops.collectives import is_collective, moves
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
@@ -32,6 +32,8 @@ from matchers.verdict.tolerance import (
 )
 
 __all__ = ["PropagationColumns"]
+
+_INVERSE_ROOTS = frozenset({"rsqrt", "rsqrt_"})
 
 
 @columns
@@ -134,7 +136,7 @@ class PropagationColumns:
             share=share,
             copies=copies,
             moves=_by_op(a, i, lambda name: moves(name) or is_collective(name)),
-            growth=_by_op(a, i, growth_factor),
+            growth=_by_op(a, i, growth_factor) * _spread(a, i),
             of_scores=_by_op(a, i, of_scores),
             measured=~verdicts.bound & ~by_slot,
             by_norms=verdicts.bound & ~by_slot,
@@ -146,6 +148,21 @@ class PropagationColumns:
 def _by_op(log: OpLog, rows: Int64, of: Callable[[str], float]) -> NDArray[Any]:
     """A property of operations, for the operations of some rows."""
     return np.array([of(name) for name in (*log.ops, "")])[log.op[rows]]
+
+
+def _spread(log: OpLog, rows: Int64) -> Float64:
+    """float64[p]: how many times more than most the least argument of an inverse root is off; 1 for other operations.
+
+    Squares have an error in proportion to their roots; the largest result is that of the least argument.
+    """
+    of_root = _by_op(log, rows, _INVERSE_ROOTS.__contains__)
+    out = np.ones(len(rows))
+    at = rows[of_root]
+    mean = log.inputs.first(at) / log.counts[0, at]
+    with np.errstate(invalid="ignore"):
+        found = np.sqrt(mean) * log.stats[STATISTICS.index("Max"), at]
+    out[of_root] = np.where(np.isfinite(found), np.maximum(found, 1.0), 1.0)
+    return out
 
 
 def _own_rounding(a: OpLog, b: OpLog, i: Int64, j: Int64, coarsest: float) -> Float64:

@@ -439,3 +439,24 @@ def test_an_allowance_for_nearly_anything_is_no_verdict(error: float, expected: 
     found = compare(a, b, expectation=Expectation(noise=noise_floor(a, b, c)))
     assert set(found.status.tolist()) == {expected}
     assert not found.red.any()
+
+
+@pytest.mark.parametrize(("factor", "red"), [(1.0, False), (1.01, True)])
+def test_the_inverse_root_of_a_small_square_is_farther_off(factor: float, red: bool) -> None:
+    """The second moment of a gradient that is small in one element, by which an update is divided."""
+    gradient = values(32) * np.float32(1e-3)
+    gradient[0] = 1e-5
+
+    def log(gradient: Array, factor: float) -> OpLog:
+        square = gradient * gradient
+        inverse = (np.float32(factor) / np.sqrt(square)).astype(np.float32)
+        steps = [
+            Step(key="a/op_0_mm", gives=[gradient]),
+            Step(key="a/op_1_pow", gives=[square], reads=[gradient], made=["a/op_0_mm"]),
+            Step(key="a/op_2_rsqrt", gives=[inverse], reads=[square], made=["a/op_1_pow"]),
+        ]
+        return captured_log(steps)
+
+    c = compare(log(gradient, 1.0), log(gradient + values(32, seed=1) * np.float32(5e-10), factor), expectation=ORDER)
+    assert c.status[:2].tolist() == [Status.CLOSE, Status.CLOSE]
+    assert bool(c.red[2]) == red
