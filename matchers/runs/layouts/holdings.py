@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Hash, Int64
 from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
-from matchers.ops.collectives import WAIT, collective, communicating, filling, is_collective
+from matchers.ops.collectives import WAIT, collective, communicating, filling, is_collective, moves
 from matchers.ops.dataflow import sources, upstream
 from matchers.ops.holds import Holds
 from matchers.ops.json_values import integers, named_integers, parsed_object
@@ -389,7 +389,7 @@ def agree(digests: Hash, norms: Float64) -> Bool:
 
 
 def _summed(log: OpLog, placed: Bool, partial: Bool) -> Bool:
-    """bool[n]: nothing reads the result, or a collective that reduces does, perhaps after it was scaled or arranged.
+    """bool[n]: nothing reads the result, or a collective that reduces it does, perhaps after it was scaled or moved.
 
     Args:
         placed: bool[n], the log says what ranks hold.
@@ -398,10 +398,11 @@ def _summed(log: OpLog, placed: Bool, partial: Bool) -> Bool:
     flow = sources(log)
     reduces = np.array(["reduce" in name and is_collective(name) for name in log.ops] + [False])[log.op]
     linear = rows_named(log, ADDITIONS | _ARRANGES | _SCALES) | filling(log)
+    moved = np.array([moves(name) for name in log.ops] + [False])[log.op]
     unread = np.bincount(flow.value[flow.value >= 0], minlength=len(log)) == 0
     # a buffer that nothing reads is perhaps read under another name
     ends = reduces | (unread & rows_named(log, {"copy_"}))
-    return upstream(flow, ends, ends | np.where(placed, partial, linear)) | unread
+    return upstream(flow, ends, ends | moved | np.where(placed, partial, linear)) | unread
 
 
 def _gathering(log: OpLog) -> Bool:
