@@ -111,9 +111,11 @@ class ModuleNames:
 
     def refresh_parameters(self) -> None:
         """Refresh the parameters: sharding and compiling replace their tensors."""
+        shards = self._shards()
         for owner, module in self._modules():
             for name, parameter in module.named_parameters(recurse=False):
                 self._parameters.setdefault(id(parameter), owner + name)
+                self._parameters.setdefault(id(shards.get(id(parameter), parameter)), owner + name)
 
     def refresh(self) -> None:
         """Refresh all names: modules may have been added or removed, and their ids reused."""
@@ -141,14 +143,32 @@ class ModuleNames:
         return self._parameters.get(id(parameter))
 
     def parameters(self) -> Iterator[tuple[str, Any]]:
-        """Yield the current (path, parameter) pairs of all models."""
+        """Yield the current (path, parameter) pairs of all models: of what FSDP2 has gathered, those of its shards."""
         self.refresh_parameters()
-        seen: set[int] = set()
+        seen, shards = set[int](), self._shards()
         for root in self.roots:
-            for parameter in root.parameters():
+            for registered in root.parameters():
+                parameter = shards.get(id(registered), registered)
                 if id(parameter) not in seen:
                     seen.add(id(parameter))
                     yield self._parameters.get(id(parameter), f"parameter_{len(seen) - 1}"), parameter
+
+    def _shards(self) -> dict[int, Any]:
+        """By the id of a parameter that FSDP2 has gathered, the shard that it had in its place.
+
+        After a pass without gradients the outermost module keeps its parameters gathered.
+        """
+        found: dict[int, Any] = {}
+        for root in self.roots:
+            for module in root.modules():
+                get_state: Any = getattr(module, "_get_fsdp_state", None)
+                state = get_state() if get_state is not None else None
+                # older versions of torch have one group
+                groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
+                for held in (held for group in groups for held in getattr(group, "fsdp_params", ())):
+                    place = held._module_info
+                    found[id(getattr(place.module, place.param_name, None))] = held.sharded_param
+        return found
 
     def buffers(self) -> Iterator[tuple[str, Any]]:
         """Yield the current (path, buffer) pairs of all models."""

@@ -214,3 +214,24 @@ def test_plain_tensors_have_no_placement_of_the_dtensor_before_them(script: Scri
     """).log
     placed = {row.parameters[0]: "Placement" in row.fields for row in log if row.op == "sub_"}
     assert placed == {"0.weight": True, "1.weight": False}
+
+
+@pytest.mark.parametrize("validated", [False, True])
+def test_a_step_starts_with_the_shards_that_optimizers_train(script: Script, validated: bool) -> None:
+    """A pass without gradients leaves the parameters of FSDP2's outermost module gathered."""
+    log = script(f"""
+        import torch.distributed as dist
+        from torch.distributed.device_mesh import init_device_mesh
+        from torch.distributed.fsdp import fully_shard
+        from torch.testing._internal.distributed.fake_pg import FakeStore
+        dist.init_process_group("fake", store=FakeStore(), rank=0, world_size=2)
+        model = fully_shard(net(), mesh=init_device_mesh("cpu", (2,)))
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+        if {validated}:
+            with torch.no_grad():
+                model(x)
+        model(x).sum().backward()
+        optimizer.step()
+        dist.destroy_process_group()
+    """).log
+    assert set(log.run["parameter_placements"]) == {"0.weight", "0.bias", "2.weight", "2.bias"}
