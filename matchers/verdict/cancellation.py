@@ -153,8 +153,9 @@ def _silenced(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow: Da
         excused = diverged & (verdicts.error <= limit) & ~parts
     noise_a[i[excused]], noise_b[j[excused]] = True, True
     concerned = np.append(diverged, True)  # what agrees is judged, noise or not
-    updates_a = _updates_of_noise(a, noise_a, concerned[pairing.of_a])
-    updates_b = _updates_of_noise(b, noise_b, concerned[pairing.of_b])
+    zeros_a, zeros_b = _other_zeros(a, b, i, j, verdicts)
+    updates_a = _updates_of_noise(a, noise_a, concerned[pairing.of_a], zeros_a)
+    updates_b = _updates_of_noise(b, noise_b, concerned[pairing.of_b], zeros_b)
     further_a, further_b = _further_sums(a, flow.a, i[diverged]), _further_sums(b, flow.b, j[diverged])
     if not (noise_a.any() or noise_b.any() or updates_a or updates_b or further_a or further_b):
         return None
@@ -170,16 +171,33 @@ def _silenced(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow: Da
     return _Silenced(patched, pairs, mixed, excused, limit, frozenset((*of_a.names(), *of_b.names())))
 
 
-def _updates_of_noise(log: OpLog, sums: Bool, concerned: Bool) -> dict[int, set[int]]:
-    """By record (of those concerned), the slots of what follows from noise, though not by equal bits."""
+def _other_zeros(a: OpLog, b: OpLog, i: Int64, j: Int64, verdicts: Verdicts) -> tuple[Int64, Int64]:
+    """Records of states that agree, and are zero in more elements in one run: these are rounding in the other.
+
+    Where they are squares, an optimizer divides rounding by rounding.
+    """
+    with np.errstate(invalid="ignore"):
+        squares = (a.stats[2, i] == 0) & (b.stats[2, j] == 0)
+    zeros_a, zeros_b = a.counts[3, i], b.counts[3, j]
+    other = squares & (zeros_a != zeros_b) & (np.minimum(zeros_a, zeros_b) >= 0) & (a.counts[0, i] == b.counts[0, j])
+    found = np.flatnonzero(other & np.isin(verdicts.status, (Status.SAME_PRINT, Status.CLOSE)))
+    return i[found], j[found]
+
+
+def _updates_of_noise(log: OpLog, sums: Bool, concerned: Bool, states: Int64) -> dict[int, set[int]]:
+    """By record (of those concerned), the slots of what follows from noise, though not by equal bits.
+
+    Args:
+        states: records that leave a state of squares, some of which are rounding.
+    """
     contents = LastContents(log, tuple(log.modules))
-    updates = _updates_by_noise(contents, concerned)
+    updates = _updates_by_noise(contents, concerned, states)
     for row, slots in _named_after(contents, sums, concerned).items():
         updates.setdefault(row, set()).update(slots)
     return updates
 
 
-def _updates_by_noise(contents: LastContents, concerned: Bool) -> dict[int, set[int]]:
+def _updates_by_noise(contents: LastContents, concerned: Bool, found_states: Int64) -> dict[int, set[int]]:
     """By record (of those concerned), the slots of parameters that an optimizer updates by rounding over rounding.
 
     A part of their gradient is a sum that cancels, such as the keys' part of one bias for queries, keys and values. The
@@ -194,6 +212,8 @@ def _updates_by_noise(contents: LastContents, concerned: Bool) -> dict[int, set[
         for slot, state in contents.changes(row).items()
         if slot < len(contents.names(row)) and _far_apart(state.min, state.max, state.numel)
     }
+    names |= {_owner(contents.names(row)[0]) for row in np.intersect1d(found_states, contents.rows).tolist()}
+    names.discard("")
     found: dict[int, set[int]] = {}
     for row in rows.tolist() if names else ():
         read = contents.names(row)

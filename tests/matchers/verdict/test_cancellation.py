@@ -8,6 +8,8 @@ import pytest
 from matchers.comparison import compare
 from matchers.logs.op_log import OpLog
 from matchers.ops.op_names import rows_named
+from matchers.status import Status
+from matchers.verdict.expectation import Expect, Expectation
 from tests.captured import Step, as_parts, captured_log
 
 RNG = np.random.default_rng(4)
@@ -82,3 +84,39 @@ def test_an_unknown_norm_is_no_noise() -> None:
     b = ranks(1.01)
     c = compare(ranks(1.0), as_parts(b, rows_named(b, {"mm", "sum"})))
     assert [c.a.op_name(int(c.row_a[row])) for row in np.flatnonzero(c.red)] == ["mul"]
+
+
+@pytest.mark.parametrize(("noise", "red"), [(1e-10, False), (3e-5, True)])
+def test_an_update_by_rounding_over_rounding_is_not_judged(noise: float, red: bool) -> None:
+    """Half of the gradient of a bias for keys and values is rounding: zero in other elements of each run."""
+    real = RNG.normal(size=16).astype(np.float32) * np.float32(1e-3)
+
+    def update(rounding: list[float]) -> OpLog:
+        gradient = np.concatenate((np.array(rounding, np.float32) * np.float32(noise), real))
+        square, bias = gradient * gradient, np.ones(len(gradient), np.float32)
+        made = bias - np.float32(1e-2) * gradient / (np.sqrt(square) + np.float32(1e-8))
+        fields = {"phase": "optimizer"}
+        states, names = ["kv.bias.exp_avg_sq", *["kv.bias.grad"] * 2], ["kv.bias", "kv.bias.exp_avg", ""]
+        return captured_log(
+            [
+                Step(key="kv/op_0_sum", gives=[gradient], fields={"phase": "backward"}),
+                Step(
+                    key="kv/op_1_addcmul_",
+                    gives=[square],
+                    reads=[0 * square, gradient, gradient],
+                    made=["", "kv/op_0_sum", "kv/op_0_sum"],
+                    fields={**fields, "parameters": states},
+                ),
+                Step(
+                    key="kv/op_2_addcdiv_",
+                    gives=[made],
+                    reads=[bias, gradient, np.sqrt(square) + np.float32(1e-8)],
+                    made=["", "kv/op_0_sum", ""],
+                    fields={**fields, "parameters": names},
+                ),
+            ]
+        )
+
+    c = compare(update([0, 1, 2, -1]), update([0, 0, -2, 1]), expectation=Expectation(Expect.REDUCTION_ORDER))
+    assert bool(c.red.any()) == red
+    assert (c.status[2] == Status.NOT_JUDGED) == (not red)
