@@ -13,7 +13,7 @@ from matchers.arrays import Bool, Float64, Int64
 from matchers.logs.columns import KeyColumn, Ragged, Strings, Texts
 from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog, Phase
 from matchers.ops.copies import copies
-from matchers.ops.dataflow import sources
+from matchers.ops.dataflow import sources, upstream
 from matchers.ops.micro_batches import BATCH_RANKS, accumulations, micro_batch_numbers
 from matchers.ops.op_names import additions
 from matchers.ops.shapes import numel
@@ -67,10 +67,22 @@ def _order(logs: Sequence[OpLog], other: OpLog) -> list[tuple[int, int]]:
 
 
 def _passes(log: OpLog) -> Bool:
-    """bool[n]: records of the passes; what follows the last one, such as a reduction of gradients, is an update."""
+    """bool[n]: records of the passes; what follows the last one, such as a reduction of gradients, is an update.
+
+    So is what was made for updates before the first one, such as a copy of the model that averages it.
+    """
     last = np.flatnonzero(np.isin(log.phase, (Phase.FORWARD, Phase.BACKWARD)) & ~log.updates)[-1:]
     before = np.arange(len(log)) <= (last[0] if len(last) else -1)
-    return np.asarray((before & ~log.updates) | _scalar_sums(log))
+    return np.asarray((before & ~log.updates & ~_made_for_updates(log)) | _scalar_sums(log))
+
+
+def _made_for_updates(log: OpLog) -> Bool:
+    """bool[n]: records before the first pass that updates read, and no pass does."""
+    made_before = log.phase == Phase.PREPARE
+    passes = ~log.updates & ~made_before
+    # by the producers that are logged: a copy has the bits of what a pass reads
+    read_by_updates, read_by_passes = (upstream(log.producers, of, of | made_before) for of in (log.updates, passes))
+    return np.asarray(made_before & read_by_updates & ~read_by_passes)
 
 
 def _scalar_sums(log: OpLog) -> Bool:

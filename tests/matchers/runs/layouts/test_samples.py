@@ -2,28 +2,36 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
-from tests.captured import Step, write_captured
+from tests.captured import Step, summary, write_captured
 from tests.matchers.runs.layouts.ranks import compared
 
 SAMPLES = np.random.default_rng(0).normal(size=(4, 3, 8)).astype(np.float32)
 
 
-def write(path: Path, samples: list[int], rank: int = 0, ranks: int = 1) -> None:
-    """Write the log of a run that reads these samples, a micro-batch each."""
-    steps = []
+def write(path: Path, samples: list[int], rank: int = 0, ranks: int = 1, steps: Sequence[Step] = ()) -> None:
+    """Write the log of a run that reads these samples, a micro-batch each.
+
+    Args:
+        steps: the first comes before the samples, the others after them.
+    """
+    written = list(steps[:1])
     for number, sample in enumerate(samples):
         fields = {"micro_batch": number}
         kept = np.maximum(SAMPLES[sample], 0)
         key, then = f"net/op_{2 * number}_relu", f"net/op_{2 * number + 1}_exp"
-        steps.append(Step(key=key, gives=[kept], reads=[SAMPLES[sample]], fields=fields))
-        steps.append(Step(key=then, gives=[np.exp(kept)], reads=[kept], made=[key], fields=fields))
+        written.append(Step(key=key, gives=[kept], reads=[SAMPLES[sample]], fields=fields))
+        written.append(Step(key=then, gives=[np.exp(kept)], reads=[kept], made=[key], fields=fields))
     batch = [{"digest": str(rank)}]
-    write_captured(path, steps, world_size=ranks, rank=rank, parameter_digests={"weight": "00"}, batch=batch)
+    written += steps[1:]
+    write_captured(path, written, world_size=ranks, rank=rank, parameter_digests={"weight": "00"}, batch=batch)
 
 
 @pytest.mark.parametrize("samples", [[[0, 1], [2, 3]], [[0, 2], [1, 3]], [[2, 3], [0, 1]], [[0, 3], [1, 2]]])
@@ -36,3 +44,26 @@ def test_micro_batches_of_ranks_have_the_order_of_one_process(tmp_path: Path, sa
     assert not c.red.any()
     assert c.coverage.a.compared == c.coverage.a.operations == 8
     assert c.a.micro_batch[c.row_a].tolist() == c.b.micro_batch[c.row_b].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.5])
+def test_copies_of_the_model_are_merged_like_its_updates(tmp_path: Path, factor: float) -> None:
+    """An average of the weights begins as a copy of them, before anything is known of the model."""
+    weight = np.random.default_rng(1).normal(size=(4, 6)).astype(np.float32)
+
+    def averaged(shard: NDArray[np.float32], placement: dict[str, Any] | None) -> list[Step]:
+        copy = Step(key="ema/op_0_clone", gives=[shard], reads=[shard], fields={"phase": "prepare"})
+        after = {"phase": "after", "parameters": ["", "weight"]}
+        result = summary(shard * np.float32(0.9), placement=placement)
+        return [copy, Step(key="ema/op_1_lerp_", gives=[result], reads=[shard] * 2, made=[copy.key, ""], fields=after)]
+
+    write(tmp_path / "one.log", [0, 1], steps=averaged(weight, None))
+    (tmp_path / "run").mkdir()
+    for rank in range(2):
+        where = {"mesh": {"dp": 2}, "placements": ["Shard(0)"], "shape": [4, 6], "offsets": [2 * rank, 0]}
+        shard = weight[2 * rank :][:2] * np.float32(factor if rank else 1)
+        write(tmp_path / "run" / f"rank_{rank}_activations.log", [rank], rank, 2, averaged(shard, where))
+    c = compared(str(tmp_path / "one.log"), str(tmp_path / "run"))
+    red = {c.a.keys[int(c.row_a[row])] for row in np.flatnonzero(c.red)}
+    assert red == (set() if factor == 1 else {"ema/op_0_clone", "ema/op_1_lerp_"})
+    assert (c.pair >= 0).all()
