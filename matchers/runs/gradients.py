@@ -45,6 +45,7 @@ class Way:
             so far.
         read: the row of the optimizer that reads it.
         digest: of the gradient as it was reduced, or made if it was not; before it was clipped. None if unknown.
+        pending: it began as a DTensor whose placement says that a sum is pending, and is reduced when that is wanted.
     """
 
     reductions: tuple[tuple[str, tuple[int, ...]], ...]
@@ -52,6 +53,7 @@ class Way:
     source: int
     read: int
     digest: int | None
+    pending: bool = False
 
     def scaled_like(self, other: Way) -> bool:
         """True if both were scaled alike, or if it is unknown."""
@@ -125,6 +127,7 @@ class _Tracer:
     def __init__(self, log: OpLog, makers: Ragged, calls: Mapping[int, Call]):
         self._log, self._makers, self._calls = log, makers, calls
         self._names = {row: text.split(";") for row, text in log.texts("Parameter").items()}
+        self._placements = log.texts("Placement")
 
     @cached_property
     def reads(self) -> dict[str, tuple[str, int, int]]:
@@ -187,7 +190,8 @@ class _Tracer:
                 break
             content, row, maker = self._digest(maker, slot), maker, self._maker(maker, slot)
         reductions.reverse()
-        return Way(tuple(reductions), scale, maker, first, content if reduced is None else reduced)
+        pending = "artial" in self._placements.get(maker, "")
+        return Way(tuple(reductions), scale, maker, first, content if reduced is None else reduced, pending)
 
     def _place_in_bucket(self, result: int, reader: int, many: int) -> int:
         """The tensor of a bucket that a gradient was: its place among those that are read from the reduced bucket."""
@@ -278,7 +282,7 @@ def _odd(ways: Mapping[str, Way], *, shards: bool) -> Iterator[tuple[str, Way, i
     for name, way in ways.items():
         named.setdefault("" if shards else _NUMBER.sub("#", name), {})[name] = way
     for of in named.values():
-        whole = {name: way for name, way in of.items() if way.source >= 0}
+        whole = {name: way for name, way in of.items() if way.source >= 0 and not way.pending}
         if whole:
             yield from _minority(whole, lambda one, other: one.reductions == other.reductions)
 

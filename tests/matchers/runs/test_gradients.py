@@ -121,6 +121,17 @@ def test_a_gradient_that_is_reduced_over_other_ranks(layers: int) -> None:
     assert "reduced over ranks 0, 1" in found.notes[0]
 
 
+def test_a_dtensor_is_reduced_when_its_sum_is_wanted() -> None:
+    """In the optimizer, where others had been reduced in the backward pass, or need not be."""
+    run = simulate(Plan(layout=Layout(dp=2, tp=2), layers=4), Faults(reduced={"layers.0.w1.weight": ("tp",)}))
+    assert said(run) == [(Check.ODD_ONE_OUT, "layers.0.w1.weight", (0, 1, 2, 3))]
+    for rank, log in run.logs.items():
+        source = log[ways(run, rank)["layers.0.w1.weight"].source]
+        source.extra = {**source.extra, "Placement": '{"mesh": {"dp": 2}, "placements": ["Partial(sum)"]}'}
+    # what is wrong in this run is that nothing reduces it over the other ranks
+    assert said(run) == [(Check.TRAINED, "layers.0.w1.weight", (0, 1, 2, 3))]
+
+
 @pytest.mark.parametrize("plan", FORMS)
 def test_a_gradient_that_is_summed_where_others_are_averaged(plan: Plan) -> None:
     (found,) = checked(simulate(plan, Faults(summed=["layers.1.w1.weight"]))).findings
