@@ -32,6 +32,7 @@ from matchers.causes.unpaired_branches import Branches, Side
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog, Phase
+from matchers.ops.collectives import moves
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.nonfinite import broken, where_broken_begins
 from matchers.ops.op_names import rows_named
@@ -245,7 +246,7 @@ class _Search:
         """Unpaired producers of another value, or of one that agrees in L1 only."""
         one, other = self._one, self._other
         a, b = one.side, other.side
-        reads = self._over_unjudged(self._reads)
+        reads = self._over_moved(self._over_unjudged(self._reads))
         extra_a, extra_b = (
             _extra(reads.maker_a, reads.maker_b, a.of, b.of),
             _extra(reads.maker_b, reads.maker_a, b.of, a.of),
@@ -291,6 +292,12 @@ class _Search:
         maker_a, maker_b = reads.maker_a.copy(), reads.maker_b.copy()
         maker_a[at[alone]], maker_b[at[alone]] = before_a[alone], before_b[alone]
         return replace(reads, maker_a=maker_a, maker_b=maker_b)
+
+    def _over_moved(self, reads: Inputs) -> Inputs:
+        """The inputs, but what one run alone moves between its ranks, where the other reads the partner of that."""
+        behind_a = _behind_moves(self._one, reads.maker_a, np.append(self._other.side.of, -1)[reads.maker_b])
+        behind_b = _behind_moves(self._other, reads.maker_b, np.append(self._one.side.of, -1)[reads.maker_a])
+        return replace(reads, maker_a=behind_a, maker_b=behind_b)
 
     def _kept_sizes(self) -> None:
         """Backward operations with another shape or scalar, of a line whose forward operations differ: autograd keeps
@@ -387,6 +394,23 @@ def _first_red(pairing: Pairing, red: Bool, cause_a: Bool, cause_b: Bool) -> Boo
 
 def _red_records(red: Bool, of: Int32 | Int64) -> Bool:
     return np.asarray((of >= 0) & red[np.maximum(of, 0)])
+
+
+def _behind_moves(half: _Half, maker: Int64, wanted: Int64) -> Int64:
+    """Records, but those of a pair (`wanted`, -1 for none) whose result unpaired ones have only moved between ranks."""
+    side, out = half.side, maker.copy()
+    moved = half.alone & np.array([moves(name) for name in side.log.ops] + [False])[side.log.op]
+    # c10d's scatter has the name of an operation on one tensor
+    between_ranks = [row for row in side.log.texts("Group") if "reduce" not in side.log.op_name(row)]
+    moved[between_ranks] = half.alone[between_ranks]
+    for k in np.flatnonzero(marked_at(moved, maker) & (wanted >= 0)).tolist():
+        at = int(maker[k])
+        while at >= 0 and moved[at]:
+            read = {row for row in side.flow[at].tolist() if 0 <= row < at}
+            at = read.pop() if len(read) == 1 else -1
+        if at >= 0 and side.of[at] == wanted[k]:
+            out[k] = at
+    return out
 
 
 def _extra(maker: Int64, other: Int64, of: Int64, of_other: Int64) -> Bool:

@@ -25,7 +25,7 @@ from matchers.ops.last_contents import LastContents
 from matchers.ops.module_path import canonical
 from matchers.ops.op_names import on_lists, rows_named
 from matchers.ops.outputs import further_output, mutated, parameter_name
-from matchers.ops.shapes import numel
+from matchers.ops.shapes import dimensions, numel
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
 from matchers.verdict.fused import BY_PARTS
@@ -153,7 +153,7 @@ def _silenced(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow: Da
         excused = diverged & (verdicts.error <= limit) & ~parts
     noise_a[i[excused]], noise_b[j[excused]] = True, True
     concerned = np.append(diverged, True)  # what agrees is judged, noise or not
-    zeros_a, zeros_b = _other_zeros(a, b, i, j, verdicts)
+    zeros_a, zeros_b = _with_zeros(a, b, i, j, verdicts)
     updates_a = _updates_of_noise(a, noise_a, concerned[pairing.of_a], zeros_a)
     updates_b = _updates_of_noise(b, noise_b, concerned[pairing.of_b], zeros_b)
     further_a, further_b = _further_sums(a, flow.a, i[diverged]), _further_sums(b, flow.b, j[diverged])
@@ -171,16 +171,18 @@ def _silenced(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow: Da
     return _Silenced(patched, pairs, mixed, excused, limit, frozenset((*of_a.names(), *of_b.names())))
 
 
-def _other_zeros(a: OpLog, b: OpLog, i: Int64, j: Int64, verdicts: Verdicts) -> tuple[Int64, Int64]:
-    """Records of states that agree, and are zero in more elements in one run: these are rounding in the other.
+def _with_zeros(a: OpLog, b: OpLog, i: Int64, j: Int64, verdicts: Verdicts) -> tuple[Int64, Int64]:
+    """Records of states that agree, whose zeros are rounding: they are others in each run, or the state is of a bias.
 
-    Where they are squares, an optimizer divides rounding by rounding.
+    Where such states are squares, an optimizer divides rounding by rounding.
     """
     with np.errstate(invalid="ignore"):
         squares = (a.stats[2, i] == 0) & (b.stats[2, j] == 0)
     zeros_a, zeros_b = a.counts[3, i], b.counts[3, j]
-    other = squares & (zeros_a != zeros_b) & (np.minimum(zeros_a, zeros_b) >= 0) & (a.counts[0, i] == b.counts[0, j])
-    found = np.flatnonzero(other & np.isin(verdicts.status, (Status.SAME_PRINT, Status.CLOSE)))
+    of_bias = np.array([len(dimensions(text)) == 1 for text in a.shapes] + [False])[a.shape[i]]
+    other = squares & ((zeros_a != zeros_b) | of_bias) & (np.minimum(zeros_a, zeros_b) >= 0)
+    agree = np.isin(verdicts.status, (Status.SAME_PRINT, Status.CLOSE)) & (a.counts[0, i] == b.counts[0, j])
+    found = np.flatnonzero(other & agree)
     return i[found], j[found]
 
 
