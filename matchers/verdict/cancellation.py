@@ -11,6 +11,7 @@ from __future__ import annotations
 import json
 import math
 from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
@@ -25,12 +26,13 @@ from matchers.ops.last_contents import LastContents
 from matchers.ops.module_path import canonical
 from matchers.ops.op_names import on_lists, rows_named
 from matchers.ops.outputs import further_output, mutated, parameter_name
-from matchers.ops.shapes import dimensions, numel
+from matchers.ops.shapes import numel
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
 from matchers.verdict.fused import BY_PARTS
 from matchers.verdict.judge import Verdicts, judge, replaced
 from matchers.verdict.lists import in_one_order
+from matchers.verdict.sketches import decode_sketches
 from matchers.verdict.tolerance import ACCUMULATED, MOST_ALLOWED, RESOLUTION, DtypePolicy, default_tolerance
 
 __all__ = ["condition", "without_noise"]
@@ -153,9 +155,10 @@ def _silenced(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow: Da
         excused = diverged & (verdicts.error <= limit) & ~parts
     noise_a[i[excused]], noise_b[j[excused]] = True, True
     concerned = np.append(diverged, True)  # what agrees is judged, noise or not
-    zeros_a, zeros_b = _with_zeros(a, b, i, j, verdicts)
-    updates_a = _updates_of_noise(a, noise_a, concerned[pairing.of_a], zeros_a)
-    updates_b = _updates_of_noise(b, noise_b, concerned[pairing.of_b], zeros_b)
+    contents = [LastContents(log, tuple(log.modules)) for log in (a, b)]
+    with_zeros = _with_zeros(*contents)
+    updates_a = _updates_of_noise(contents[0], noise_a, concerned[pairing.of_a], with_zeros)
+    updates_b = _updates_of_noise(contents[1], noise_b, concerned[pairing.of_b], with_zeros)
     further_a, further_b = _further_sums(a, flow.a, i[diverged]), _further_sums(b, flow.b, j[diverged])
     if not (noise_a.any() or noise_b.any() or updates_a or updates_b or further_a or further_b):
         return None
@@ -171,35 +174,45 @@ def _silenced(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow: Da
     return _Silenced(patched, pairs, mixed, excused, limit, frozenset((*of_a.names(), *of_b.names())))
 
 
-def _with_zeros(a: OpLog, b: OpLog, i: Int64, j: Int64, verdicts: Verdicts) -> tuple[Int64, Int64]:
-    """Records of states that agree, whose zeros are rounding: they are others in each run, or the state is of a bias.
+def _with_zeros(a: LastContents, b: LastContents) -> frozenset[str]:
+    """Parameters of one dimension, such as biases, with a state of squares that agrees, and is zero in some elements.
 
-    Where such states are squares, an optimizer divides rounding by rounding.
+    A sum that cancels is zero by chance in some elements of each run, and rounding in the others: no square tells.
     """
-    with np.errstate(invalid="ignore"):
-        squares = (a.stats[2, i] == 0) & (b.stats[2, j] == 0)
-    zeros_a, zeros_b = a.counts[3, i], b.counts[3, j]
-    of_bias = np.array([len(dimensions(text)) == 1 for text in a.shapes] + [False])[a.shape[i]]
-    other = squares & ((zeros_a != zeros_b) | of_bias) & (np.minimum(zeros_a, zeros_b) >= 0)
-    agree = np.isin(verdicts.status, (Status.SAME_PRINT, Status.CLOSE)) & (a.counts[0, i] == b.counts[0, j])
-    found = np.flatnonzero(other & agree)
-    return i[found], j[found]
+    found: list[dict[str, str]] = []
+    for contents in (a, b):
+        log, sketches = contents.log, dict[str, str]()
+        with np.errstate(invalid="ignore"):
+            zeros = log.updates & ((log.stats[2] == 0) | on_lists(log))
+        for row in contents.rows[zeros[contents.rows]].tolist():
+            names = contents.names(row)
+            for slot, state in contents.changes(row).items():
+                if slot < len(names) and state.min == 0 < state.max and len(state.shape or ()) == 1:
+                    sketches[names[slot]] = state.sketch
+        found.append(sketches)
+    agree = []
+    for name in found[0].keys() & found[1].keys():
+        one, other = decode_sketches([of[name].encode() for of in found])
+        if np.linalg.norm(one - other) <= ACCUMULATED * default_tolerance("float32") * np.linalg.norm(one):
+            agree.append(_owner(name))
+    return frozenset(filter(None, agree))
 
 
-def _updates_of_noise(log: OpLog, sums: Bool, concerned: Bool, states: Int64) -> dict[int, set[int]]:
+def _updates_of_noise(
+    contents: LastContents, sums: Bool, concerned: Bool, known: AbstractSet[str]
+) -> dict[int, set[int]]:
     """By record (of those concerned), the slots of what follows from noise, though not by equal bits.
 
     Args:
-        states: records that leave a state of squares, some of which are rounding.
+        known: parameters whose gradients are noise in part.
     """
-    contents = LastContents(log, tuple(log.modules))
-    updates = _updates_by_noise(contents, concerned, states)
+    updates = _updates_by_noise(contents, concerned, known)
     for row, slots in _named_after(contents, sums, concerned).items():
         updates.setdefault(row, set()).update(slots)
     return updates
 
 
-def _updates_by_noise(contents: LastContents, concerned: Bool, found_states: Int64) -> dict[int, set[int]]:
+def _updates_by_noise(contents: LastContents, concerned: Bool, known: AbstractSet[str]) -> dict[int, set[int]]:
     """By record (of those concerned), the slots of parameters that an optimizer updates by rounding over rounding.
 
     A part of their gradient is a sum that cancels, such as the keys' part of one bias for queries, keys and values. The
@@ -214,8 +227,7 @@ def _updates_by_noise(contents: LastContents, concerned: Bool, found_states: Int
         for slot, state in contents.changes(row).items()
         if slot < len(contents.names(row)) and _far_apart(state.min, state.max, state.numel)
     }
-    names |= {_owner(contents.names(row)[0]) for row in np.intersect1d(found_states, contents.rows).tolist()}
-    names.discard("")
+    names |= known
     found: dict[int, set[int]] = {}
     for row in rows.tolist() if names else ():
         read = contents.names(row)
