@@ -236,7 +236,7 @@ def _compare(
     excluded = resolved.ignored_a[i] | resolved.ignored_b[j]
     verdict = verdicts.status.copy()
     visible = np.where(excluded, np.int8(Status.IGNORED), verdict)
-    of_agreeing, of_unjudged = partial_sums(a, b, pairing, visible, flow)
+    of_agreeing, of_unjudged = partial_sums(a, b, pairing, visible, flow, judgement.loss_scale)
     verdict[of_agreeing], verdict[of_unjudged] = Status.PARTIAL, Status.NOT_JUDGED
     verdicts = replace(verdicts, status=verdict)
     contents = kept.contents

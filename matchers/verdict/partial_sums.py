@@ -32,7 +32,9 @@ _CAST = 2.0**-8
 """Maximum relative change of a norm by a cast to bfloat16."""
 
 
-def partial_sums(a: OpLog, b: OpLog, pairing: Pairing, status: NDArray[np.int8], flow: DataFlow) -> tuple[Int64, Int64]:
+def partial_sums(
+    a: OpLog, b: OpLog, pairing: Pairing, status: NDArray[np.int8], flow: DataFlow, scale: float = 1.0
+) -> tuple[Int64, Int64]:
     """Red pairs that are intermediate results of a sum, and that nothing else reads: by a total that is not red.
 
     Returns:
@@ -41,6 +43,7 @@ def partial_sums(a: OpLog, b: OpLog, pairing: Pairing, status: NDArray[np.int8],
     Args:
         status: int8[p], the verdict of each pair.
         flow: used only if an addition is red.
+        scale: the factor of a's gradients against b's.
     """
     red = np.flatnonzero(status >= Status.SHAPE)
     red = red[additions(a)[pairing.lead_a[red]] & additions(b)[pairing.lead_b[red]]]
@@ -49,7 +52,7 @@ def partial_sums(a: OpLog, b: OpLog, pairing: Pairing, status: NDArray[np.int8],
     sums = _Sums(a, flow.a, flow.readers_a), _Sums(b, flow.b, flow.readers_b)
     totals_a, totals_b = sums[0].totals(pairing.lead_a[red]), sums[1].totals(pairing.lead_b[red])
     agree = _by_total(sums, pairing, red, (totals_a, totals_b), np.isin(status, AGREE))
-    agree |= _crossed(a, b, pairing, red, totals_a, totals_b)
+    agree |= _crossed(a, b, pairing, red, totals_a, totals_b, scale)
     unjudged = _by_total(sums, pairing, red, (totals_a, totals_b), status == Status.NOT_JUDGED)
     return red[agree], red[unjudged & ~agree]
 
@@ -80,7 +83,13 @@ def _by_total(
 
 
 def _crossed(
-    a: OpLog, b: OpLog, pairing: Pairing, red: Int64, totals_a: Sequence[Int64], totals_b: Sequence[Int64]
+    a: OpLog,
+    b: OpLog,
+    pairing: Pairing,
+    red: Int64,
+    totals_a: Sequence[Int64],
+    totals_b: Sequence[Int64],
+    scale: float,
 ) -> Bool:
     """Mask of red pairs in which the total of one run is paired with a part of it in the other; the totals agree."""
     found = np.zeros(len(red), bool)
@@ -91,7 +100,8 @@ def _crossed(
             other = place.get(total, -1)
             if other < 0 or record not in (int(chain[other]) for chain in totals_b):
                 continue
-            change = relative(a.outputs.first(np.array([total])), b.outputs.first(np.array([record])))
+            one, there = a.outputs.first(np.array([total])), b.outputs.first(np.array([record]))
+            change = np.fmin(relative(one, there), relative(one, scale * there))
             if change[0] <= default_tolerance(a.dtype_text(total)):
                 found[[k, other]] = True
     return found

@@ -5,8 +5,10 @@ from __future__ import annotations
 import numpy as np
 
 from matchers.comparison import Comparison, compare
+from matchers.ops.dataflow import DataFlow
 from matchers.rules.model import PairRule, RuleSet
 from matchers.status import Status
+from matchers.verdict.partial_sums import partial_sums
 from tests.builders import Op, op
 from tests.captured import Step as Captured
 from tests.captured import captured_log
@@ -67,6 +69,13 @@ def test_nor_where_the_total_of_each_is_paired_with_a_part_of_the_other() -> Non
     assert {status(c, key) for key in ("m/op_3_add", "m/op_5_add")} == {Status.PARTIAL}
     c = compared(summed("left"), summed("right", total=2.0), *crossed)
     assert Status.DIVERGED in {status(c, key) for key in ("m/op_3_add", "m/op_5_add")}
+
+
+def test_totals_of_gradients_whose_losses_are_scaled_agree() -> None:
+    crossed = PairRule(a=("m/op_3_add",), b=("m/op_5_add",)), PairRule(a=("m/op_5_add",), b=("m/op_3_add",))
+    c = compared(summed("left"), summed("right", total=2 * (X + G + H)), *crossed)
+    found = [partial_sums(c.a, c.b, c.pairing, c.status, DataFlow(c.a, c.b), scale)[0] for scale in (1.0, 0.5)]
+    assert [len(pairs) for pairs in found] == [0, 2]
 
 
 def test_it_is_red_where_the_total_is() -> None:
