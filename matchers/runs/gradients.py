@@ -190,6 +190,8 @@ class _Tracer:
                 break
             content, row, maker = self._digest(maker, slot), maker, self._maker(maker, slot)
         reductions.reverse()
+        if maker >= 0 and log.updates[maker] and not reductions:
+            maker = -1  # something else is done to it, such as to set it to zero, and what was before is not known
         pending = "artial" in self._placements.get(maker, "")
         return Way(tuple(reductions), scale, maker, first, content if reduced is None else reduced, pending)
 

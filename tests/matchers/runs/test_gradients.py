@@ -152,6 +152,19 @@ def test_the_scale_of_an_empty_shard_is_unknown() -> None:
     assert math.isfinite(found[NAMES[1]].scale)
 
 
+def test_a_gradient_that_is_set_to_zero_is_not_called_unreduced() -> None:
+    """Between its reduction and the optimizer, where nothing tells any more what it was."""
+    run = simulate(Plan(layout=Layout(dp=2), clip=True, lists=False))
+    for rank, log in run.logs.items():
+        row = ways(run, rank)[NAMES[0]].read
+        scaled = log[row].producers[log[row].extra["Parameter"].split(";").index(f"{NAMES[0]}.grad")]
+        (op,) = (op for op in log if op.key == scaled)
+        op.key = op.key.replace("mul_", "zero_")
+        log[row].producers = [op.key if maker == scaled else maker for maker in log[row].producers]
+        assert [way.source < 0 for way in ways(run, rank).values()] == [True] + [False] * 5
+    assert said(run) == []
+
+
 def test_where_ways_are_evenly_divided_none_is_odd() -> None:
     """Two of four, or three of six: it is not known which are right."""
     summed = [f"layers.{k}.{kind}.weight" for k in range(2) for kind in ("w1", "norm")]
