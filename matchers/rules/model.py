@@ -11,14 +11,11 @@ import math
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import KW_ONLY, dataclass, field, replace
 from enum import Enum
-from typing import TYPE_CHECKING, ClassVar, Final, Literal, TypeVar, cast
+from typing import ClassVar, Final, Literal, TypeVar, cast
 
 from matchers.logs.op_log import Phase
 from matchers.ops.holds import Holds
 from matchers.rules.pattern import Pattern
-
-if TYPE_CHECKING:
-    pass
 
 __all__ = [
     "SECTIONS",
