@@ -184,10 +184,13 @@ class _Merge:
         """The same of all inputs; of named ones by what is declared of them."""
         listed = self._listed("inputs", "input_digests")
         row, same = self._held.here[listed.owner], agree(listed.digests, listed.norms)
-        lost = np.isin(self._held_by_input(self._first.inputs.start[row] + listed.place), (*_WITHOUT_NORMS, Holds.NORM))
+        made = self._held_by_input(self._first.inputs.start[row] + listed.place)
+        lost = np.isin(made, (*_WITHOUT_NORMS, Holds.NORM))
         norms = np.where(same, listed.norms[0], np.where(lost, np.nan, listed.norms.sum(axis=0)))
         digests = np.where(same, listed.digests[0], NO_DIGEST)
         for k, name in self._named(listed):
+            if made[k] in (Holds.PARTIAL, Holds.NORM):  # a state of another form than its parameter's
+                continue
             declared = self._held.declared.holds(name)
             if declared == Holds.SHARD:
                 norms[k], digests[k] = listed.norms[list(self._held.declared.distinct(name)), k].sum(), NO_DIGEST

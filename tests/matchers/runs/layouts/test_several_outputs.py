@@ -112,20 +112,35 @@ def test_terms_of_shards_are_all_counted() -> None:
 
 @pytest.mark.parametrize("factor", [1.0, 1.5])
 def test_averages_are_divided_by_the_ranks(tmp_path: Path, factor: float) -> None:
-    """DTensor averages what it averages over shards; plain operations go on with the terms."""
+    """DTensor averages what it averages over shards; plain operations go on with the terms.
+
+    What is kept of them is named after a parameter in shards, of another form.
+    """
     squares, state = RNG.random((4, 6)).astype(np.float32), RNG.random(6).astype(np.float32)
+    halves = [squares[:2], np.float32(factor) * squares[2:]]
+    placed = {"placements": ["Partial(avg)"], "shape": [6], "offsets": [0], **MESH}
+    optimizer = {"phase": "optimizer"}
+    named = {**optimizer, "parameters": ["h.0.attn.k.bias.c"]}
 
-    def mean(rows: Array, average: bool) -> list[Step]:
-        placed = {"placements": ["Partial(avg)"], "shape": [6], "offsets": [0], **MESH} if average else None
-        means = rows.mean(0)
-        made = Step(key="optimizer/op_0_mean", gives=[summary(means, placement=placed)], fields=CLIP)
-        read = Step(key="optimizer/op_1_add", gives=[state + means], reads=[state, means], made=["", made.key])
-        return [made, read]
+    def means(rows: Array, whole: Array, average: bool) -> list[Step]:
+        mean, total = rows.mean(0), state + rows.mean(0)
+        steps = [
+            Step(key="optimizer/op_0_mean", gives=[summary(mean, placement=placed if average else None)]),
+            Step(key="optimizer/op_1_add", gives=[total], reads=[state, mean], made=["", "optimizer/op_0_mean"]),
+        ]
+        if average:
+            made = [steps[-1].key]
+            steps.append(Step(key="optimizer/op_2_all_reduce", gives=[whole], reads=[total], made=made, fields=named))
+        fields = optimizer if average else named
+        root = Step(
+            key="optimizer/op_3_sqrt", gives=[np.sqrt(whole)], reads=[whole], made=[steps[-1].key], fields=fields
+        )
+        return [*steps, root]
 
-    parts = [mean(squares[:2], average=True), mean(np.float32(factor) * squares[2:], average=True)]
-    c = one_and_two(tmp_path, mean(squares, average=False), parts)
-    assert c.red.tolist() == [factor != 1, factor != 1]
-    assert c.coverage.a.compared == 2
+    ranks = [means(half, state + np.concatenate(halves).mean(0), average=True) for half in halves]
+    c = one_and_two(tmp_path, means(squares, state + squares.mean(0), average=False), ranks)
+    assert [bool(red) for red in c.red[c.at_a]] == [factor != 1] * 3
+    assert c.red.any() == (factor != 1)
 
 
 @pytest.mark.parametrize("factor", [1.0, 1.5])
