@@ -166,6 +166,10 @@ def _silenced(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow: Da
     reads = np.zeros(len(pairing) + 1, bool)
     reads[pairing.of_a[of_a.reads]], reads[pairing.of_b[of_b.reads]] = True, True
     pairs = (verdicts.status > Status.EQUAL) & (verdicts.status != Status.NAN) & reads[:-1]
+    for k in np.flatnonzero(diverged & reads[:-1] & ~parts & rows_named(a, _MIXES)[i]).tolist():
+        allowed = ACCUMULATED * max(of_a.share(int(i[k])), of_b.share(int(j[k])))
+        if verdicts.error[k] <= allowed <= MOST_ALLOWED:
+            excused[k], limit[k] = True, allowed
     mixed = pairs & parts
     for k in np.flatnonzero(pairs & on_lists(a)[i]).tolist():
         mixed[k] = not in_one_order(a, b, int(i[k]), int(j[k]))
@@ -334,6 +338,12 @@ class _Noise:
                 rows.setdefault(row, set()).add(at)
                 self.inputs.setdefault(row, set()).add(at)
             noise = np.array([key for row, places in rows.items() for key in self._follow(row, places)], np.uint64)
+
+    def share(self, row: int) -> float:
+        """The share of noise in a mixed result that is none itself, as far as norms tell; 0 for other results."""
+        norms, places = self._log.inputs[row], self.inputs.get(row, set())
+        result = float(self._log.outputs.first(np.array([row]))[0])
+        return sum(float(norms[at]) for at in places) / result if row not in self.results and result > 0 else 0.0
 
     def names(self) -> Iterator[str]:
         """The names of the tensors that are noise, canonical."""

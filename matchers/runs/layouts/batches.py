@@ -86,9 +86,12 @@ def _made_for_updates(log: OpLog) -> Bool:
 
 
 def _scalar_sums(log: OpLog) -> Bool:
-    """bool[n]: a number is added to a running total in place, within the passes."""
+    """bool[n]: a number is added to a running total in place, within the passes; not to a buffer of the model."""
     in_place = np.array([name.endswith("_") for name in log.ops] + [False])[log.op]
-    return np.asarray(additions(log) & in_place & (numel(log)[log.shape] == 1) & ~log.updates)
+    found = additions(log) & in_place & (numel(log)[log.shape] == 1) & ~log.updates
+    named = log.texts("Parameter")
+    found[[row for row in np.flatnonzero(found).tolist() if named.get(row, "").partition(";")[0]]] = False
+    return np.asarray(found)
 
 
 def _starts_of_sums(log: OpLog) -> Bool:

@@ -122,3 +122,22 @@ def test_an_update_by_rounding_over_rounding_is_not_judged(noise: float, red: bo
     c = compare(update([0, 1, 2, -1]), other, expectation=Expectation(Expect.REDUCTION_ORDER))
     assert bool(c.red.any()) == red
     assert (c.status[2] == Status.NOT_JUDGED) == (not red)
+
+
+@pytest.mark.parametrize(("size", "red"), [(1e-6, False), (1e-1, True)])
+def test_a_sum_with_some_rounding_is_as_far_off_as_that(size: float, red: bool) -> None:
+    """Weight decay of a bias whose gradient is rounding, before a norm: the gradient hardly counts."""
+
+    def decayed(seed: int) -> OpLog:
+        noise = np.float32(size) * np.random.default_rng(seed).normal(size=8).astype(np.float32)
+        total, back = np.float32(1e-3) * WEIGHT + noise, {"phase": "backward"}
+        makers, update = ["attn.k/op_2_sum", ""], {"phase": "optimizer"}
+        return captured_log(
+            [
+                Step(key="proj/op_0_mm", gives=[TERMS], fields=back),
+                Step(key=makers[0], reads=[TERMS], gives=[noise], made=["proj/op_0_mm"], fields=back),
+                Step(key="attn.k/op_3_add", reads=[noise, WEIGHT], gives=[total], made=makers, fields=update),
+            ]
+        )
+
+    assert compare(decayed(1), decayed(2)).red.any() == red
