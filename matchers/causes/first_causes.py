@@ -32,7 +32,7 @@ from matchers.causes.unpaired_branches import Branches, Side
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog, Phase
-from matchers.ops.collectives import moves
+from matchers.ops.collectives import WAIT
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.nonfinite import broken, where_broken_begins
 from matchers.ops.op_names import rows_named
@@ -397,12 +397,14 @@ def _red_records(red: Bool, of: Int32 | Int64) -> Bool:
 
 
 def _behind_moves(half: _Half, maker: Int64, wanted: Int64) -> Int64:
-    """Records, but those of a pair (`wanted`, -1 for none) whose result unpaired ones have only moved between ranks."""
+    """Records, but those of a pair (`wanted`, -1 for none) whose result unpaired ones have only moved between ranks.
+
+    Of these the norm is not known: what merged ranks have of it cannot be put together.
+    """
     side, out = half.side, maker.copy()
-    moved = half.alone & np.array([moves(name) for name in side.log.ops] + [False])[side.log.op]
-    # c10d's scatter has the name of an operation on one tensor
-    between_ranks = [row for row in side.log.texts("Group") if "reduce" not in side.log.op_name(row)]
-    moved[between_ranks] = half.alone[between_ranks]
+    moved = rows_named(side.log, {WAIT})
+    moved[[row for row in side.log.texts("Group") if "reduce" not in side.log.op_name(row)]] = True
+    moved &= half.alone & np.isnan(side.log.outputs.first())
     for k in np.flatnonzero(marked_at(moved, maker) & (wanted >= 0)).tolist():
         at = int(maker[k])
         while at >= 0 and moved[at]:
