@@ -61,16 +61,15 @@ def _run(args: Namespace, options: list[str], command: list[str], prog: str) -> 
         try:
             # its globals live until the last step is written, which names models by what holds them
             if command[0] == "-m":
-                held = runpy.run_module(command[1], run_name="__main__", alter_sys=True)
+                _held = runpy.run_module(command[1], run_name="__main__", alter_sys=True)
             else:
-                held = runpy.run_path(command[0], run_name="__main__")
+                _held = runpy.run_path(command[0], run_name="__main__")
         except BaseException as error:
             if not (isinstance(error, SystemExit) and error.code in (None, 0)):
                 reason = describe(error)
             raise
         finally:
             capture.close(reason)
-        del held
     return 0
 
 

@@ -166,8 +166,9 @@ class ModuleNames:
                 # older versions of torch have one group
                 groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
                 for held in (held for group in groups for held in getattr(group, "fsdp_params", ())):
-                    place = held._module_info
-                    found[id(getattr(place.module, place.param_name, None))] = held.sharded_param
+                    place, shard = getattr(held, "_module_info", None), getattr(held, "sharded_param", None)
+                    if place is not None and shard is not None:
+                        found[id(getattr(place.module, place.param_name, None))] = shard
         return found
 
     def buffers(self) -> Iterator[tuple[str, Any]]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import signal
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -56,10 +57,14 @@ def write_runs(folder: Path, cases: Sequence[Case]) -> None:
     ]
     with ThreadPoolExecutor() as threads:
         waiting = {threads.submit(process.communicate, timeout=300): process for process in (ranks, *dying)}
-        for done in as_completed(waiting):
-            process = waiting[done]
-            if (process.returncode == 0) == (process in dying):
-                raise AssertionError(done.result()[1][-4000:])
+        try:
+            for done in as_completed(waiting):
+                process, (_, said) = waiting[done], done.result()
+                assert (process.returncode == 0) != (process in dying), said[-4000:]
+        finally:
+            for process in waiting.values():
+                if process.poll() is None:  # with the ranks that it has started
+                    os.killpg(process.pid, signal.SIGKILL)
     table = [{**asdict(case), "command": case.command} for case in cases]
     (folder / "cases.json").write_text(json.dumps(table, indent=1), encoding="utf-8")
 
@@ -71,6 +76,7 @@ def _start(*command: str) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
+        start_new_session=True,
         cwd=REPOSITORY,
         env={**os.environ, **own},
     )

@@ -401,18 +401,16 @@ def _behind_moves(half: _Half, maker: Int64, wanted: Int64) -> Int64:
 
     Of these the norm is not known: what merged ranks have of it cannot be put together.
     """
-    side, out = half.side, maker.copy()
+    side = half.side
     moved = rows_named(side.log, {WAIT})
     moved[[row for row in side.log.texts("Group") if "reduce" not in side.log.op_name(row)]] = True
     moved &= half.alone & np.isnan(side.log.outputs.first())
-    for k in np.flatnonzero(marked_at(moved, maker) & (wanted >= 0)).tolist():
-        at = int(maker[k])
-        while at >= 0 and moved[at]:
-            read = {row for row in side.flow[at].tolist() if 0 <= row < at}
-            at = read.pop() if len(read) == 1 else -1
-        if at >= 0 and side.of[at] == wanted[k]:
-            out[k] = at
-    return out
+    behind = np.append(np.arange(len(side.log)), -1)
+    for row in np.flatnonzero(moved).tolist():
+        read = {record for record in side.flow[row].tolist() if 0 <= record < row}
+        behind[row] = behind[read.pop()] if len(read) == 1 else -1
+    at = behind[maker]
+    return np.where((at >= 0) & (wanted >= 0) & (np.append(side.of, -1)[at] == wanted), at, maker)
 
 
 def _extra(maker: Int64, other: Int64, of: Int64, of_other: Int64) -> Bool:

@@ -10,6 +10,8 @@ from typing import Any
 __all__ = ["hex_digest", "integers", "named_integers", "number", "parsed", "parsed_object"]
 
 _HEXADECIMAL = re.compile("[0-9a-fA-F]{1,16}")
+_LARGEST = 1 << 62
+"""JSON has integers of any size; no count, length or rank is as large."""
 
 
 def parsed(raw: bytes | str) -> Any:
@@ -28,14 +30,18 @@ def parsed_object(raw: bytes | str) -> dict[str, Any] | None:
 
 def integers(value: object, length: int | None = None) -> tuple[int, ...] | None:
     """A list of integers, of this length if one is given; None for anything else."""
-    if not isinstance(value, list) or not all(type(x) is int for x in value):
+    if not isinstance(value, list) or not all(map(_is_integer, value)):
         return None
     return tuple(value) if length in (None, len(value)) else None
 
 
 def named_integers(value: object) -> dict[str, int]:
     """The integers of an object by their names; empty for anything else."""
-    return {str(name): n for name, n in value.items() if type(n) is int} if isinstance(value, dict) else {}
+    return {str(name): n for name, n in value.items() if _is_integer(n)} if isinstance(value, dict) else {}
+
+
+def _is_integer(value: object) -> bool:
+    return type(value) is int and -_LARGEST < value < _LARGEST
 
 
 def number(value: object) -> float:

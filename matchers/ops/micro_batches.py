@@ -71,7 +71,9 @@ def micro_batch_numbers(log: OpLog) -> Int64:
     A log that does not number them runs the same modules forward again after each backward pass.
     """
     if (log.micro_batch > 0).any():
-        return _with_preparation(log, log.micro_batch.astype(np.int64))
+        logged = np.unique(log.micro_batch[log.micro_batch >= 0])  # a log may number them as it likes
+        number = np.where(log.micro_batch >= 0, np.searchsorted(logged, log.micro_batch), -1)
+        return _with_preparation(log, number)
     none = np.broadcast_to(np.int64(-1), len(log))
     named = np.array([canonical(name) != "" for name in log.modules] + [False])[log.module]
     forward = (log.phase == Phase.FORWARD) & named

@@ -182,7 +182,7 @@ class _Tracer:
                 scale *= _ratio(self._l1_after(maker, slot), self._l1(maker, slot))
             elif op in _SCALES and self._is_scaled(maker):
                 slot = 0
-                scale *= _ratio(float(log.outputs[maker][0]), self._l1(maker, 0))
+                scale *= _ratio(float(log.outputs.first(np.array([maker]))[0]), self._l1(maker, 0))
             else:
                 break
             if slot < 0:
@@ -191,7 +191,7 @@ class _Tracer:
             content, row, maker = self._digest(maker, slot), maker, self._maker(maker, slot)
         reductions.reverse()
         if maker >= 0 and log.updates[maker] and not reductions:
-            maker = -1  # something else is done to it, such as to set it to zero, and what was before is not known
+            maker, scale = -1, math.nan  # something else is done to it: what was before is not known
         pending = "artial" in self._placements.get(maker, "")
         return Way(tuple(reductions), scale, maker, first, content if reduced is None else reduced, pending)
 

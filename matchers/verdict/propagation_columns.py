@@ -151,16 +151,15 @@ def _by_op(log: OpLog, rows: Int64, of: Callable[[str], float]) -> NDArray[Any]:
 
 
 def _spread(log: OpLog, rows: Int64) -> Float64:
-    """float64[p]: how many times more than most the least argument of an inverse root is off; 1 for other operations.
+    """float64[p], the root of the mean over the least argument of an optimizer's inverse roots; 1 for other operations.
 
-    Squares have an error in proportion to their roots; the largest result is that of the least argument.
+    A square is off by as much more than most as its root is less: the largest result is that of the least argument.
     """
-    of_root = _by_op(log, rows, _INVERSE_ROOTS.__contains__)
+    of_root = _by_op(log, rows, _INVERSE_ROOTS.__contains__) & log.updates[rows]
     out = np.ones(len(rows))
     at = rows[of_root]
-    mean = log.inputs.first(at) / log.counts[0, at]
-    with np.errstate(invalid="ignore"):
-        found = np.sqrt(mean) * log.stats[STATISTICS.index("Max"), at]
+    with np.errstate(divide="ignore", invalid="ignore"):
+        found = np.sqrt(log.inputs.first(at) / log.counts[0, at]) * log.stats[STATISTICS.index("Max"), at]
     out[of_root] = np.where(np.isfinite(found), np.maximum(found, 1.0), 1.0)
     return out
 

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain, repeat
 from typing import Any
-
-from matchers.ops.json_values import named_integers
 
 __all__ = [
     "adds_up",
     "apart",
     "averaged_over",
-    "first_of_each",
+    "first_alike",
     "is_masked",
     "names_of",
     "norm_of_norms",
     "power_of_norms",
-    "share_of_each",
+    "shares",
 ]
 
 _ADDS_UP = re.compile(r"_?Partial\((sum|avg)?\)|_MaskPartial\(reduce_op=sum\b.*\)")
@@ -33,33 +31,32 @@ def apart(placements: Sequence[Mapping[str, Any]], coordinates: Sequence[Mapping
     Args:
         placements, coordinates: of each rank.
     """
-    return first_of_each(share_of_each(placements, coordinates))
+    return list(dict.fromkeys(shares(placements, coordinates)))
 
 
-def share_of_each(
-    placements: Sequence[Mapping[str, Any]], coordinates: Sequence[Mapping[str, int]]
-) -> list[tuple[object, ...]]:
-    """What each rank holds, as something that is equal on those that hold the same. Arguments as of `apart`.
+def shares(placements: Sequence[Mapping[str, Any]], coordinates: Sequence[Mapping[str, int]]) -> list[int]:
+    """For each rank the first one that holds the same. Arguments as of `apart`.
 
     They hold another part where it begins elsewhere, and another term where they stand elsewhere on a dimension of the
     mesh over which a sum is pending; ranks whose place is not known, all do.
     """
     found: list[tuple[object, ...]] = []
     for rank, (placement, at) in enumerate(zip(placements, coordinates, strict=True)):
-        mesh = placement.get("mesh")
-        dimensions = [str(name) for name in mesh] if isinstance(mesh, dict) else []
-        placed = zip(chain(dimensions, repeat("")), names_of(placement), strict=False)
+        placed = zip(chain(_dimensions(placement), repeat("")), names_of(placement), strict=False)
         terms = [at.get(name, rank) for name, how in placed if "artial" in how]
         found.append((str(placement.get("offsets")), *terms))
-    return found
+    return first_alike(found)
 
 
-def first_of_each(shares: Sequence[object]) -> list[int]:
-    """The first rank of those that hold the same."""
-    found: dict[object, int] = {}
-    for rank, share in enumerate(shares):
-        found.setdefault(share, rank)
-    return list(found.values())
+def first_alike(held: Iterable[object]) -> list[int]:
+    """For each rank the first one that holds the same."""
+    first: dict[object, int] = {}
+    return [first.setdefault(what, rank) for rank, what in enumerate(held)]
+
+
+def _dimensions(placement: Mapping[str, Any]) -> list[str]:
+    mesh = placement.get("mesh")
+    return [str(name) for name in mesh] if isinstance(mesh, dict) else []
 
 
 def names_of(placement: Mapping[str, Any]) -> tuple[str, ...]:
@@ -73,15 +70,16 @@ def adds_up(partial: Sequence[str]) -> bool:
     return all(map(_ADDS_UP.match, partial))
 
 
-def averaged_over(placement: Mapping[str, Any]) -> int:
-    """The number of ranks over which an average is pending: the terms add up to so many times the tensor.
+def averaged_over(placement: Mapping[str, Any], coordinates: Sequence[Mapping[str, int]]) -> int:
+    """The number of these ranks over which an average is pending: their terms add up to so many times the tensor.
 
-    1 without one, 0 if the log does not tell the mesh.
+    1 without one, 0 where a rank does not tell its place on the mesh.
     """
-    sizes, found = list(named_integers(placement.get("mesh")).values()), 1
-    for name, size in zip(names_of(placement), chain(sizes, repeat(0)), strict=False):
-        found *= size if _AVERAGE.fullmatch(name) else 1
-    return found
+    found = set()
+    for at in coordinates:
+        placed = zip(_dimensions(placement), names_of(placement), strict=False)
+        found.add(tuple(at.get(name) for name, how in placed if _AVERAGE.fullmatch(how)))
+    return 0 if any(None in places for places in found) else len(found)
 
 
 def is_masked(partial: Sequence[str]) -> bool:

@@ -40,17 +40,16 @@ def as_micro_batches(logs: Sequence[OpLog], updates: OpLog, of: int, other: OpLo
             no log (-1).
         other: the log to compare with, which may add up gradients that the ranks reduce (`reduced.py`).
     """
+    order, pieces = _order(logs, other), list[Piece]()
+    passes = [_passes(log) & ~(_starts_of_sums(log) & bool(k)) for k, log in enumerate(logs)]
+    copied = [_copies_of_sums(log) for log in logs]
     numbers = [np.maximum(micro_batch_numbers(log), 0) for log in logs]
-    pieces: list[Piece] = []
-    order = _order(logs, other)
+    without = [_without_sums(log, number) for log, number in zip(logs, numbers, strict=True)]
     for own, k in order:
-        log, number = logs[k], numbers[k]
-        wanted = (number == own) & _passes(log)
-        if k:
-            wanted &= ~_starts_of_sums(log)
+        wanted = (numbers[k] == own) & passes[k]
         if (own, k) != order[-1]:
-            wanted &= ~_copies_of_sums(log)
-        pieces.append(Piece(_without_sums(log, number), np.flatnonzero(wanted), len(pieces), k))
+            wanted &= ~copied[k]
+        pieces.append(Piece(without[k], np.flatnonzero(wanted), len(pieces), k))
     gradients = ReducedGradients(other, pieces, updates)
     rest = np.flatnonzero(~_passes(updates))
     joined = gradients.joined(_joined(updates, [*gradients.pieces, Piece(updates, rest, -1, of)]), rest, len(logs))
@@ -59,7 +58,7 @@ def as_micro_batches(logs: Sequence[OpLog], updates: OpLog, of: int, other: OpLo
 
 def _order(logs: Sequence[OpLog], other: OpLog) -> list[tuple[int, int]]:
     """The micro-batches, as (number, log), in the order of those of another log with the same samples."""
-    places = [same_samples(log, other) for log in logs]
+    places = same_samples(logs, other)
     place = {(own, k): at for k, of_log in enumerate(places) for own, at in enumerate(of_log)}
     apart = -1 not in place.values() and len(set(place.values())) == len(place)
     in_turn = all(of_log == sorted(of_log) for of_log in places)
@@ -79,6 +78,8 @@ def _passes(log: OpLog) -> Bool:
 def _made_for_updates(log: OpLog) -> Bool:
     """bool[n]: records before the first pass that updates read, and no pass does."""
     made_before = log.phase == Phase.PREPARE
+    if not made_before.any():
+        return made_before
     passes = ~log.updates & ~made_before
     # by the producers that are logged: a copy has the bits of what a pass reads
     read_by_updates, read_by_passes = (upstream(log.producers, of, of | made_before) for of in (log.updates, passes))

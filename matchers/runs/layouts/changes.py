@@ -109,7 +109,8 @@ def merged_entry(
     if (placement and not parted) or declared.holds(str(one.get("name"))) == Holds.REPLICA:
         return parts[stand_in(digests)]
     if placement:
-        parts = [parts[k] for k in apart([each.get("placement") or {} for each in parts], coordinates)]
+        placements = [found if isinstance(found := each.get("placement"), dict) else {} for each in parts]
+        parts = [parts[k] for k in apart(placements, coordinates)]
         if len(parts) == 1:
             return known
     whole = {name: value for name, value in whole.items() if name not in (*_OF_PARTS, "counts", "shape")}
@@ -122,7 +123,7 @@ def merged_entry(
     if placement:
         known_sum = not partial or adds_up([name for name in names if "artial" in name])
         sketches = [str(each.get("sketch") or "") for each in parts]
-        whole["sketch"] = encoded_sum(sketches, averaged_over(placement)).decode() if known_sum else ""
+        whole["sketch"] = encoded_sum(sketches, averaged_over(placement, coordinates)).decode() if known_sum else ""
     return whole if partial or not sharded else {**whole, **_folded(parts)}
 
 

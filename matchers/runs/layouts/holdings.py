@@ -9,11 +9,13 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Hash, Int64
+from matchers.logs.columns import Ragged
 from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
 from matchers.ops.collectives import WAIT, collective, communicating, filling, is_collective, moves
 from matchers.ops.dataflow import sources, upstream
@@ -21,17 +23,17 @@ from matchers.ops.holds import Holds
 from matchers.ops.json_values import integers, named_integers, parsed_object
 from matchers.ops.op_names import ADDITIONS, rows_named
 from matchers.ops.placement import AS_PARTS, LAYOUT, NOT_SUMMED, describe_placement
-from matchers.ops.shapes import dimensions
+from matchers.ops.shapes import dimensions, numel
 from matchers.ops.shards import ShardInfo, infer_shards
 from matchers.rules.model import SHARES
 from matchers.runs.layouts.apart import (
     adds_up,
     averaged_over,
-    first_of_each,
+    first_alike,
     is_masked,
     norm_of_norms,
     power_of_norms,
-    share_of_each,
+    shares,
 )
 from matchers.runs.layouts.declared import Declared, stand_in
 from matchers.runs.layouts.wholes import Wholes, whole_of
@@ -65,6 +67,7 @@ class Holdings:
         self._logs, self._rows = logs, rows
         self._first = logs[0]
         self._info: ShardInfo = infer_shards(self._first)
+        self._flow = sources(self._first)
         self._wholes = wholes
         self._buffers = communicating(logs[0])
         self.declared = Declared([log.header.run for log in logs])
@@ -76,8 +79,8 @@ class Holdings:
         """By record with norms of parts, the power in which they add up."""
         self._terms: dict[int, int] = {}
         """By record that looks up rows of a table of which each rank has some, the one with the terms of the whole."""
-        self._shares: dict[int, Sequence[object]] = {}
-        """By record with plain terms of a sum, what each rank holds; equal where they hold the same."""
+        self._shares: dict[int, Sequence[int]] = {}
+        """By record with plain terms of a sum, for each rank the first one that holds the same."""
         self._known_by: dict[int, str] = {}
         """By record without a logged placement, what tells its share."""
         self._unsummed: dict[int, str] = {}
@@ -87,17 +90,31 @@ class Holdings:
     def distinct(self, row: int) -> list[int]:
         """The ranks that hold different parts of a tensor, or terms; those with the same are replicas of each other."""
         if self.is_placed(row):
-            return first_of_each(self._placed_shares(row))
+            return list(dict.fromkeys(self._placed_shares(row)))
         if row in self._shares:
-            return first_of_each(self._shares[row])
+            return list(dict.fromkeys(self._shares[row]))
         name = self._name(row)
         declared = self.holds[row] == Holds.SHARD == self.declared.holds(name)
         return list(self.declared.distinct(name) if declared else self._parted(row))
 
-    def _placed_shares(self, row: int) -> list[tuple[object, ...]]:
-        """What each rank holds of a tensor whose placement is logged, equal where they hold the same."""
+    def _placed_shares(self, row: int) -> list[int]:
+        """For each rank the first one that holds the same of a tensor whose placement is logged."""
+        return shares(self._placements(row), self.coordinates)
+
+    def _placements(self, row: int) -> list[dict[str, Any]]:
+        """The logged placement on each rank."""
         texts = [log.texts("Placement").raw(int(at[row])) for log, at in zip(self._logs, self._rows, strict=True)]
-        return share_of_each([parsed_object(text) or {} for text in texts], self.coordinates)
+        return [parsed_object(text) or {} for text in texts]
+
+    def _read_shares(self, row: int, holds: NDArray[np.int8]) -> Sequence[int]:
+        """The same of plain terms, by what the ranks hold of all that was read for them; `holds` of records before."""
+        found: list[Sequence[int]] = []
+        for maker in self._first.producers[row].tolist():
+            if maker >= 0 and self.is_placed(maker):
+                found.append(self._placed_shares(maker))
+            elif maker < 0 or holds[maker] != Holds.REPLICA:
+                found.append(self._shares.get(maker, range(len(self._logs))))
+        return first_alike(zip(*found, strict=True)) if found else range(len(self._logs))
 
     def _divisor(self, row: int, holds: NDArray[np.int8]) -> int:
         """The number by which the sum of terms is divided, as those of an average are; 0 if it is unknown.
@@ -106,20 +123,10 @@ class Holdings:
             holds: of records before.
         """
         if self.is_placed(row):
-            return averaged_over(parsed_object(self._first.texts("Placement").raw(row)) or {})
+            return averaged_over(self._placements(row)[0], self.coordinates)
         makers = self._first.producers[row].tolist()
         found = {self.divisors.get(maker, 1) for maker in makers if maker >= 0 and holds[maker] == Holds.PARTIAL}
         return found.pop() if len(found) == 1 else int(not found)
-
-    def _read_shares(self, row: int, holds: NDArray[np.int8]) -> Sequence[object]:
-        """The same of plain terms, by what the ranks hold of all that was read for them; `holds` of records before."""
-        shares: list[Sequence[object]] = []
-        for maker in self._first.producers[row].tolist():
-            if maker >= 0 and self.is_placed(maker):
-                shares.append(self._placed_shares(maker))
-            elif maker < 0 or holds[maker] != Holds.REPLICA:
-                shares.append(self._shares.get(maker, range(len(self._logs))))
-        return list(zip(*shares, strict=True)) if shares else range(len(self._logs))
 
     def _parted(self, row: int) -> Sequence[int]:
         """The ranks whose parts make a plain result: of an update, one replica of all that hold those of parameters."""
@@ -196,17 +203,18 @@ class Holdings:
                 of_norms.add(row)
             else:
                 share, whole, known_by = self._of_plain(row, equal, bool(terms[row]))
-            holds[row] = share
             if share == Holds.PARTIAL:
                 self.divisors[row] = self._divisor(row, holds)
-                holds[row] = share if self.divisors[row] else Holds.UNKNOWN
-            if share == Holds.PARTIAL and info.placed[row] < 0:
-                self._shares[row] = self._read_shares(row, holds)
+                if not self.divisors[row]:
+                    share, known_by = Holds.UNKNOWN, ""
+                elif info.placed[row] < 0:
+                    self._shares[row] = self._read_shares(row, holds)
+            holds[row] = share
             if whole is not None:
                 wholes[row] = whole
             if known_by:
                 self._known_by[row] = known_by
-        summed = (terms & (info.placed < 0)) | _summed(log, info.placed >= 0, holds == Holds.PARTIAL)
+        summed = (terms & (info.placed < 0)) | _summed(log, self._flow, info.placed >= 0, holds == Holds.PARTIAL)
         self._unsummed = self._read_unsummed(holds, (holds == Holds.PARTIAL) & ~summed)
         return holds, wholes
 
@@ -264,13 +272,14 @@ class Holdings:
         """
         log, by_values = self._first, np.zeros(len(self._first), bool)
         by_values[[row for row, known_by in self._known_by.items() if known_by.startswith(_BY_VALUES)]] = True
-        flow, placed = sources(log), self._info.placed >= 0
-        parts = (_gathering(log) & (holds == Holds.REPLICA)) | (placed & (holds == Holds.SHARD) & ~collective(log))
-        scalar = np.array([not dimensions(text) for text in log.shapes] + [True])[log.shape]
+        flow, placed = self._flow, self._info.placed >= 0
+        parts = (_gathering(log, flow) & (holds == Holds.REPLICA)) | (
+            placed & (holds == Holds.SHARD) & ~collective(log)
+        )
         misled = log.updates | ((holds == Holds.UNKNOWN) & (log.shape >= 0))
         whole = by_values & upstream(flow, misled, misled | by_values)
         parts = by_values & upstream(flow, parts, parts | by_values)
-        out = dict.fromkeys(np.flatnonzero(terms & parts & ~scalar).tolist(), AS_PARTS)
+        out = dict.fromkeys(np.flatnonzero(terms & parts & (numel(log)[log.shape] != 1)).tolist(), AS_PARTS)
         return out | dict.fromkeys(np.flatnonzero(terms & (placed | whole)).tolist(), NOT_SUMMED)
 
     def _masked(self, terms: Bool) -> dict[int, int]:
@@ -335,7 +344,7 @@ class Holdings:
         for row in (row for row in texts if passes[row] and "reduce" in log.op_name(row)):
             out[row] = not own.issuperset(integers((parsed_object(texts[row]) or {}).get("ranks")) or ())
         if out.any():
-            flow = sources(log)
+            flow = self._flow
             for row in np.flatnonzero(passes).tolist():
                 out[row] |= any(maker >= 0 and out[maker] for maker in flow[row].tolist())
         return out
@@ -344,7 +353,7 @@ class Holdings:
         """bool[n]: records of the passes whose results these ranks sum up, arranged or added to others first."""
         log, own = self._first, {each.header.run.get("rank", 0) for each in self._logs}
         out = np.zeros(len(log), bool)
-        texts, flow = log.texts("Group"), sources(log)
+        texts, flow = log.texts("Group"), self._flow
         for row in (row for row in texts if not log.updates[row] and "reduce" in log.op_name(row)):
             group = parsed_object(texts[row]) or {}
             if group.get("op") == "sum" and own == set(integers(group.get("ranks")) or ()):
@@ -388,14 +397,14 @@ def agree(digests: Hash, norms: Float64) -> Bool:
     return np.asarray((digests == digests[0]).all(axis=0) & ((digests[0] != NO_DIGEST) | same_norms))
 
 
-def _summed(log: OpLog, placed: Bool, partial: Bool) -> Bool:
+def _summed(log: OpLog, flow: Ragged, placed: Bool, partial: Bool) -> Bool:
     """bool[n]: nothing reads the result, or a collective that reduces it does, perhaps after it was scaled or moved.
 
     Args:
+        flow: as of `sources`.
         placed: bool[n], the log says what ranks hold.
         partial: bool[n], they have terms of a sum.
     """
-    flow = sources(log)
     reduces = np.array(["reduce" in name and is_collective(name) for name in log.ops] + [False])[log.op]
     linear = rows_named(log, ADDITIONS | _ARRANGES | _SCALES) | filling(log)
     moved = np.array([moves(name) for name in log.ops] + [False])[log.op]
@@ -405,9 +414,8 @@ def _summed(log: OpLog, placed: Bool, partial: Bool) -> Bool:
     return upstream(flow, ends, ends | moved | np.where(placed, partial, linear)) | unread
 
 
-def _gathering(log: OpLog) -> Bool:
+def _gathering(log: OpLog, flow: Ragged) -> Bool:
     """bool[n]: the record gathers parts of tensors from the ranks, and nothing adds up what it gathered."""
-    flow = sources(log)
     gathers = np.array(["gather" in name and is_collective(name) for name in log.ops] + [False])[log.op]
     gathered = gathers.copy()
     hands_on = rows_named(log, _ARRANGES | {WAIT})

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from typing import Final
 
 import numpy as np
@@ -15,29 +17,29 @@ FIRST: Final = 20
 """Results of a micro-batch that are compared."""
 
 
-def same_samples(log: OpLog, other: OpLog) -> list[int]:
-    """For each micro-batch, that of another log that has most of its first results; -1 for none."""
-    by_bits = bool(len(log.digests.value) and len(other.digests.value))
+def same_samples(logs: Sequence[OpLog], other: OpLog) -> list[list[int]]:
+    """For each micro-batch of each log, that of another one that has most of its first results; -1 for none."""
+    by_bits = all(len(log.digests.value) for log in (*logs, other))
     found = first_results(other, by_bits)
-    out = []
-    for own in first_results(log, by_bits).values():
-        shared = {batch: len(own & theirs) for batch, theirs in found.items()}
-        best = max(shared, key=lambda batch: shared[batch])
-        out.append(best if shared[best] else -1)
-    return out
+
+    def place(own: AbstractSet[float]) -> int:
+        shared = [len(own & theirs) for theirs in found]
+        best = int(np.argmax(shared))
+        return best if shared[best] else -1
+
+    return [list(map(place, first_results(log, by_bits))) for log in logs]
 
 
-def first_results(log: OpLog, by_bits: bool) -> dict[int, set[float]]:
+def first_results(log: OpLog, by_bits: bool) -> list[set[float]]:
     """The first results of each micro-batch: their digests, or their norms. Norms of small counts are all the same."""
     number = np.maximum(micro_batch_numbers(log), 0)
     if by_bits:
-        results = log.digests.first(np.arange(len(log)), NO_DIGEST)
+        results = log.digests.first(slice(None), NO_DIGEST)
         known = results != NO_DIGEST
     else:
-        results = log.outputs.first(np.arange(len(log)))
+        results = log.outputs.first()
         known = np.isfinite(results) & (results != np.floor(results))
-    found: dict[int, set[float]] = {}
-    for batch in range(int(number.max(initial=0)) + 1):
-        rows = np.flatnonzero(known & ~log.updates & (number == batch))[:FIRST]
-        found[batch] = set(results[rows].tolist())
-    return found
+    rows = np.flatnonzero(known & ~log.updates)
+    rows = rows[np.argsort(number[rows], kind="stable")]
+    parts = np.split(results[rows], np.searchsorted(number[rows], np.arange(1, int(number.max(initial=0)) + 1)))
+    return [set(part[:FIRST].tolist()) for part in parts]

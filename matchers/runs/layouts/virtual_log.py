@@ -64,7 +64,8 @@ def _virtual_log(ranks: RankLogs, other: OpLog, wholes: Wholes) -> OpLog:
     together = _with_findings(_merged(ranks, role, role.ranks, wholes), ranks)
     if len(groups) == 1:
         return together
-    places = {group: same_samples(ranks.logs[group[0]], other)[0] for group in groups}
+    first = same_samples([ranks.logs[group[0]] for group in groups], other)
+    places = {group: of[0] for group, of in zip(groups, first, strict=True)}
     known = sorted((group for group in groups if places[group] >= 0), key=lambda group: places[group])
     if len({places[group] for group in known}) < len(known) or not known:
         known = groups  # first results do not tell which samples are the same
@@ -82,8 +83,8 @@ def _without_buffers(log: OpLog) -> OpLog:
 
 def _with_unsummed(log: OpLog) -> OpLog:
     """The log with what its ranks read as whole or as parts, though each has a term of it."""
-    how = {log.keys[row]: unsummed(log, row) for row in log.texts(MERGED)}
-    told = [f"{key}: {_UNSUMMED[read]}" for key, read in how.items() if read]
+    how = dict.fromkeys((log.keys[row], read) for row in log.texts(MERGED) if (read := unsummed(log, row)))
+    told = [f"{key}: {_UNSUMMED[read]}" for key, read in how]
     run = {**log.header.run, MERGED_FINDINGS: [*contradictions(log.header.run), *told]} if told else log.header.run
     return replace(log, header=replace(log.header, run=run))
 

@@ -46,8 +46,9 @@ class Wholes:
         """
         known = self._sketches[canonical(module), op]
         totals = (sketch / scale for scale in self._scales)
-        off = [np.linalg.norm(known - of, axis=1).min(initial=np.inf) / (np.linalg.norm(of) or np.nan) for of in totals]
-        return float(min(off)) if min(off) <= _SAME else None
+        off = [np.linalg.norm(known - of, axis=1) / (np.linalg.norm(of) or np.nan) for of in totals]
+        least = float(np.fmin.reduce(np.concatenate(off), initial=np.inf))  # sketches that cannot be read are NaN
+        return least if least <= _SAME else None
 
     def with_norm(self, module: str, op: str, norm: float) -> dict[Shape, float]:
         """By shape, the relative deviation of this L1 norm, a sum of several, from that of an operation in a module.

@@ -13,11 +13,12 @@ from matchers.comparison import Comparison, compare
 from matchers.explain.sentences import explain, headline
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import consumers, sources
+from matchers.ops.op_names import rows_named
 from matchers.rules.model import IgnoreRule, OpRule, PairRule, RuleSet
 from matchers.status import Role, Status
 from tests.builders import Op, op
 from tests.captured import Step as Captured
-from tests.captured import captured_log
+from tests.captured import as_parts, captured_log
 from tests.matchers.drifted_logs import made_up_log
 
 Step = tuple[str, float, Sequence[str | float]]
@@ -399,6 +400,26 @@ def test_a_clone_that_only_one_run_has_may_be_to_blame() -> None:
     plain: list[Step] = [("embedding", 1.0, [50.0]), ("mm", 3.0, ["embedding"])]
     extra: list[Step] = [("embedding", 1.0, [50.0]), ("clone", 9.0, ["embedding"]), ("mm", 3.3, ["clone"])]
     assert told(compared(flow(plain), flow(extra))) == {"clone": (Role.NONE, True), "mm": RECEIVER}
+
+
+@pytest.mark.parametrize("known", [True, False])
+def test_what_ranks_only_move_is_to_blame_where_its_norm_is_known(known: bool) -> None:
+    """Of merged ranks the parts of some results cannot be put together; nothing tells that these are wrong."""
+    x = np.arange(1.0, 65.0).reshape(8, 8)
+
+    def log(factor: float, moved: float | None) -> OpLog:
+        made, read, more = "m/op_0_mul", x, list[Captured]()
+        if moved is not None:
+            group = {"group": {"ranks": [0, 1], "nth": 0}}
+            read = moved * x
+            more = [Captured(key="m/op_1_scatter_", reads=[x], gives=[read], made=[made], fields=group)]
+        reader = Captured(key="m/op_2_tanh", reads=[read], gives=[factor * read], made=[more[0].key if more else made])
+        return captured_log([Captured(key=made, gives=[x]), *more, reader])
+
+    b = log(1.01, moved=1.5 if known else 1.0)
+    b = b if known else as_parts(b, rows_named(b, {"scatter_"}))
+    c = compare(log(1.0, moved=None), b)
+    assert [op for op, (_, cause) in told(c).items() if cause] == ["scatter_" if known else "tanh"]
 
 
 # ---------------------------------------------------------------------- random numbers, producers that are no partners

@@ -92,10 +92,10 @@ def test_an_update_by_rounding_over_rounding_is_not_judged(noise: float, red: bo
     """Half of the gradient of a bias for keys and values is rounding: zero in some elements of each run."""
     real = RNG.normal(size=16).astype(np.float32) * np.float32(1e-3)
 
-    def update(rounding: list[float]) -> OpLog:
+    def update(rounding: list[float], rate: float = 1e-2) -> OpLog:
         gradient = np.concatenate((np.array(rounding, np.float32) * np.float32(noise), real))
         square, bias = gradient * gradient, np.ones(len(gradient), np.float32)
-        made = bias - np.float32(1e-2) * gradient / (np.sqrt(square) + np.float32(1e-8))
+        made = bias - np.float32(rate) * gradient / (np.sqrt(square) + np.float32(1e-8))
         fields = {"phase": "optimizer"}
         states, names = ["kv.bias.exp_avg_sq", *["kv.bias.grad"] * 2], ["kv.bias", "kv.bias.exp_avg", ""]
         return captured_log(
@@ -122,6 +122,9 @@ def test_an_update_by_rounding_over_rounding_is_not_judged(noise: float, red: bo
     c = compare(update([0, 1, 2, -1]), other, expectation=Expectation(Expect.REDUCTION_ORDER))
     assert bool(c.red.any()) == red
     assert (c.status[2] == Status.NOT_JUDGED) == (not red)
+    same = update([0, 0, 0, 0])
+    c = compare(same, update([0, 0, 0, 0], rate=3e-2), expectation=Expectation(Expect.REDUCTION_ORDER))
+    assert c.red.any(), "units that are dead in both runs are no rounding"
 
 
 @pytest.mark.parametrize(("size", "red"), [(1e-6, False), (1e-1, True)])

@@ -448,12 +448,12 @@ def test_the_inverse_root_of_a_small_square_is_farther_off(factor: float, red: b
     gradient[0] = 1e-5
 
     def log(gradient: Array, factor: float) -> OpLog:
-        square = gradient * gradient
+        square, update = gradient * gradient, {"phase": "optimizer"}
         inverse = (np.float32(factor) / np.sqrt(square)).astype(np.float32)
         steps = [
             Step(key="a/op_0_mm", gives=[gradient]),
             Step(key="a/op_1_pow", gives=[square], reads=[gradient], made=["a/op_0_mm"]),
-            Step(key="a/op_2_rsqrt", gives=[inverse], reads=[square], made=["a/op_1_pow"]),
+            Step(key="a/op_2_rsqrt", gives=[inverse], reads=[square], made=["a/op_1_pow"], fields=update),
         ]
         return captured_log(steps)
 
