@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import wraps
@@ -13,9 +14,11 @@ from .attribution import BACKWARD, GRADIENTS, OPTIMIZER, PREPARE
 from .event import Event
 from .modules import ModuleNames
 
-__all__ = ["OptimizerNames", "OptimizerWatch", "SteppedParameters", "name_written", "owned_tensors"]
+__all__ = ["OptimizerNames", "OptimizerWatch", "SteppedParameters", "makes_states", "name_written", "owned_tensors"]
 
 _MAX_NAMES = 1000
+_FRAMES = 16
+"""Between a hook and the function that lets an optimizer step: wrappers of torch and of this package."""
 
 
 def owned_tensors(optimizer: Any, names: ModuleNames) -> Iterator[tuple[str, str, torch.Tensor]]:
@@ -32,6 +35,18 @@ def owned_tensors(optimizer: Any, names: ModuleNames) -> Iterator[tuple[str, str
             for part, value in optimizer.state.get(parameter, {}).items():
                 if isinstance(value, torch.Tensor):
                     yield name, str(part), value
+
+
+def makes_states() -> bool:
+    """Return True within a step that torch takes with zero gradients and rates, for states that a checkpoint fills."""
+    frame = sys._getframe(1)
+    for _ in range(_FRAMES):
+        if frame.f_code.co_name == "_init_optim_state":
+            return True
+        if frame.f_back is None:
+            break
+        frame = frame.f_back
+    return False
 
 
 class SteppedParameters:

@@ -20,7 +20,7 @@ from .event import Event
 from .log_writer import write_log
 from .messages import say, warn
 from .modules import ModuleNames, ModuleStack, holder_of, models_with
-from .optimizers import OptimizerNames, name_written
+from .optimizers import OptimizerNames, makes_states, name_written
 from .perturb import perturb
 from .privacy import without_private
 from .run_info import run_info
@@ -212,6 +212,8 @@ class Recorder:
 
     @_ends_no_run
     def _before_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:
+        if makes_states():
+            return
         self._sweep()
         if self._on_optimizer is not None:
             self._on_optimizer(optimizer, True)
@@ -237,6 +239,8 @@ class Recorder:
 
     @_ends_no_run
     def _after_optimizer(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
+        if makes_states():
+            return
         tracer = self.tracer
         if tracer is not None and tracer.attribution.optimizer_depth:
             tracer.attribution.optimizer_depth -= 1

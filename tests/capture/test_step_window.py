@@ -235,3 +235,18 @@ def test_a_step_starts_with_the_shards_that_optimizers_train(script: Script, val
         dist.destroy_process_group()
     """).log
     assert set(log.run["parameter_placements"]) == {"0.weight", "0.bias", "2.weight", "2.bias"}
+
+
+def test_states_that_a_checkpoint_fills_are_no_step(script: Script) -> None:
+    """To have states for what it loads, torch lets the optimizer step with zero gradients."""
+    log = script("""
+        from torch.distributed.checkpoint.state_dict import get_state_dict, set_state_dict
+        model = net()
+        optimizer = torch.optim.AdamW(model.parameters(), lr=0.1)
+        weights, states = get_state_dict(model, optimizer)
+        set_state_dict(model, optimizer, model_state_dict=weights, optim_state_dict=states)
+        model(x).sum().backward()
+        optimizer.step()
+    """).log
+    assert log.run["step"] == 1
+    assert {row.phase for row in log} >= {"forward", "backward", "optimizer"}
