@@ -167,9 +167,11 @@ def beyond_whole(x: Result, y: Result, rtol: float | None) -> SlotVerdict | None
         return None
     size = float(np.nanmax([abs(whole.min), abs(whole.max), abs(part.min), abs(part.max), 0.0]))
     tolerance = max(*map(default_tolerance, (x.dtype, y.dtype)), rtol or 0.0)
-    with np.errstate(divide="ignore", invalid="ignore"):
-        norms = float(np.nanmax([(part.l1 - whole.l1) / part.l1, (part.l2 - whole.l2) / part.l2, 0.0]))
-        extremes = float(np.nanmax([(whole.min - part.min) / size, (part.max - whole.max) / size, 0.0]))
+    of_part, of_whole = np.array([part.l1, part.l2]), np.array([whole.l1, whole.l2])
+    beyond = np.array([whole.min - part.min, part.max - whole.max])
+    with np.errstate(divide="ignore", invalid="ignore"):  # of zeros
+        norms = float(np.nanmax([*((of_part - of_whole) / of_part), 0.0]))
+        extremes = float(np.nanmax([*(beyond / size), 0.0]))
     limit = tolerance if norms > tolerance else EXTREMES * tolerance
     error = max(norms, extremes)
     return SlotVerdict(whole.name, Status.DIVERGED, error, True, limit) if error > limit else None

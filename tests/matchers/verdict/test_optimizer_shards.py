@@ -124,6 +124,10 @@ def test_a_factor_of_one_changes_nothing() -> None:
     assert not compare(steps, log(part=True, decay=0.0)).red.any()
 
 
+def test_shards_of_states_that_are_zero_are_quiet() -> None:
+    assert not compare(log(scale=0.0), log(part=True, scale=0.0)).red.any()
+
+
 def test_a_shard_that_exceeds_its_whole() -> None:
     c = compare(log(), log(part=True, lr=0.4))
     told = first(c)
