@@ -86,6 +86,8 @@ def comparability(
     draws = any(_draws(log) for log in (a, b))
     notes = list(compare_run_info(a.header.run, b.header.run, draws=draws))
     notes += [*_incomplete(a, "a"), *_incomplete(b, "b"), *_micro_batches(a, b)]
+    if any(note.kind == "layout" for note in notes):
+        notes += [*_one_rank(a, "a"), *_one_rank(b, "b")]
     if expectation.noise is not None:
         notes += _noise(expectation.noise, a if expectation.noise.side == "a" else b)
     # the results' dtypes are more informative than the parameters'
@@ -125,6 +127,14 @@ def _incomplete(log: OpLog, side: str) -> Iterator[Note]:
     if log.problem_count:
         many = f"{log.problem_count:,} place{'s' * (log.problem_count > 1)}"
         yield Note(Severity.SUSPICIOUS, "unreadable", f"{many} in {side} could not be read")
+
+
+def _one_rank(log: OpLog, side: str) -> Iterator[Note]:
+    """A log that is one of several ranks in a layout that the other run has not: it holds parts, or some samples."""
+    size, rank = log.header.run.get("world_size"), log.header.run.get("rank")
+    if type(size) is int and size > 1 and MERGED_RANKS not in log.header.run:
+        text = f"{side} is the log of rank {rank} alone: those of all {size:,} ranks, in one folder, would be merged"
+        yield Note(Severity.SUSPICIOUS, "layout", text)
 
 
 def _micro_batches(a: OpLog, b: OpLog) -> Iterator[Note]:

@@ -53,7 +53,18 @@ def virtual_log(ranks: RankLogs, other: OpLog, parts: int = 1) -> OpLog:
     if len(ranks.roles) > 1:
         raise InputError(f"{ranks.run.name}: ranks with different parameters (pipeline stages) cannot be merged yet")
     ranks = with_inferred_placements(ranks, other) if parts == 1 else ranks
-    return _with_unsummed(_without_buffers(_virtual_log(ranks, other, Wholes(other, parts))))
+    return _as_whole_as(ranks, _with_unsummed(_without_buffers(_virtual_log(ranks, other, Wholes(other, parts)))))
+
+
+def _as_whole_as(ranks: RankLogs, log: OpLog) -> OpLog:
+    """The log, which is cut off if that of a rank is, with as many problems as all have."""
+    problems = sum(of_rank.problem_count for of_rank in ranks.logs.values())
+    if not ranks.cut:
+        return replace(log, problem_count=problems)
+    many = len(ranks.cut) > 1
+    why = f"the log{'s' * many} of rank{'s' * many} {listed(ranks.cut)} {'are' if many else 'is'} cut off"
+    header = replace(log.header, run={**log.header.run, "incomplete": why})
+    return replace(log, header=header, complete=False, problem_count=problems)
 
 
 def _virtual_log(ranks: RankLogs, other: OpLog, wholes: Wholes) -> OpLog:

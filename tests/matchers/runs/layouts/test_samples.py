@@ -67,3 +67,27 @@ def test_copies_of_the_model_are_merged_like_its_updates(tmp_path: Path, factor:
     red = {c.a.keys[int(c.row_a[row])] for row in np.flatnonzero(c.red)}
     assert red == (set() if factor == 1 else {"ema/op_0_clone", "ema/op_1_lerp_"})
     assert (c.pair >= 0).all()
+
+
+def test_ranks_of_which_one_is_cut_off_are(tmp_path: Path) -> None:
+    (tmp_path / "run").mkdir()
+    for rank in range(2):
+        write(tmp_path / "run" / f"rank_{rank}_activations.log", [rank], rank, 2)
+    write(tmp_path / "one.log", [0, 1])
+    assert compared(str(tmp_path / "one.log"), str(tmp_path / "run")).b.complete
+    log = tmp_path / "run" / "rank_1_activations.log"
+    log.write_bytes(log.read_bytes()[:-300])
+    c = compared(str(tmp_path / "one.log"), str(tmp_path / "run"))
+    assert c.b.complete is False
+    (note,) = (note for note in c.comparability.notes if note.kind == "incomplete")
+    assert note.text.endswith("(the log of rank 1 is cut off)")
+
+
+def test_one_rank_of_several_is_told_to_be_one(tmp_path: Path) -> None:
+    write(tmp_path / "one.log", [0, 1])
+    write(tmp_path / "rank_1_activations.log", [1], 1, 2)
+    told = [
+        note.text
+        for note in compared(str(tmp_path / "one.log"), str(tmp_path / "rank_1_activations.log")).comparability.notes
+    ]
+    assert "b is the log of rank 1 alone: those of all 2 ranks, in one folder, would be merged" in told
