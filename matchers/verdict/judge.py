@@ -357,9 +357,11 @@ class ErrorColumns:
         self.add_statistics()
 
     def add_counts(self) -> None:
-        """Compare the numbers of NaN and Inf."""
+        """Compare the numbers of NaN and Inf; those of Inf, as masks have them, in proportion to the size."""
         both = self._counted_a & self._counted_b
-        self.nonfinite |= both & ((self._nan_a != self._nan_b) | (self._inf_a != self._inf_b))
+        share_a = self._inf_a / np.maximum(self._a.counts[0][self._i], 1)
+        share_b = self._inf_b / np.maximum(self._b.counts[0][self._j], 1)
+        self.nonfinite |= both & ((self._nan_a != self._nan_b) | (share_a != share_b))
         self.nonfinite |= (self._counted_a & (self._nan_a > 0)) | (self._counted_b & (self._nan_b > 0))
         l1 = np.where(self._counted_a, self._b.outputs.first(self._j), self._a.outputs.first(self._i))
         self.uncounted |= self._hidden & np.isinf(l1)

@@ -18,7 +18,7 @@ from matchers.logs.columns import Ragged
 from matchers.logs.op_log import MARKS, NO_DIGEST, OpLog, Phase
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.last_contents import GRADIENT, LastContents
-from matchers.ops.micro_batches import own_micro_batches
+from matchers.ops.micro_batches import BATCH_RANKS, own_micro_batches
 from matchers.ops.placement import MERGED, REDUCED
 from matchers.ops.shapes import numel
 from matchers.pairing.pairing import Pairing
@@ -67,9 +67,11 @@ def _loss_scale(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> flo
     Args:
         verdicts: on each pair by itself.
     """
-    if a.folding is not None or b.folding is not None or a.ours != b.ours:
+    if a.ours != b.ours:
         return 1.0
     many = [own_micro_batches(log) for log in (a, b)]
+    if a.folding is not None or b.folding is not None:
+        many = [_ranks(log) for log in (b, a)]
     if many[0] == many[1]:
         return 1.0
     ratio = _ratio(a, b, pairing)
@@ -87,6 +89,11 @@ def _loss_scale(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> flo
         if exact or abs(middle / factor - 1) < _NEAR:
             return 1.0 if abs(_ratio_of_totals(a, b) / factor - 1) < _ABOUT else factor
     return 1.0
+
+
+def _ranks(log: OpLog) -> int:
+    ranks = log.header.run.get(BATCH_RANKS)
+    return ranks if type(ranks) is int else 1
 
 
 def _ratio_of_totals(a: OpLog, b: OpLog) -> float:

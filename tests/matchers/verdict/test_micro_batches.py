@@ -174,6 +174,15 @@ class TestLossScale:
         assert other
         assert (c.coverage.cover[other] == Cover.NOT_COUNTED).all()
 
+    @pytest.mark.parametrize("scale", [1.0, 1.01])
+    def test_one_process_may_read_the_batches_of_all_ranks_as_one(self, scale: float) -> None:
+        """Each rank has the mean of its own samples, until they average the gradients."""
+        ranks = captured_log(step(4, divided=False, scale=scale)[:-2], batch_ranks=4)
+        c = compare(captured_log(step(1)), ranks, expectation=ORDER)
+        assert causes(c) == ([] if scale == 1 else ["score/op_0_mul"])
+        gradient = at(c, "loss/op_2_mean_backward")
+        assert scale != 1 or headline(c, gradient).startswith("close: 0.25 times b's")
+
     def test_a_micro_batch_that_no_rank_has_is_not_covered(self) -> None:
         alone = [record for record in step(2) if record.fields.get("micro_batch") != 1][:-2]
         c = compare(captured_log(step(2), world_size=1), captured_log(alone, world_size=1))
