@@ -518,11 +518,15 @@ def _shapes(
     both = (shape_a >= 0) & (shape_b >= 0)
     other_shape = both & (shape_a != shape_b) & ~moved
     shard = np.zeros(len(i), bool)
-    if other_shape.any() and sharded_runs(a, b):
-        dims = [dimensions(text) for text in dict.fromkeys([*a.shapes, *b.shapes])]
-        for x, y in np.unique(np.stack((shape_a[other_shape], shape_b[other_shape])), axis=1).T.tolist():
-            if is_shard(dims[x], dims[y]):
-                shard |= (shape_a == x) & (shape_b == y)
+    if other_shape.any():
+        dims, first = [dimensions(text) for text in dict.fromkeys([*a.shapes, *b.shapes])], dict[tuple[int, ...], int]()
+        # dimensions of length 1 change nothing in the order of the elements
+        alike = np.array([first.setdefault(tuple(n for n in shape if n != 1), k) for k, shape in enumerate(dims)])
+        other_shape[other_shape] = alike[shape_a[other_shape]] != alike[shape_b[other_shape]]
+        if sharded_runs(a, b):
+            for x, y in np.unique(np.stack((shape_a[other_shape], shape_b[other_shape])), axis=1).T.tolist():
+                if is_shard(dims[x], dims[y]):
+                    shard |= (shape_a == x) & (shape_b == y)
     status = np.where((other_shape | other_dtype) & (status != Status.NAN), np.int8(Status.SHAPE), status)
     # a shard has the dtype of the whole
     return np.asarray(np.where(shard & ~other_dtype & (status == Status.SHAPE), np.int8(Status.SHARDED), status))

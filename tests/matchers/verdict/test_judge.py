@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from matchers.comparison import compare
 from matchers.logs.op_log import OpLog
 from matchers.ops.shapes import is_shard, numel
 from matchers.status import Status
@@ -18,6 +19,7 @@ from matchers.verdict.judge import dtype_policy, judge
 from matchers.verdict.relative_error import relative
 from matchers.verdict.tolerance import EPSILON, default_tolerance
 from tests.builders import Op, op
+from tests.captured import Step, as_parts, captured_log
 from tests.matchers.drifted_logs import made_up_log
 from tests.needs import examples
 
@@ -403,3 +405,13 @@ def test_a_record_and_itself_never_diverge(record: Op) -> None:
         printed += [record.l2, record.min, record.max, record.mean]  # type: ignore[list-item]
     if found == Status.NAN:
         assert any(math.isnan(float(value)) for value in printed)
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.01])
+def test_terms_with_a_dimension_of_length_1_more_are_judged_by_their_sketches(factor: float) -> None:
+    """Of terms of a sum the norms are not known, with which the elements could be in any order."""
+    x = np.random.default_rng(0).normal(size=(1, 8)).astype(np.float32)
+    one = captured_log([Step(key="m/op_0_sum", gives=[x])])
+    terms = as_parts(captured_log([Step(key="m/op_0_sum", gives=[np.float32(factor) * x[None]])]), np.ones(1, bool))
+    status = compare(one, terms).status[0]
+    assert status == (Status.CLOSE if factor == 1 else Status.DIVERGED)
