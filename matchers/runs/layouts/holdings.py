@@ -255,13 +255,19 @@ class Holdings:
             return Holds.PARTIAL, None, ", summed up later"
         if not equal and (by_norm := self._whole_by_norm(row)) is not None:
             return Holds.SHARD, by_norm[0], f" by its norm, {by_norm[1]:.0e} off"
-        if (info.share[row] > 1 and not equal) or local not in known:
+        # of one number everywhere, shards are equal, too; other equal results are those of a part of the batch
+        if (info.share[row] > 1 and not equal) or (local not in known and not (equal and self._varies(row))):
             whole = whole_of(self._shapes(row), known)
             if whole is not None:
                 return Holds.SHARD, whole, " by its shape"
         if not (equal or log.updates[row]) and (off := self._off_sum(row)) is not None:
             return Holds.PARTIAL, None, f"{_BY_VALUES}, {off:.0e} off"
         return Holds.REPLICA if equal else Holds.UNKNOWN, None, ""
+
+    def _varies(self, row: int) -> bool:
+        """True if the elements of a result are known to be different numbers."""
+        least, largest = self._first.stats[2:4, row].tolist()
+        return bool(least < largest)
 
     def _read_unsummed(self, holds: NDArray[np.int8], terms: Bool) -> dict[int, str]:
         """By record with terms that no collective adds up, of some (bool[n]), how they are read: NOT_SUMMED, AS_PARTS.
