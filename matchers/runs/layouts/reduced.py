@@ -198,14 +198,14 @@ class ReducedGradients:
         digests[log.digests.start[last]] = [NO_DIGEST if of.digest is None else of.digest for of in contents]
         sketches = dict.fromkeys(every.tolist(), b"")
         for k, of in enumerate(self._found):
-            if of.adds_up:
-                parts = [output(log, term, of.output) for term in terms[:-1, k].tolist()]
-                partial = np.cumsum(_sketches(parts), axis=0)[1:]
-                for row, sketch, part in zip(sums[1:-1, k].tolist(), partial, parts[1:], strict=True):
-                    if np.isfinite(sketch).all():
-                        sketches[row] = b64encode(sketch.astype("<f8").tobytes())
-                        digests[log.digests.start[row]] = OF_PARTS
-                        counts[:, row] = part.numel, part.nan, part.inf, -1  # finite, as their terms are
+            parts = [output(log, term, of.output) for term in terms[:-1, k].tolist()]
+            partial = np.cumsum(_sketches(parts), axis=0)[1:]
+            for row, sketch, part in zip(sums[1:-1, k].tolist(), partial, parts[1:], strict=True):
+                # finite, as their terms are: a norm that is unknown is no NaN where numbers were counted
+                counts[:, row] = max(part.numel, 0), max(part.nan, 0), max(part.inf, 0), -1
+                if of.adds_up and np.isfinite(sketch).all():
+                    sketches[row] = b64encode(sketch.astype("<f8").tobytes())
+                    digests[log.digests.start[row]] = OF_PARTS
         told = {
             row: f"{of.name} of {k + 2} micro-batches".encode()
             for k, rows in enumerate(sums[1:-1].tolist())
