@@ -6,6 +6,7 @@ They run in an environment as pip leaves it, in which every Python reads `numtui
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 import sysconfig
@@ -25,6 +26,8 @@ from tests.two_ranks import free_port
 SHOWN = "print(model[0].weight.double().sum().item().hex())\n"
 TRAIN = HEAD + LOOP + SHOWN
 
+_ABORTED = "terminate called without an active exception"
+"""A rank that has written its log dies so, once in some hundred ends of processes with gloo; it is not known why."""
 RANKS = """
 import os, sys
 import torch.distributed as dist
@@ -185,6 +188,9 @@ class TestLaunchers:
     def test_torchrun(self, run: Runs) -> None:
         launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "launched.py"]
         done = run("-m", "numtui", "capture", "-o", "out", "--", *launcher)
+        if _ABORTED in done.stderr:
+            shutil.rmtree(run.folder / "out")
+            done = run("-m", "numtui", "capture", "-o", "out", "--", *launcher)
         assert done.returncode == 0, done.stderr[-4000:]
         assert run.logs() == TWO
         assert "2 logs of the processes that trained, in out/numerics" in done.stderr
