@@ -20,7 +20,7 @@ from torch import nn
 
 from .frames import is_user_file
 
-__all__ = ["ModuleNames", "ModuleStack", "Running", "holder_of", "models_with", "strip_wrappers"]
+__all__ = ["ModuleNames", "ModuleStack", "Running", "fsdp_state", "holder_of", "models_with", "strip_wrappers"]
 
 _NO_NAMES = frozenset({"self", "module", "root", "top", "found"})
 _WRAPPER_SEGMENTS = frozenset({"_checkpoint_wrapped_module", "_orig_mod", "_fsdp_wrapped_module"})
@@ -53,6 +53,12 @@ def _class_name(module: nn.Module) -> str:
     cls = type(_unwrapped(module))
     sharded = any(c.__name__ == "FSDPModule" for c in cls.__mro__)
     return (cls.__name__.removeprefix("FSDP") if sharded else "") or cls.__name__
+
+
+def fsdp_state(module: nn.Module) -> Any:
+    """Return FSDP2's state of a module, None for one that it does not wrap."""
+    get_state: Any = getattr(module, "_get_fsdp_state", None)
+    return get_state() if get_state is not None else None
 
 
 class ModuleNames:
@@ -111,7 +117,9 @@ class ModuleNames:
 
     def refresh_parameters(self) -> None:
         """Refresh the parameters: sharding and compiling replace their tensors."""
-        shards = self._shards()
+        self._refresh_with(self._shards())
+
+    def _refresh_with(self, shards: Mapping[int, Any]) -> None:
         for owner, module in self._modules():
             for name, parameter in module.named_parameters(recurse=False):
                 self._parameters.setdefault(id(parameter), owner + name)
@@ -144,8 +152,8 @@ class ModuleNames:
 
     def parameters(self) -> Iterator[tuple[str, Any]]:
         """Yield the current (path, parameter) pairs of all models: of what FSDP2 has gathered, those of its shards."""
-        self.refresh_parameters()
         seen, shards = set[int](), self._shards()
+        self._refresh_with(shards)
         for root in self.roots:
             for registered in root.parameters():
                 parameter = shards.get(id(registered), registered)
@@ -161,8 +169,7 @@ class ModuleNames:
         found: dict[int, Any] = {}
         for root in self.roots:
             for module in root.modules():
-                get_state: Any = getattr(module, "_get_fsdp_state", None)
-                state = get_state() if get_state is not None else None
+                state = fsdp_state(module)
                 # older versions of torch have one group
                 groups = getattr(state, "_fsdp_param_groups", None) or [getattr(state, "_fsdp_param_group", None)]
                 for held in (held for group in groups for held in getattr(group, "fsdp_params", ())):

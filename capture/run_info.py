@@ -16,6 +16,7 @@ import torch
 from torch import nn
 
 from . import machine
+from .modules import fsdp_state
 from .placement import coordinate_of
 from .privacy import shown_value
 
@@ -224,8 +225,7 @@ def _mixed_precision(models: Sequence[nn.Module]) -> list[dict[str, Any]]:
     """Return the FSDP2 policies: dtypes of parameters, reductions and outputs, and the number of their modules."""
     found: Counter[tuple[tuple[str, str], ...]] = Counter()
     for module in _modules(models):
-        get_state: Any = getattr(module, "_get_fsdp_state", None)
-        policy = getattr(get_state(), "_mp_policy", None) if get_state is not None else None
+        policy = getattr(fsdp_state(module), "_mp_policy", None)
         fields = ("param_dtype", "reduce_dtype", "output_dtype")
         given = tuple((name, _text(dtype)) for name in fields if (dtype := getattr(policy, name, None)) is not None)
         if given:

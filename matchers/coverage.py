@@ -25,7 +25,7 @@ from matchers.logs.op_log import MARKS, NO_DIGEST, OpLog, Phase
 from matchers.ops.collectives import collective, communicating
 from matchers.ops.micro_batches import of_other_ranks
 from matchers.ops.module_path import NO_MODULE, canonical
-from matchers.ops.op_names import rows_named
+from matchers.ops.op_names import rows_named, rows_where
 from matchers.ops.run_info import MERGED_RANKS
 from matchers.rows import Rows
 from matchers.status import AGREE, Status
@@ -317,7 +317,7 @@ def _vouched(log: OpLog, flow: Ragged, at: Int32, agrees: Bool, red: Bool, kept:
     n = len(at)
     unknown = ~(agrees | red)
     vouched = agrees | (unknown & kept)
-    blind = np.array([name.endswith("_like") for name in log.ops] + [False])[log.op]  # read a shape, no values
+    blind = rows_where(log, lambda name: name.endswith("_like"))  # read a shape, no values
     made = np.flatnonzero(flow.value >= 0)
     makers, readers = flow.value[made], flow.row[made]
     asked = unknown[makers] & ~vouched[makers] & (at[makers] != at[readers]) & ~blind[readers]

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import numpy as np
-
 from matchers.arrays import Bool
 from matchers.logs.op_log import OpLog
+from matchers.ops.op_names import rows_where
 
 __all__ = ["copies", "copy_source"]
 
@@ -21,7 +20,7 @@ _COPIES = frozenset(
 
 def copies(log: OpLog) -> Bool:
     """bool[n]: the records of operations that hand on values; `split_copy` and the like included."""
-    return np.array([name in _COPIES or name.removesuffix("_copy") in _COPIES for name in log.ops] + [False])[log.op]
+    return rows_where(log, lambda name: name in _COPIES or name.removesuffix("_copy") in _COPIES)
 
 
 def copy_source(log: OpLog, row: int) -> int:

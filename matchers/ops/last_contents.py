@@ -16,6 +16,7 @@ from matchers.logs.columns import decode
 from matchers.logs.op_log import OpLog
 from matchers.ops.collectives import is_collective
 from matchers.ops.module_path import canonical
+from matchers.ops.op_names import rows_where
 from matchers.ops.outputs import Result, first_output, mutated, unchanged
 
 __all__ = ["GRADIENT", "LastContents", "Touch"]
@@ -95,8 +96,9 @@ class LastContents:
         """True if a parameter that no record names was not written to: the log is whole, and no rank sends weights."""
         log = self.log
         # what reduces sends gradients and norms, and a wait belongs to its collective
-        gathers = [is_collective(name) and "reduce" not in name and not name.startswith("wait") for name in log.ops]
-        sent = np.array([*gathers, False])[log.op] & log.updates
+        sent = log.updates & rows_where(
+            log, lambda name: is_collective(name) and "reduce" not in name and not name.startswith("wait")
+        )
         return log.ours and log.complete is not False and not log.header.incomplete and not bool(sent.any())
 
     def _touched(self, rows: list[int]) -> dict[str, Touch]:

@@ -29,13 +29,14 @@ from matchers.logs.op_log import NO_DIGEST, Folding, OpLog, Phase, once_per_log
 from matchers.ops.dataflow import sources
 from matchers.ops.folding import folded_counts, folded_statistics
 from matchers.ops.module_path import canonical
-from matchers.ops.op_names import additions
+from matchers.ops.op_names import additions, in_place
 from matchers.ops.random_draws import drawing
 from matchers.ops.shapes import dimensions, numel
 
 __all__ = [
     "BATCH_RANKS",
     "accumulations",
+    "batch_ranks",
     "fold_micro_batches",
     "micro_batch_numbers",
     "of_other_ranks",
@@ -100,9 +101,14 @@ def micro_batch_numbers(log: OpLog) -> Int64:
 
 def own_micro_batches(log: OpLog) -> int:
     """The number of micro-batches of a rank."""
+    ranks, many = batch_ranks(log), int(micro_batch_numbers(log).max(initial=0)) + 1
+    return many // ranks if ranks <= many else many
+
+
+def batch_ranks(log: OpLog) -> int:
+    """The number of ranks whose micro-batches the log has; 1 if it is that of one rank."""
     ranks = log.header.run.get(BATCH_RANKS)
-    many = int(micro_batch_numbers(log).max(initial=0)) + 1
-    return many // ranks if type(ranks) is int and 0 < ranks <= many else many
+    return ranks if type(ranks) is int and ranks > 0 else 1
 
 
 def _with_preparation(log: OpLog, number: Int64) -> Int64:
@@ -466,10 +472,8 @@ def _same_size(a: OpLog, b: OpLog, batch_a: Int64, batch_b: Int64) -> bool:
 
 def accumulations(log: OpLog, number: Int64, flow: Ragged) -> list[tuple[int, int, int]]:
     """Additions to a result of an earlier micro-batch, in order: (record, what it adds to, what it adds)."""
-    adds = additions(log)
-    in_place = np.array([name.endswith("_") for name in log.ops] + [False])[log.op]
-    one = numel(log)[log.shape] == 1
-    rows = np.flatnonzero(adds & (number > 0) & (flow.count == 2) & (in_place | one | (log.phase == Phase.BACKWARD)))
+    accumulates = in_place(log) | (numel(log)[log.shape] == 1) | (log.phase == Phase.BACKWARD)
+    rows = np.flatnonzero(additions(log) & (number > 0) & (flow.count == 2) & accumulates)
     sums, terms = flow.value[flow.start[rows]], flow.value[flow.start[rows] + 1]
     out = []
     for row, total, term in zip(rows.tolist(), sums.tolist(), terms.tolist(), strict=True):

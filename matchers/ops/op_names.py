@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from collections.abc import Set as AbstractSet
 
 import numpy as np
@@ -9,7 +10,7 @@ import numpy as np
 from matchers.arrays import Bool
 from matchers.logs.op_log import OpLog, once_per_log
 
-__all__ = ["ADDITIONS", "NORMS", "additions", "in_place", "on_lists", "rows_named"]
+__all__ = ["ADDITIONS", "NORMS", "additions", "in_place", "on_lists", "rows_named", "rows_where"]
 
 ADDITIONS = frozenset({"add", "add_"})
 NORMS = frozenset({"linalg_vector_norm"})
@@ -27,9 +28,14 @@ def rows_named(log: OpLog, names: AbstractSet[str]) -> Bool:
     return rows
 
 
+def rows_where(log: OpLog, holds: Callable[[str], bool]) -> Bool:
+    """bool[n]: something holds of the name of the row's op."""
+    return np.asarray(np.array([*map(holds, log.ops), False], bool)[log.op])
+
+
 def in_place(log: OpLog) -> Bool:
     """bool[n]: the row changes an input, as its name says."""
-    return np.asarray(np.array([name.endswith("_") for name in log.ops] + [False])[log.op])
+    return rows_where(log, lambda name: name.endswith("_"))
 
 
 def additions(log: OpLog) -> Bool:
@@ -40,4 +46,4 @@ def additions(log: OpLog) -> Bool:
 @once_per_log
 def on_lists(log: OpLog) -> Bool:
     """bool[n]: the row is an operation on lists of tensors, an optimizer's."""
-    return np.asarray(np.array([name.startswith(_ON_LISTS) for name in (*log.ops, "")])[log.op])
+    return rows_where(log, lambda name: name.startswith(_ON_LISTS))

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Final
 
 from matchers.logs.op_log import OpLog
+from matchers.ops.json_values import integers
 
 __all__ = [
     "AS_PARTS",
@@ -47,18 +48,12 @@ def part_of(placement: Mapping[str, Any] | None, shape: tuple[int, ...]) -> Part
     """The part that a record of a local shape holds: everything without a placement, None if unknown."""
     if placement is None:
         return Part(shape, (0,) * len(shape), shape)
-    whole, start = _numbers(placement.get("shape")), _numbers(placement.get("offsets"))
+    whole, start = integers(placement.get("shape")), integers(placement.get("offsets"))
     if whole is None or start is None:
         return None
     names = placement.get("placements")
     partial = tuple(str(name) for name in names if "artial" in str(name)) if isinstance(names, list) else ()
     return Part(whole, start, shape, partial)
-
-
-def _numbers(value: object) -> tuple[int, ...] | None:
-    if not isinstance(value, list) or not all(type(x) is int for x in value):
-        return None
-    return tuple(value)
 
 
 def same_part(x: Part, y: Part) -> bool:
@@ -98,7 +93,7 @@ def describe_placement(placement: Mapping[str, Any] | None) -> str:
     for k, name in enumerate(names if isinstance(names, list) else []):
         texts.append(f"{name} on {axes[k]}" if k < len(axes) else str(name))
     text = ", ".join(texts) or "placed"
-    whole, start = _numbers(placement.get("shape")), _numbers(placement.get("offsets"))
+    whole, start = integers(placement.get("shape")), integers(placement.get("offsets"))
     if whole is not None:
         text += f" of {list(whole)}"
     if start is not None and any(start):

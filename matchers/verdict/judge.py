@@ -27,7 +27,7 @@ from matchers.logs.columns import repeated
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import STATISTICS, OpLog, Phase
 from matchers.ops.collectives import unfinished
-from matchers.ops.op_names import on_lists
+from matchers.ops.op_names import on_lists, rows_where
 from matchers.ops.outputs import records_changes
 from matchers.ops.shapes import dimensions, is_shard, numel, reduction_length, sharded_runs
 from matchers.ops.turned import turned
@@ -239,7 +239,7 @@ def _limits(a: OpLog, b: OpLog, i: Int64, j: Int64, alone: Bool, policy: DtypePo
         usual = np.maximum(usual, max(map(default_tolerance, names)))
     far = ACCUMULATED * usual
     # with bitwise equal inputs, only the operation itself can make a difference
-    by_element = np.array([elementwise(name) for name in a.ops] + [False])[a.op[i]]
+    by_element = rows_where(a, elementwise)[i]
     for which in (False, True):
         rows = alone & (by_element == which)
         if rows.any():
@@ -519,8 +519,9 @@ def _shapes(
     other_shape = both & (shape_a != shape_b) & ~moved
     shard = np.zeros(len(i), bool)
     if other_shape.any():
-        dims, first = [dimensions(text) for text in dict.fromkeys([*a.shapes, *b.shapes])], dict[tuple[int, ...], int]()
+        dims = [dimensions(text) for text in dict.fromkeys([*a.shapes, *b.shapes])]
         # dimensions of length 1 change nothing in the order of the elements
+        first: dict[tuple[int, ...], int] = {}
         alike = np.array([first.setdefault(tuple(n for n in shape if n != 1), k) for k, shape in enumerate(dims)])
         other_shape[other_shape] = alike[shape_a[other_shape]] != alike[shape_b[other_shape]]
         if sharded_runs(a, b):

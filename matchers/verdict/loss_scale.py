@@ -18,7 +18,7 @@ from matchers.logs.columns import Ragged
 from matchers.logs.op_log import MARKS, NO_DIGEST, OpLog, Phase
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.last_contents import GRADIENT, LastContents
-from matchers.ops.micro_batches import BATCH_RANKS, own_micro_batches
+from matchers.ops.micro_batches import batch_ranks, own_micro_batches
 from matchers.ops.placement import MERGED, REDUCED
 from matchers.ops.shapes import numel
 from matchers.pairing.pairing import Pairing
@@ -69,9 +69,8 @@ def _loss_scale(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> flo
     """
     if a.ours != b.ours:
         return 1.0
-    many = [own_micro_batches(log) for log in (a, b)]
-    if a.folding is not None or b.folding is not None:
-        many = [_ranks(log) for log in (b, a)]
+    folded = a.folding is not None or b.folding is not None
+    many = [batch_ranks(log) if folded else own_micro_batches(log) for log in (a, b)]
     if many[0] == many[1]:
         return 1.0
     ratio = _ratio(a, b, pairing)
@@ -89,11 +88,6 @@ def _loss_scale(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> flo
         if exact or abs(middle / factor - 1) < _NEAR:
             return 1.0 if abs(_ratio_of_totals(a, b) / factor - 1) < _ABOUT else factor
     return 1.0
-
-
-def _ranks(log: OpLog) -> int:
-    ranks = log.header.run.get(BATCH_RANKS)
-    return ranks if type(ranks) is int else 1
 
 
 def _ratio_of_totals(a: OpLog, b: OpLog) -> float:

@@ -15,7 +15,7 @@ from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog, Phase
 from matchers.ops.copies import copies
 from matchers.ops.dataflow import sources, upstream
 from matchers.ops.micro_batches import BATCH_RANKS, accumulations, micro_batch_numbers
-from matchers.ops.op_names import additions
+from matchers.ops.op_names import additions, in_place
 from matchers.ops.shapes import numel
 from matchers.runs.layouts.piece import Piece
 from matchers.runs.layouts.reduced import ReducedGradients
@@ -88,8 +88,7 @@ def _made_for_updates(log: OpLog) -> Bool:
 
 def _scalar_sums(log: OpLog) -> Bool:
     """bool[n]: a number is added to a running total in place, within the passes; not to a buffer of the model."""
-    in_place = np.array([name.endswith("_") for name in log.ops] + [False])[log.op]
-    found = additions(log) & in_place & (numel(log)[log.shape] == 1) & ~log.updates
+    found = additions(log) & in_place(log) & (numel(log)[log.shape] == 1) & ~log.updates
     named = log.texts("Parameter")
     found[[row for row in np.flatnonzero(found).tolist() if named.get(row, "").partition(";")[0]]] = False
     return np.asarray(found)

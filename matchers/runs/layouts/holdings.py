@@ -15,15 +15,14 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Hash, Int64
-from matchers.logs.columns import Ragged
 from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
-from matchers.ops.collectives import WAIT, collective, communicating, filling, is_collective, moves
+from matchers.ops.collectives import communicating
 from matchers.ops.dataflow import sources, upstream
 from matchers.ops.holds import Holds
 from matchers.ops.json_values import integers, named_integers, parsed_object
 from matchers.ops.op_names import ADDITIONS, rows_named
-from matchers.ops.placement import AS_PARTS, LAYOUT, NOT_SUMMED, describe_placement
-from matchers.ops.shapes import dimensions, numel
+from matchers.ops.placement import LAYOUT, describe_placement
+from matchers.ops.shapes import dimensions
 from matchers.ops.shards import ShardInfo, infer_shards
 from matchers.rules.model import SHARES
 from matchers.runs.layouts.apart import (
@@ -36,16 +35,14 @@ from matchers.runs.layouts.apart import (
     shares,
 )
 from matchers.runs.layouts.declared import Declared, stand_in
+from matchers.runs.layouts.unsummed import ARRANGES, read_unsummed
 from matchers.runs.layouts.wholes import Wholes, whole_of
 from matchers.verdict.sketches import PROJECTIONS, decode_sketches
 
 __all__ = ["Holdings", "agree"]
 
-_ARRANGES = frozenset({"clone", "cat", "copy_", "_to_copy"})
-_BY_VALUES = " by its values"
 _LOOKUPS = frozenset({"embedding", "gather", "index", "index_select"})
 _MASKS = frozenset({"index_put_", "masked_fill", "masked_fill_", "mul", "mul_", "where"})
-_SCALES = frozenset({"mul", "mul_", "div", "div_", "neg", "index_put_"})
 
 Shape = tuple[int, ...]
 
@@ -83,6 +80,8 @@ class Holdings:
         """By record with plain terms of a sum, for each rank the first one that holds the same."""
         self._known_by: dict[int, str] = {}
         """By record without a logged placement, what tells its share."""
+        self._by_values: set[int] = set()
+        """Records with terms that are known by their values alone."""
         self._unsummed: dict[int, str] = {}
         """By record with terms that are read though no collective adds them up, how they are read."""
         self.holds, self.whole = self._found()
@@ -214,8 +213,7 @@ class Holdings:
                 wholes[row] = whole
             if known_by:
                 self._known_by[row] = known_by
-        summed = (terms & (info.placed < 0)) | _summed(log, self._flow, info.placed >= 0, holds == Holds.PARTIAL)
-        self._unsummed = self._read_unsummed(holds, (holds == Holds.PARTIAL) & ~summed)
+        self._unsummed = read_unsummed(log, self._flow, holds, info.placed >= 0, terms, sorted(self._by_values))
         return holds, wholes
 
     def _by_rule(self, row: int, label: str) -> tuple[Holds, Shape | None]:
@@ -261,32 +259,14 @@ class Holdings:
             if whole is not None:
                 return Holds.SHARD, whole, " by its shape"
         if not (equal or log.updates[row]) and (off := self._off_sum(row)) is not None:
-            return Holds.PARTIAL, None, f"{_BY_VALUES}, {off:.0e} off"
+            self._by_values.add(row)
+            return Holds.PARTIAL, None, f" by its values, {off:.0e} off"
         return Holds.REPLICA if equal else Holds.UNKNOWN, None, ""
 
     def _varies(self, row: int) -> bool:
         """True if the elements of a result are known to be different numbers."""
         least, largest = self._first.stats[2:4, row].tolist()
         return bool(least < largest)
-
-    def _read_unsummed(self, holds: NDArray[np.int8], terms: Bool) -> dict[int, str]:
-        """By record with terms that no collective adds up, of some (bool[n]), how they are read: NOT_SUMMED, AS_PARTS.
-
-        Where it is only inferred that they are terms, parts of a whole may well be made of them: what reads one is
-        misled if its own result is neither a part nor whole, and so is an update, a collective that gathers parts, and
-        what is placed as a part. Losses of ranks are gathered to be told.
-        """
-        log, by_values = self._first, np.zeros(len(self._first), bool)
-        by_values[[row for row, known_by in self._known_by.items() if known_by.startswith(_BY_VALUES)]] = True
-        flow, placed = self._flow, self._info.placed >= 0
-        parts = (_gathering(log, flow) & (holds == Holds.REPLICA)) | (
-            placed & (holds == Holds.SHARD) & ~collective(log)
-        )
-        misled = log.updates | ((holds == Holds.UNKNOWN) & (log.shape >= 0))
-        whole = by_values & upstream(flow, misled, misled | by_values)
-        parts = by_values & upstream(flow, parts, parts | by_values)
-        out = dict.fromkeys(np.flatnonzero(terms & parts & (numel(log)[log.shape] != 1)).tolist(), AS_PARTS)
-        return out | dict.fromkeys(np.flatnonzero(terms & (placed | whole)).tolist(), NOT_SUMMED)
 
     def _masked(self, terms: Bool) -> dict[int, int]:
         """By record with rows that a rank looks up, and with those of others, the one that sets the others to zero.
@@ -305,9 +285,9 @@ class Holdings:
         return out
 
     def _off_sum(self, row: int) -> float | None:
-        """How far the sum of the ranks' parts is from a result of the other run; None if they do not add up to one.
+        """Relative deviation of the sum of the ranks' parts from a result of the other run.
 
-        They do not where one of them alone is that result.
+        None where they do not add up to one, or one of them alone is it.
         """
         log = self._first
         texts = [each.texts("Sketch").raw(int(at[row])) for each, at in zip(self._logs, self._rows, strict=True)]
@@ -365,7 +345,7 @@ class Holdings:
             if group.get("op") == "sum" and own == set(integers(group.get("ranks")) or ()):
                 # what it writes to comes first, what it gives last
                 out[[maker for maker in flow[row].tolist()[-1:] if maker >= 0]] = True
-        return upstream(flow, out, rows_named(log, ADDITIONS | _ARRANGES) & ~log.updates)
+        return upstream(flow, out, rows_named(log, ADDITIONS | ARRANGES) & ~log.updates)
 
     def _whole_of_named(self, row: int, local: Shape) -> Shape | None:
         """The shape of a parameter, or of a state of it, whose shard the record makes or writes to; None for others."""
@@ -401,33 +381,3 @@ def agree(digests: Hash, norms: Float64) -> Bool:
     """bool[n]: all ranks have the same digest; where they have none, the same norm. Both are of [ranks, n]."""
     same_norms = ((norms == norms[0]) | (np.isnan(norms) & np.isnan(norms[0]))).all(axis=0)
     return np.asarray((digests == digests[0]).all(axis=0) & ((digests[0] != NO_DIGEST) | same_norms))
-
-
-def _summed(log: OpLog, flow: Ragged, placed: Bool, partial: Bool) -> Bool:
-    """bool[n]: nothing reads the result, or a collective that reduces it does, perhaps after it was scaled or moved.
-
-    Args:
-        flow: as of `sources`.
-        placed: bool[n], the log says what ranks hold.
-        partial: bool[n], they have terms of a sum.
-    """
-    reduces = np.array(["reduce" in name and is_collective(name) for name in log.ops] + [False])[log.op]
-    linear = rows_named(log, ADDITIONS | _ARRANGES | _SCALES) | filling(log)
-    moved = np.array([moves(name) for name in log.ops] + [False])[log.op]
-    unread = np.bincount(flow.value[flow.value >= 0], minlength=len(log)) == 0
-    # a buffer that nothing reads is perhaps read under another name
-    ends = reduces | (unread & rows_named(log, {"copy_"}))
-    return upstream(flow, ends, ends | moved | np.where(placed, partial, linear)) | unread
-
-
-def _gathering(log: OpLog, flow: Ragged) -> Bool:
-    """bool[n]: the record gathers parts of tensors from the ranks, and nothing adds up what it gathered."""
-    gathers = np.array(["gather" in name and is_collective(name) for name in log.ops] + [False])[log.op]
-    gathered = gathers.copy()
-    hands_on = rows_named(log, _ARRANGES | {WAIT})
-    for row in np.flatnonzero(hands_on).tolist():
-        gathered[row] = any(maker >= 0 and gathered[maker] for maker in flow[row].tolist())
-    adds = rows_named(log, {"sum", "mean"})
-    for row in np.flatnonzero(rows_named(log, ADDITIONS)).tolist():
-        adds[row] = all(maker >= 0 and gathered[maker] for maker in flow[row].tolist())
-    return gathers & ~upstream(flow, adds, adds | hands_on)

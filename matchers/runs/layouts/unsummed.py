@@ -1,0 +1,74 @@
+"""Terms of a sum that ranks read as if they were the sum, or parts, for no collective adds them up."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.arrays import Bool
+from matchers.logs.columns import Ragged
+from matchers.logs.op_log import OpLog
+from matchers.ops.collectives import WAIT, collective, filling, is_collective, moves
+from matchers.ops.dataflow import upstream
+from matchers.ops.holds import Holds
+from matchers.ops.op_names import ADDITIONS, rows_named, rows_where
+from matchers.ops.placement import AS_PARTS, NOT_SUMMED
+from matchers.ops.shapes import numel
+
+__all__ = ["ARRANGES", "read_unsummed"]
+
+ARRANGES = frozenset({"clone", "cat", "copy_", "_to_copy"})
+"""Operations that arrange what they read, of which the terms of a sum stay such terms."""
+_SCALES = frozenset({"mul", "mul_", "div", "div_", "neg", "index_put_"})
+
+
+def read_unsummed(
+    log: OpLog, flow: Ragged, holds: NDArray[np.int8], placed: Bool, summed: Bool, by_values: Sequence[int]
+) -> dict[int, str]:
+    """By record with terms that no collective adds up, how they are read: NOT_SUMMED or AS_PARTS.
+
+    Where it is only inferred that they are terms, parts of a whole may well be made of them: what reads one is misled
+    if its own result is neither a part nor whole, and so is an update, a collective that gathers parts, and what is
+    placed as a part. Losses of ranks are gathered to be told.
+
+    Args:
+        log, flow: of a rank, as of `sources`.
+        holds: int8[n] of `Holds`.
+        placed: bool[n], the log says what ranks hold.
+        summed: bool[n], the ranks sum up the plain result.
+        by_values: records with terms that are known by their values alone.
+    """
+    partial, inferred = holds == Holds.PARTIAL, np.zeros(len(log), bool)
+    inferred[list(by_values)] = True
+    left = partial & ~(summed & ~placed) & ~_summed(log, flow, placed, partial)
+    as_whole = log.updates | ((holds == Holds.UNKNOWN) & (log.shape >= 0))
+    as_parts = placed & (holds == Holds.SHARD) & ~collective(log)
+    as_parts |= _gathering(log, flow) & (holds == Holds.REPLICA)
+    whole, parts = (inferred & upstream(flow, misled, misled | inferred) for misled in (as_whole, as_parts))
+    out = dict.fromkeys(np.flatnonzero(left & parts & (numel(log)[log.shape] != 1)).tolist(), AS_PARTS)
+    return out | dict.fromkeys(np.flatnonzero(left & (placed | whole)).tolist(), NOT_SUMMED)
+
+
+def _summed(log: OpLog, flow: Ragged, placed: Bool, partial: Bool) -> Bool:
+    """bool[n]: nothing reads the result, or a collective that reduces it does, perhaps after it was scaled or moved."""
+    reduces = rows_where(log, lambda name: "reduce" in name and is_collective(name))
+    linear = rows_named(log, ADDITIONS | ARRANGES | _SCALES) | filling(log)
+    unread = np.bincount(flow.value[flow.value >= 0], minlength=len(log)) == 0
+    # a buffer that nothing reads is perhaps read under another name
+    ends = reduces | (unread & rows_named(log, {"copy_"}))
+    return upstream(flow, ends, ends | rows_where(log, moves) | np.where(placed, partial, linear)) | unread
+
+
+def _gathering(log: OpLog, flow: Ragged) -> Bool:
+    """bool[n]: the record gathers parts of tensors from the ranks, and nothing adds up what it gathered."""
+    gathers = rows_where(log, lambda name: "gather" in name and is_collective(name))
+    gathered = gathers.copy()
+    hands_on = rows_named(log, ARRANGES | {WAIT})
+    for row in np.flatnonzero(hands_on).tolist():
+        gathered[row] = any(maker >= 0 and gathered[maker] for maker in flow[row].tolist())
+    adds = rows_named(log, {"sum", "mean"})
+    for row in np.flatnonzero(rows_named(log, ADDITIONS)).tolist():
+        adds[row] = all(maker >= 0 and gathered[maker] for maker in flow[row].tolist())
+    return gathers & ~upstream(flow, adds, adds | hands_on)
