@@ -7,7 +7,7 @@ MAN := docs/numtui.1
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-fast fuzz fuzz-reader test-integrations test-torch check wheel format screenshots man clean
+.PHONY: demo test test-fast register fuzz fuzz-reader test-integrations test-torch check wheel format screenshots man clean
 
 demo: $(VENV)/.viewer  ## open the explorer on the shipped example, in which a bug is to be found
 	@$(BIN)/numtui demo || [ $$? -eq 1 ]
@@ -27,6 +27,10 @@ test-torch: $(if $(TORCH),$(TORCH_VENV)/.$(TORCH))  ## run the tests that need t
 	@.ci/packages gcc
 	$(TORCH_VENV)/bin/python -m pytest -n 2 --dist worksteal -m torch
 
+register: $(if $(TORCH),$(TORCH_VENV)/.$(TORCH))  ## write what a version of torch says of its operations: make register TORCH=2.15.0
+	@[ -n '$(TORCH)' ] || { echo 'which one? make register TORCH=2.15.0' >&2; exit 2; }
+	$(TORCH_VENV)/bin/python -m tests.matchers.laws.torch_operations matchers/laws/torch_operations.txt
+
 SECONDS ?= 600
 fuzz: $(VENV)/.test  ## try random damage for so long: make fuzz SECONDS=600 SEED=1 (docs/reliability.md)
 	$(BIN)/python -m tests.fuzz --seconds $(SECONDS) $(if $(SEED),--seed $(SEED)) $(if $(TALLY),--tally $(TALLY))
@@ -42,6 +46,7 @@ check: $(VENV)/.lint  ## run the linters, the type checker and the import contra
 	$(BIN)/codespell
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m tests.matchers.laws.names_contract
 
 wheel: $(VENV)/.viewer  ## build the wheel and run what it installs outside of the checkout
 	rm -rf build

@@ -20,12 +20,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Int32, Int64, columns
+from matchers.laws.law import Form
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import MARKS, NO_DIGEST, OpLog, Phase
-from matchers.ops.collectives import collective, communicating
+from matchers.ops.laws import collective, communicating, copies, rows_named, rows_where
 from matchers.ops.micro_batches import of_other_ranks
 from matchers.ops.module_path import NO_MODULE, canonical
-from matchers.ops.op_names import rows_named, rows_where
 from matchers.ops.run_info import MERGED_RANKS
 from matchers.rows import Rows
 from matchers.status import AGREE, Status
@@ -65,22 +65,9 @@ _REASON_OF[[Status.ONLY_A, Status.ONLY_B]] = _UNPAIRED
 _REASON_OF[Status.NO_VALUES], _REASON_OF[Status.SHARDED] = _NO_VALUES, _SHARDED
 
 
-_CONSTANTS_AND_COPIES: Final = frozenset(
-    {
-        *("arange", "empty", "empty_like", "full", "full_like", "new_empty", "new_full", "new_ones", "new_zeros"),
-        *("ones", "ones_like", "scalar_tensor", "zeros", "zeros_like"),
-        *("_local_scalar_dense", "_to_copy", "alias", "clone", "detach", "lift_fresh", "reshape", "view"),
-    }
-)
-"""Made for a log or a metric as a rule, where nothing reads them."""
-
-
-_COPIES: Final = frozenset({"alias", "clone", "contiguous", "detach"})
 _ROUNDING: Final = 1e-12
 """Relative difference of the norms of the same numbers in another order, in double precision."""
 
-
-_FILLS: Final = frozenset({"copy_", "div", "div_", "mul", "mul_"})
 
 _ALL, _MOST = "all", "most"
 
@@ -272,7 +259,8 @@ def _into_buckets(log: OpLog, of: Int32) -> Bool:
     """bool[n]: unpaired records that scale or copy gradients into buckets, which a run sends: nothing reads them."""
     if not collective(log).any():
         return np.zeros(len(log), bool)
-    return np.asarray(rows_named(log, _FILLS) & (log.phase == Phase.BACKWARD) & (of < 0))
+    fills = rows_where(log, lambda law: law.form in (Form.FILL, Form.DIVIDE, Form.MULTIPLY))
+    return np.asarray(fills & (log.phase == Phase.BACKWARD) & (of < 0))
 
 
 def _side(cover: NDArray[np.int8]) -> Side:
@@ -317,7 +305,7 @@ def _vouched(log: OpLog, flow: Ragged, at: Int32, agrees: Bool, red: Bool, kept:
     n = len(at)
     unknown = ~(agrees | red)
     vouched = agrees | (unknown & kept)
-    blind = rows_where(log, lambda name: name.endswith("_like"))  # read a shape, no values
+    blind = rows_where(log, lambda law: law.blind)
     made = np.flatnonzero(flow.value >= 0)
     makers, readers = flow.value[made], flow.row[made]
     asked = unknown[makers] & ~vouched[makers] & (at[makers] != at[readers]) & ~blind[readers]
@@ -334,7 +322,7 @@ def _vouched(log: OpLog, flow: Ragged, at: Int32, agrees: Bool, red: Bool, kept:
         maker, reader = maker[rest], reader[rest]
     read = np.bincount(makers, minlength=n) > 0
     doubted = np.bincount(readers[~vouched[makers]], minlength=n) > 0
-    simple = rows_named(log, _CONSTANTS_AND_COPIES)
+    simple = rows_where(log, lambda law: law.constant or law.copies)  # made for a log or a metric as a rule
     return vouched | (unknown & simple & ~read & ~doubted)
 
 
@@ -345,7 +333,7 @@ def _exact_copies(log: OpLog, flow: Ragged, asked: Bool, agrees: Bool) -> Int64:
         flow: the record that made each input of each record.
         asked, agrees: by record.
     """
-    rows = np.flatnonzero(asked & rows_named(log, _COPIES) & (log.inputs.count == 1) & (log.input_digests.count == 1))
+    rows = np.flatnonzero(asked & copies(log) & (log.inputs.count == 1) & (log.input_digests.count == 1))
     maker, made = flow.first(rows, -1), log.digests.first(rows, NO_DIGEST)
     known = (made == log.input_digests.first(rows, NO_DIGEST)) & ~np.isin(made, MARKS) & (maker >= 0)
     rows, maker = rows[known], maker[known]

@@ -32,11 +32,9 @@ from matchers.causes.unpaired_branches import Branches, Side
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog, Phase
-from matchers.ops.collectives import WAIT
 from matchers.ops.dataflow import DataFlow
+from matchers.ops.laws import copies, drawing, law_of, rows_where
 from matchers.ops.nonfinite import broken, where_broken_begins
-from matchers.ops.op_names import rows_named
-from matchers.ops.random_draws import drawing
 from matchers.ops.shapes import numel
 from matchers.pairing.pairing import Pairing
 from matchers.rows import Origins, Stretch
@@ -48,7 +46,6 @@ from matchers.verdict.sketches import estimates
 __all__ = ["Origins", "find_origins"]
 
 
-_COPIES = frozenset({"clone", "copy", "copy_", "_to_copy"})
 _GROWTH = 4.0
 """Factor by which an operation may enlarge the error of what unpaired operations made."""
 
@@ -264,7 +261,7 @@ class _Search:
         suspect[alike] = _altered(a.log, b.log, maker_a, maker_b, self._verdicts.tolerance[reads.pair[alike]])
         if self._folded:
             # the norms of micro-batches do not show that elements were moved
-            moved_a, moved_b = marked_at(~_copies(a.log), maker_a), marked_at(~_copies(b.log), maker_b)
+            moved_a, moved_b = marked_at(~copies(a.log), maker_a), marked_at(~copies(b.log), maker_b)
             suspect[alike] |= (extra_a[alike] & moved_a) | (extra_b[alike] & moved_b)
         suspect &= ~((extra_a | both) & one.fed[np.maximum(reads.maker_a, 0)])
         suspect &= ~((extra_b | both) & other.fed[np.maximum(reads.maker_b, 0)])
@@ -348,7 +345,7 @@ class _Search:
             (self._one, reads.maker_a, _extra(reads.maker_a, reads.maker_b, a.of, b.of)),
             (self._other, reads.maker_b, _extra(reads.maker_b, reads.maker_a, b.of, a.of)),
         ):
-            led = same & extra & marked_at(~_copies(half.side.log) & ~half.fed, maker)
+            led = same & extra & marked_at(~copies(half.side.log) & ~half.fed, maker)
             half.cause[maker[led]] = True
             self._explain(reads.pair[led])
 
@@ -402,8 +399,8 @@ def _behind_moves(half: _Half, maker: Int64, wanted: Int64) -> Int64:
     Of these the norm is not known: what merged ranks have of it cannot be put together.
     """
     side = half.side
-    moved = rows_named(side.log, {WAIT})
-    moved[[row for row in side.log.texts("Group") if "reduce" not in side.log.op_name(row)]] = True
+    moved = rows_where(side.log, lambda law: law.waits)
+    moved[[row for row in side.log.texts("Group") if not law_of(side.log, row).reduces]] = True
     moved &= half.alone & np.isnan(side.log.outputs.first())
     behind = np.append(np.arange(len(side.log)), -1)
     for row in np.flatnonzero(moved).tolist():
@@ -475,7 +472,7 @@ def _insertions(side: Side, other: Side, hides: Bool, other_lead: Int32) -> dict
         other_lead: int32[p], the records of the other log.
     """
     stands = True if side.log.folding is None else side.log.folding.into < 0
-    alone = np.flatnonzero((side.of < 0) & ~_copies(side.log) & stands)
+    alone = np.flatnonzero((side.of < 0) & ~copies(side.log) & stands)
     edges = np.flatnonzero(np.isin(side.flow.value, alone) & marked_at(hides, side.of[side.flow.row]))
     found: dict[int, Int64] = {}
     for record in np.unique(side.flow.value[edges]).tolist():
@@ -495,19 +492,14 @@ def _insertions(side: Side, other: Side, hides: Bool, other_lead: Int32) -> dict
 def _given(side: Side) -> Bool:
     """bool[n]: unpaired copies of what the step was given: ranks send each other buffers that they have already."""
     given = side.log.input_digests.value[side.flow.value < 0] if _listed(side) else np.zeros(0, np.uint64)
-    copies = _copies(side.log) & (side.of < 0)
-    copies[copies] = np.isin(side.log.digests.first(np.flatnonzero(copies), NO_DIGEST), given[given != NO_DIGEST])
-    return copies
+    found = copies(side.log) & (side.of < 0)
+    found[found] = np.isin(side.log.digests.first(np.flatnonzero(found), NO_DIGEST), given[given != NO_DIGEST])
+    return found
 
 
 def _listed(side: Side) -> bool:
     """True if the log has a digest, perhaps unknown, of each input."""
     return np.array_equal(side.log.input_digests.start, side.flow.start)
-
-
-def _copies(log: OpLog) -> Bool:
-    """bool[n]: the operation leaves its input as it is."""
-    return rows_named(log, _COPIES)
 
 
 def _fed_by_red(log: OpLog, flow: Ragged, red: Bool, passive: Bool) -> Bool:

@@ -17,12 +17,12 @@ import numpy as np
 from matchers.arrays import Bool, Hash
 from matchers.logs.columns import repeated
 from matchers.logs.op_log import NO_DIGEST, Phase
-from matchers.ops.random_draws import draws
+from matchers.ops.laws import law_of, positions
 from matchers.ops.run_info import MERGED_RANKS, differing_start
 from matchers.ops.shapes import sharded_runs
 from matchers.rows import Rows
 from matchers.status import LabelledEnum, Status
-from matchers.verdict.comparability import LOOKED_UP, MIN_SHARE_OF_WEIGHTS
+from matchers.verdict.comparability import MIN_SHARE_OF_WEIGHTS
 from matchers.verdict.determinism import Determinism, equal_inputs
 from matchers.verdict.digests import other_bits
 
@@ -30,7 +30,6 @@ __all__ = ["Equality", "FirstDifference", "Kind", "differences", "first_differen
 
 _DIFFERS = (Status.CLOSE, Status.SHAPE, Status.DIVERGED, Status.NAN)
 _AGREES = (Status.EQUAL, Status.SAME_PRINT)
-_UNINITIALISED = ("empty", "new_empty")
 """Beginnings of the names of operations that return memory as it is."""
 _MAX_ROWS = 2000
 """Differing rows that are looked at: the first of them nearly always is the one."""
@@ -213,7 +212,7 @@ class _Search:
 
     def _operation(self, row: int) -> FirstDifference:
         others, differ = self._equality.others(row)
-        kind = Kind.DRAW if draws(self._c.a.op_name(int(self._c.row_a[row]))) else Kind.OPERATION
+        kind = Kind.DRAW if law_of(self._c.a, int(self._c.row_a[row])).random else Kind.OPERATION
         return FirstDifference(row, kind, self._equality.by_digest, others=others, others_differ=differ)
 
     def _by_input(self, row: int, inputs: list[_Input]) -> FirstDifference | None:
@@ -304,7 +303,7 @@ class _Search:
         """False for memory without content, and for a further result that changes nothing that reads it."""
         c = self._c
         i = int(c.row_a[row])
-        if c.unread[row] or c.a.op_name(i).startswith(_UNINITIALISED):
+        if c.unread[row] or law_of(c.a, i).unwritten:
             return False
         slot = c.slots.get(row)
         if slot is None or not slot.name.startswith("output ") or c.a.phase[i] == Phase.BACKWARD:
@@ -335,7 +334,7 @@ class _Search:
         """The kind of an input that no operation made: `weights`, `the batch`; empty for anything else, or unknown."""
         c = self._c
         start = differing_start(c.a.header.run, c.b.header.run)
-        tokens = LOOKED_UP.get(c.a.op_name(int(c.row_a[row]))) == given.position
+        tokens = law_of(c.a, int(c.row_a[row])).tokens == given.position
         if tokens:
             return "the batch" if start.batch is not False else ""
         if start.weights is None:
@@ -353,7 +352,7 @@ class _Search:
         i, j = i[read], j[read]
         owner, place = repeated(np.arange(len(i)), c.a.inputs.count[i])
         at_a, at_b = c.a.inputs.start[i[owner]] + place, c.b.inputs.start[j[owner]] + place
-        tokens = np.array([LOOKED_UP.get(name, -1) for name in c.a.ops] + [-1])[c.a.op[i[owner]]] == place
+        tokens = positions(c.a, lambda law: law.tokens)[i[owner]] == place
         given = (self._flow[0].value[at_a] < 0) & (self._flow[1].value[at_b] < 0) & ~tokens
         x, y = c.a.inputs.value[at_a[given]], c.b.inputs.value[at_b[given]]
         return float(np.mean(x != y)) if len(x) else 0.0

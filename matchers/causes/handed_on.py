@@ -13,8 +13,8 @@ from numpy.typing import NDArray
 from matchers.arrays import Bool, columns
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog
-from matchers.ops.copies import copies, copy_source
 from matchers.ops.dataflow import DataFlow
+from matchers.ops.laws import copies, law_of
 from matchers.pairing.pairing import Pairing
 from matchers.status import Role, Status
 from matchers.verdict.judge import Verdicts
@@ -81,8 +81,8 @@ class _Search:
             i, j = int(self.pairing.lead_a[k]), int(self.pairing.lead_b[k])
             found = []
             for log, flow, record in ((self.a, self.flow_a, i), (self.b, self.flow_b, j)):
-                made, at = flow[record], copy_source(log, record)
-                found.append(int(made[at]) if at < len(made) else -1)
+                made, at = flow[record], law_of(log, record).passes_on or 0
+                found.append(int(made[min(at, len(made) - 1)]) if len(made) else -1)
             x, y = found
             if x < 0 or y < 0 or of_a[x] < 0 or of_a[x] != of_b[y] or not self.copies[x]:
                 return x, y

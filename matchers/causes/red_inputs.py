@@ -9,8 +9,8 @@ import numpy as np
 from matchers.arrays import Bool, Int32, Int64, columns
 from matchers.logs.columns import Ragged, repeated
 from matchers.logs.op_log import NO_DIGEST, OpLog
+from matchers.ops.laws import on_lists
 from matchers.ops.module_path import canonical
-from matchers.ops.op_names import on_lists
 from matchers.ops.outputs import parameter_names
 from matchers.ops.shapes import numel
 from matchers.pairing.pairing import Pairing

@@ -19,14 +19,13 @@ from matchers.arrays import Bool, Float64, Int64
 from matchers.causes.red_inputs import marked
 from matchers.causes.unpaired_branches import Branches, Side, like
 from matchers.logs.op_log import NO_DIGEST, Phase
-from matchers.ops.collectives import is_collective, moves
-from matchers.ops.op_names import in_place
+from matchers.ops.laws import in_place, law_of
 from matchers.ops.shapes import numel
 from matchers.pairing.pairing import Pairing
 from matchers.rows import Stretch
 from matchers.status import Status
 from matchers.verdict.judge import Verdicts
-from matchers.verdict.tolerance import COPIES, EPSILON
+from matchers.verdict.tolerance import EPSILON
 
 __all__ = ["Stretches", "behind_parts"]
 
@@ -204,8 +203,8 @@ class Stretches:
     def _passes_on(self, side: str, record: int) -> bool:
         """True for operations that move numbers and change none."""
         log = self.b.log if side == "b" else self.a.log
-        name = log.op_name(record if side else int(self.pairing.lead_a[record]))
-        return name in COPIES or moves(name) or is_collective(name)
+        law = law_of(log, record if side else int(self.pairing.lead_a[record]))
+        return law.passes_elements or law.communicates
 
     def _reads_other(self, pair: int) -> int:
         """The place of an input that no operation made and that differs, unlike in other layers; -1 for none."""

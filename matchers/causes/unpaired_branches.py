@@ -15,7 +15,7 @@ import numpy as np
 from matchers.arrays import Bool, Int64, columns
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog
-from matchers.ops.collectives import is_collective, moves
+from matchers.ops.laws import law_of
 from matchers.ops.micro_batches import of_other_ranks
 from matchers.ops.module_path import canonical, template
 from matchers.verdict.tolerance import EPSILON
@@ -57,10 +57,10 @@ class Branches:
     def is_odd(self, name: str, record: int) -> bool:
         """True for an unpaired operation with inputs that moves nothing, and whose like in other layers is paired."""
         log = self._sides[name].log
-        op = log.op_name(record)
+        law = law_of(log, record)
         if self.elsewhere[name][record]:
             return False
-        if moves(op) or is_collective(op) or not log.inputs.count[record]:
+        if law.moves or law.communicates or not log.inputs.count[record]:
             return False
         module, op, phase, place = like(log, record)
         prepares = log.dtype_text(record) not in EPSILON  # a mask; outside of layers nothing tells which is odd

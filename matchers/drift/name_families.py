@@ -20,7 +20,7 @@ from matchers.drift.module_renames import find_renames, rename_rules
 from matchers.drift.pair_names import PairNames
 from matchers.drift.suggestion import Finding, allowed, found_by, instances
 from matchers.drift.templates import Learner
-from matchers.ops.collectives import LOWERED_FROM, WAIT
+from matchers.laws.register import law
 from matchers.ops.module_path import NO_MODULE
 from matchers.rules.key_index import key_reference
 from matchers.rules.model import OpRule, PairRule
@@ -172,9 +172,8 @@ def _kind(names: PairNames, renamed: dict[int, int], i: int, j: int) -> _Kind:
 
 def _in_place(op_a: str, op_b: str) -> str | None:
     """The in-place collective in a pair of ops, if the other op is what it is lowered to."""
-    whole = set(LOWERED_FROM.values())
     for one, other in ((op_a, op_b), (op_b, op_a)):
-        if one in whole and (other == WAIT or LOWERED_FROM.get(other) == one):
+        if law(one).communicates and law(one).in_place and (law(other).waits or law(other).lowered == one):
             return one
     return None
 
@@ -210,7 +209,7 @@ def _collectives(names: PairNames, which: Int64) -> Iterator[Finding]:
     rules = tuple(
         OpRule(a=a, b=b, why="the same collective")
         for (a, b), _ in chains.most_common()
-        if not (known_b.intersection(a) | known_a.intersection(b)) - {WAIT}
+        if all(law(name).waits for name in known_b.intersection(a) | known_a.intersection(b))
     )
     yield Finding(
         "lowered collectives",

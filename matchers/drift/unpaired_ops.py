@@ -5,22 +5,21 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import partial
-from typing import Final
 
 import numpy as np
 
 from matchers.arrays import Int64
 from matchers.drift.pair_names import PairNames, print_codes, twins
 from matchers.drift.suggestion import Finding, allowed, found_by, instances
+from matchers.laws.law import Form
+from matchers.laws.register import law
 from matchers.logs.op_log import OpLog, Phase
-from matchers.ops.collectives import collective
+from matchers.ops.laws import collective, law_of
 from matchers.pairing.features import LogFeatures
 from matchers.rules.model import IgnoreRule, OpRule, Side
 from matchers.status import Status
 
 __all__ = ["unpaired_families"]
-
-_FUSED: Final = ("_foreach_", "_fused_")
 
 
 def unpaired_families(names: PairNames) -> Iterator[Finding]:
@@ -100,7 +99,7 @@ def _same_place(names: PairNames, unpaired_a: Int64, unpaired_b: Int64) -> Itera
         (names.c.a, names.a, unpaired_a, set(names.c.b.ops)),
         (names.c.b, names.b, unpaired_b, set(names.c.a.ops)),
     ):
-        stem = [op.rstrip("_") if op not in other else "" for op in log.ops]
+        stem = [law(op).base if op not in other and not law(op).on_lists else "" for op in log.ops]
         places: dict[tuple[str, str, int], list[int]] = defaultdict(list)
         for row in unpaired.tolist():
             op = stem[int(log.op[row])] if log.op[row] >= 0 else ""
@@ -120,7 +119,7 @@ def _step_before(log: OpLog, row: int, fused: str, unpaired: Int64) -> tuple[str
     if before < 0 or at >= len(unpaired) or unpaired[at] != before or log.module[before] != log.module[row]:
         return ()
     step, op = log.op_name(before), log.op_name(row)
-    return (step,) if step != op and step in fused and op.rstrip("_") in fused and fused != op else ()
+    return (step,) if step != op and step in fused and law(op).base in fused and fused != op else ()
 
 
 # Fused operations
@@ -133,16 +132,13 @@ def _fused(names: PairNames, unpaired_a: Int64, unpaired_b: Int64) -> Iterator[F
     example = ""
     for log, unpaired, other, theirs in sides:
         mine = log is names.c.a
-        separate = Counter(other.op_name(row).strip("_") for row in theirs.tolist())
+        separate = Counter(law_of(other, row).base for row in theirs.tolist())
         phases = set(other.phase[theirs].tolist())
         for row in unpaired.tolist():
-            op = log.op_name(row)
-            prefix = next((prefix for prefix in _FUSED if op.startswith(prefix)), None)
-            if prefix is None:
-                continue
+            of = law_of(log, row)
             # the separate operations of a fused optimizer step have other names
-            whole = prefix == "_fused_" and int(log.phase[row]) in phases
-            if whole or separate[op[len(prefix) :].strip("_")] > 1:
+            whole = of.form is Form.UPDATE and int(log.phase[row]) in phases
+            if whole or (of.on_lists and separate[of.base] > 1):
                 shown.append((row, -1) if mine else (-1, row))
                 example = example or log.keys[row]
         for row, parts in _split_modules(log, unpaired, other, theirs):

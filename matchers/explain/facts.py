@@ -13,6 +13,7 @@ from numpy.typing import NDArray
 from matchers.comparison import Comparison
 from matchers.logs.op_log import MARKS, STATISTICS, OpLog, Phase
 from matchers.ops.json_values import parsed_object
+from matchers.ops.laws import law_of
 from matchers.ops.outputs import mutated, records_changes
 from matchers.ops.placement import MERGED, describe_placement
 from matchers.ops.run_info import MERGED_RANKS
@@ -24,7 +25,6 @@ from matchers.verdict.fused import are_parts, folded
 from matchers.verdict.relative_error import relative_difference
 from matchers.verdict.sketches import estimates
 from matchers.verdict.slots import Limits, judge_slots
-from matchers.verdict.tolerance import elementwise
 
 __all__ = [
     "OTHER_BITS",
@@ -286,7 +286,7 @@ def _changed(c: Comparison, row: int, i: int, j: int) -> list[Fact]:
         rtol=float(c.tolerance[row]) if explained else math.nan,
         shards=shards,
         alone=bool(c.inputs_equal[row]),
-        by_element=elementwise(c.a.op_name(i)),
+        by_element=law_of(c.a, i).by_element,
         policy=c.policy,
         recorded=recorded,
     )

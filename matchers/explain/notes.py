@@ -13,7 +13,7 @@ from matchers.comparison import Comparison
 from matchers.explain.facts import InputFact, phase_label
 from matchers.explain.first_difference import determinism_of, first_difference_note, first_difference_reasons
 from matchers.logs.op_log import OpLog, Phase
-from matchers.ops.collectives import is_collective
+from matchers.ops.laws import law_of
 from matchers.ops.run_info import cut_gradients
 from matchers.pairing.pairing import Method
 from matchers.status import Role, Status
@@ -179,7 +179,7 @@ def _unpaired_downstream(of: _Subject) -> Iterator[str]:
 
 def _other_rank(of: _Subject) -> Iterator[str]:
     log, record = of.log_and_record
-    if of.role == Role.ORIGIN and is_collective(log.op_name(record)):
+    if of.role == Role.ORIGIN and law_of(log, record).communicates:
         yield "this rank's contribution agrees: another rank's differs, compare their logs too"
 
 

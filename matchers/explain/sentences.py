@@ -29,9 +29,9 @@ from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.dataflow import consumers
 from matchers.ops.json_values import parsed_object
 from matchers.ops.last_contents import GRADIENT
+from matchers.ops.laws import law_of
 from matchers.ops.nonfinite import broken_text
 from matchers.ops.placement import AS_PARTS, NOT_SUMMED, describe_placement
-from matchers.ops.random_draws import draws
 from matchers.pairing.pairing import Method
 from matchers.rules.resolve import key_reference
 from matchers.status import Role, Status
@@ -186,7 +186,7 @@ def _headline(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
             log, record = (c.a, int(c.row_a[row])) if side == "a" else (c.b, int(c.row_b[row]))
             if odd := broken_text(log, record):
                 return f"FIRST CAUSE: only {side} has this operation, which returns {odd}"
-            if draws(log.op_name(record)):
+            if law_of(log, record).random:
                 return f"FIRST CAUSE: only {side} draws random numbers here: {_op_at(log, record)}"
             follows = "its consumers diverge" if _reaches_red(c, row) else "red rows follow"
             return f"FIRST CAUSE: only {side} has this operation; {follows}"
@@ -330,7 +330,7 @@ def _came_in(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> tuple[st
         return None
     worst, bound = max(found)
     own = float(c.error[row])
-    limit = _JUMP * growth_factor(c.a.op_name(int(c.row_a[row]))) * worst
+    limit = _JUMP * growth_factor(law_of(c.a, int(c.row_a[row]))) * worst
     return (format_error(worst, bound) if worst > 0 else "other bits"), own > limit
 
 

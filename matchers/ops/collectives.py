@@ -14,50 +14,19 @@ from dataclasses import dataclass
 import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64, distinct
+from matchers.laws.law import Bucket
+from matchers.laws.register import law
 from matchers.logs.op_log import OpLog, Phase, once_per_log
-from matchers.ops.op_names import rows_named
+from matchers.ops.laws import collective, rows_named, rows_where
 
 __all__ = [
     "Chain",
     "awaiting",
-    "collective",
-    "communicating",
-    "filling",
     "find_chains",
-    "is_collective",
     "lowered",
-    "moves",
     "read_by_collective",
     "unfinished",
 ]
-
-WAIT = "wait_tensor"
-LOWERED_FROM = {
-    "all_gather_into_tensor": "_allgather_base_",
-    "all_gather_into_tensor_out": "_allgather_base_",
-    "all_gather_into_tensor_coalesced": "_allgather_base_",
-    "reduce_scatter_tensor": "_reduce_scatter_base_",
-    "reduce_scatter_tensor_out": "_reduce_scatter_base_",
-    "reduce_scatter_tensor_coalesced": "_reduce_scatter_base_",
-    "all_reduce": "allreduce_",
-    "all_reduce_": "allreduce_",
-    "all_reduce_coalesced": "allreduce_",
-    "all_to_all_single": "alltoall_base_",
-    "broadcast": "broadcast_",
-    "broadcast_": "broadcast_",
-}
-"""Functional collective -> the in-place collective that does the same."""
-
-_IN_PLACE = frozenset(
-    {*LOWERED_FROM.values(), "allgather_", "reduce_scatter_", "alltoall_", "reduce_", "send", "recv_"}
-)
-_COPIES = frozenset({"all_gather_copy_in"})
-"""No collectives, but one of their outputs is the buffer that a later collective fills."""
-_FILLS = frozenset({"chunk_cat", *_COPIES})
-"""Fill the flat buffer of FSDP2's reduce-scatter or all-gather."""
-_HANDLES = frozenset({"_wrap_tensor_autograd"})
-"""Make a handle of a tensor that is awaited later."""
-_ARRANGES = frozenset({"cat", "clone", "copy_", "split_with_sizes_copy", *_FILLS})
 
 
 @dataclass(frozen=True, slots=True)
@@ -80,10 +49,13 @@ def lowered(log: OpLog, other: OpLog) -> list[Chain]:
     """
     mine, theirs = _shapes_by_op(log), _shapes_by_op(other)
     # our own capture may record the awaited value with the collective itself
-    end = () if log.ours and WAIT not in mine else (WAIT,)
+    end = [name for name in mine if law(name).waits][:1]
+    if not (end or log.ours):
+        return []
     chains = []
-    for start, whole in LOWERED_FROM.items():
-        shapes = mine.get(start, frozenset()) & theirs.get(whole, frozenset())
+    for start, its in mine.items():
+        whole = law(start).lowered
+        shapes = its & theirs.get(whole, frozenset())
         shapes -= theirs.get(start, frozenset()) | mine.get(whole, frozenset())
         if shapes:
             chains.append(Chain((start, *end), whole, shapes))
@@ -101,36 +73,9 @@ def _shapes_by_op(log: OpLog) -> dict[str, frozenset[str]]:
 
 
 @once_per_log
-def collective(log: OpLog) -> Bool:
-    """bool[n]: the row starts, performs or awaits a collective."""
-    return rows_named(log, {WAIT, *LOWERED_FROM, *_IN_PLACE})
-
-
-@once_per_log
-def communicating(log: OpLog) -> Bool:
-    """bool[n]: the row belongs to a communication: a collective, the copy into its buffer, a handle of its result."""
-    return rows_named(log, {WAIT, *LOWERED_FROM, *_IN_PLACE, *_COPIES, *_HANDLES})
-
-
-def filling(log: OpLog) -> Bool:
-    """bool[n]: the row fills a flat buffer that a collective sends, which has a row or a part for each rank."""
-    return rows_named(log, _FILLS)
-
-
-def is_collective(name: str) -> bool:
-    """True for the names of operations that start, perform or await a collective."""
-    return name == WAIT or name in LOWERED_FROM or name in _IN_PLACE
-
-
-def moves(name: str) -> bool:
-    """True for operations that only move data between ranks, or arrange what ranks send and receive."""
-    return name in _ARRANGES or (is_collective(name) and "reduce" not in name)
-
-
-@once_per_log
 def awaiting(log: OpLog) -> Bool:
     """bool[n]: the row waits for an earlier collective."""
-    return rows_named(log, {WAIT})
+    return rows_where(log, lambda law: law.waits)
 
 
 @once_per_log
@@ -140,7 +85,8 @@ def unfinished(log: OpLog) -> Bool:
     torchtitan's tracer reads a collective's output as soon as the call returns; our own capture reads it at the wait.
     Both read the copied-in buffer before the collective fills it.
     """
-    return rows_named(log, set(_COPIES) if log.ours else {*LOWERED_FROM, *_IN_PLACE, *_COPIES})
+    started = rows_where(log, lambda law: law.communicates and not law.waits)
+    return rows_where(log, lambda law: law.bucket is Bucket.GATHERED) | (started & (not log.ours))
 
 
 def read_by_collective(log: OpLog) -> Float64:
@@ -152,9 +98,9 @@ def read_by_collective(log: OpLog) -> Float64:
     out = np.full(len(log), np.nan)
     count = log.inputs.count
     has = count > 0
-    in_place = rows_named(log, set(_IN_PLACE)) & has
+    in_place = rows_where(log, lambda law: law.communicates and not (law.waits or law.lowered)) & has
     out[in_place] = log.inputs.value[log.inputs.start[1:][in_place] - 1]
-    functional = rows_named(log, set(LOWERED_FROM)) & has
+    functional = rows_where(log, lambda law: bool(law.lowered)) & has
     out[functional] = log.inputs.value[log.inputs.start[:-1][functional]]
     return out
 
@@ -204,7 +150,9 @@ class _Open:
         self._by_place: dict[int, list[int]] = {}
         for row, place in self._free.items():
             self._by_place.setdefault(place, []).append(row)
-        self._other = set(np.flatnonzero(rows_named(log, LOWERED_FROM.keys() - {op})).tolist())
+        self._other = set(
+            np.flatnonzero(rows_where(log, lambda law: bool(law.lowered)) & ~rows_named(log, {op})).tolist()
+        )
 
     def read_by(self, rows: Int64) -> Iterator[tuple[int, int]]:
         """Yield (row, the free row that it reads) for each row that has one.

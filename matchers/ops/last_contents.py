@@ -14,9 +14,8 @@ import numpy as np
 from matchers.arrays import Bool, Int64
 from matchers.logs.columns import decode
 from matchers.logs.op_log import OpLog
-from matchers.ops.collectives import is_collective
+from matchers.ops.laws import law_of, rows_where
 from matchers.ops.module_path import canonical
-from matchers.ops.op_names import rows_where
 from matchers.ops.outputs import Result, first_output, mutated, unchanged
 
 __all__ = ["GRADIENT", "LastContents", "Touch"]
@@ -96,9 +95,7 @@ class LastContents:
         """True if a parameter that no record names was not written to: the log is whole, and no rank sends weights."""
         log = self.log
         # what reduces sends gradients and norms, and a wait belongs to its collective
-        sent = log.updates & rows_where(
-            log, lambda name: is_collective(name) and "reduce" not in name and not name.startswith("wait")
-        )
+        sent = log.updates & rows_where(log, lambda law: law.communicates and not (law.reduces or law.waits))
         return log.ours and log.complete is not False and not log.header.incomplete and not bool(sent.any())
 
     def _touched(self, rows: list[int]) -> dict[str, Touch]:
@@ -163,7 +160,7 @@ class LastContents:
         found = self._parsed.get(row)
         if found is None:
             found = mutated(self.log, row)
-            if self.log.op_name(row).endswith("_") and len(self.log.digests[row]) == 1:
+            if law_of(self.log, row).in_place and len(self.log.digests[row]) == 1:
                 found[0] = first_output(self.log, row)
             self._parsed[row] = found
         return found

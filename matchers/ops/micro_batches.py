@@ -28,9 +28,8 @@ from matchers.logs.hashing import float_bits, mix, shared_ids
 from matchers.logs.op_log import NO_DIGEST, Folding, OpLog, Phase, once_per_log
 from matchers.ops.dataflow import sources
 from matchers.ops.folding import folded_counts, folded_statistics
+from matchers.ops.laws import additions, drawing, in_place, rows_where
 from matchers.ops.module_path import canonical
-from matchers.ops.op_names import additions, in_place
-from matchers.ops.random_draws import drawing
 from matchers.ops.shapes import dimensions, numel
 
 __all__ = [
@@ -246,7 +245,7 @@ class _Parts:
         inputs, input_digests = self._lists(log.inputs, log.input_digests, self.size > 1, of_whole, unknown)
         outputs.value[outputs.start[scalar]] = stats[0, scalar]
         drawn = drawing(log)[k]
-        mean = np.array(["batch_norm" in name for name in log.ops] + [False])[log.op[k]]
+        mean = rows_where(log, lambda law: law.over_batch)[k]
         whole_shape = log.shape.copy()
         whole_shape[k] = shape
         batch = np.where(log.micro_batch > 0, 0, log.micro_batch)

@@ -13,6 +13,7 @@ from typing import Any
 
 from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.ops.json_values import hex_digest, integers, number, parsed, parsed_object
+from matchers.ops.laws import law_of
 from matchers.ops.placement import Part, part_of
 from matchers.ops.shapes import dimensions
 
@@ -125,7 +126,7 @@ def _changed_unsaid(log: OpLog) -> bool:
         if any(left.get(name, digest) != digest for name, digest in known.items()):
             return True
         left |= known
-        if log.op_name(row).endswith("_") and len(log.digests[row]):  # it returns what it wrote
+        if law_of(log, row).in_place and len(log.digests[row]):  # it returns what it wrote
             left.pop(names[0], None)
     return False
 

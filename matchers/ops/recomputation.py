@@ -16,11 +16,10 @@ import numpy as np
 from matchers.arrays import Bool, Hash, Int64, stable_order
 from matchers.logs.hashing import mix
 from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
-from matchers.ops.collectives import collective
 from matchers.ops.last_contents import LastContents
+from matchers.ops.laws import collective, law_of
 from matchers.ops.module_path import canonical
 from matchers.ops.outputs import Result, first_output, further_output, mutated
-from matchers.ops.random_draws import draws
 
 __all__ = ["Mismatch", "Reason", "recompute_mismatches"]
 
@@ -208,7 +207,7 @@ def _judged(log: OpLog, row: int, first: int, made: set[float]) -> Mismatch | No
         return Mismatch(row, first, Reason.IN_PLACE, name, error, _undone(log, row, name, x, y))
     if read:
         return Mismatch(row, first, Reason.INPUT, "", error)
-    random = draws(name := log.op_name(row)) or name.startswith("_scaled_dot_product")  # that may drop out
+    random = (of := law_of(log, row)).random or of.may_drop
     return Mismatch(row, first, Reason.RANDOM if random else Reason.KERNEL, "", error)
 
 
@@ -220,7 +219,7 @@ def _contents(log: OpLog, row: int) -> dict[int, Result]:
     """The results of an operation: the inputs that it changed, by slot, and its outputs."""
     found = mutated(log, row)
     if len(log.outputs[row]):
-        in_place = log.op_name(row).endswith("_") and len(log.outputs[row]) == 1
+        in_place = law_of(log, row).in_place and len(log.outputs[row]) == 1
         found[0 if in_place else _OUTPUT] = first_output(log, row)
     for k in range(1, len(log.outputs[row])):
         result = further_output(log, row, k)

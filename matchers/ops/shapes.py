@@ -9,12 +9,11 @@ from math import prod
 import numpy as np
 
 from matchers.arrays import Float64
+from matchers.laws.law import Form, Law
 from matchers.logs.op_log import OpLog, once_per_log
-from matchers.ops.collectives import collective
-from matchers.ops.op_names import rows_named
+from matchers.ops.laws import collective, positions, rows_where
 
 __all__ = [
-    "PRODUCTS",
     "dimensions",
     "elements",
     "is_shard",
@@ -69,10 +68,12 @@ def sharded_runs(a: OpLog, b: OpLog) -> bool:
     return any("Placement" in log.extra or collective(log).any() for log in (a, b))
 
 
-PRODUCTS = {"mm": 0, "bmm": 0, "addmm": 1, "baddbmm": 1, "linear": 0}
-"""Matrix products by the position of their first factor, (…, M, K)."""
+_SUMS = (Form.SUM, Form.MEAN, Form.NORM, Form.REDUCTION)
 
-_SUMS = frozenset({"sum", "mean", "nansum", "logsumexp", "linalg_vector_norm", "norm", "var", "std", "prod"})
+
+def _summed(law: Law) -> int | None:
+    """Position of the tensor whose elements, or their products with others, are added up; None for no sum."""
+    return 0 if law.form in _SUMS and not law.on_lists else law.factor
 
 
 @once_per_log
@@ -81,14 +82,14 @@ def reduction_length(log: OpLog) -> Float64:
 
     1 if unknown, and for operations without a sum; infinite for the norms of a list, whose tensors are parameters.
     """
-    position = np.array([PRODUCTS.get(name, 0 if name in _SUMS else -1) for name in log.ops] + [-1])[log.op]
-    product = rows_named(log, PRODUCTS.keys())
+    position = positions(log, _summed)
+    product = rows_where(log, lambda law: law.factor is not None)
     count = log.inputs.count
     known = (position >= 0) & (log.producers.count == count) & (count > position)
     rows = np.flatnonzero(known)
     out = np.ones(len(log))
     # torch adds the squares of all of a tensor in float32, on a CPU one after the other
-    out[rows_named(log, {"_foreach_norm"})] = np.inf
+    out[rows_where(log, lambda law: law.form is Form.NORM and law.on_lists)] = np.inf
     if not len(rows):
         return out
     maker = log.producers.value[log.producers.start[rows] + position[rows]]

@@ -14,9 +14,10 @@ from collections.abc import Iterable, Mapping
 import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64, columns
+from matchers.laws.law import Kind
 from matchers.logs.op_log import NO_DIGEST, OpLog
-from matchers.ops.collectives import LOWERED_FROM, collective
 from matchers.ops.json_values import parsed_object
+from matchers.ops.laws import collective, rows_where
 from matchers.ops.placement import Part, part_of
 from matchers.ops.run_info import divided_batch
 from matchers.ops.shapes import dimensions, numel
@@ -26,8 +27,6 @@ __all__ = ["ShardInfo", "Shards", "global_shapes", "infer_shards", "other_parts"
 _Result = tuple[str, int, tuple[int, ...], float]
 """An op, its phase, its local shape, and the ratio of global to local size."""
 
-_ADDS_UP = frozenset({"allreduce_", "_reduce_scatter_base_"})
-_PUTS_TOGETHER = frozenset({"_allgather_base_"})
 _MAX_ELEMENTS = 1 << 62
 """More elements than any tensor has."""
 
@@ -84,7 +83,8 @@ def infer_shards(log: OpLog, batch_parts: int = 1) -> ShardInfo:
     share_of = [max(math.prod(part.whole) / math.prod(part.shape), 1.0) for part in parts]
     partial_of = [bool(part.partial) for part in parts]
     size = numel(log)[log.shape].tolist()
-    adds_up, puts_together = (_in_any_form(log, names)[log.op].tolist() for names in (_ADDS_UP, _PUTS_TOGETHER))
+    adds_up = rows_where(log, lambda law: law.kind in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER)).tolist()
+    puts_together = rows_where(log, lambda law: law.kind is Kind.ALL_GATHER).tolist()
     several, part_of_row = (log.outputs.count > 1).tolist(), placed.tolist()
     start, makers = _makers(log)
     # sequential, because each row may depend on earlier ones
@@ -159,10 +159,6 @@ def _reading(log: OpLog, digests: list[int]) -> Bool:
     rows = np.zeros(len(log), bool)
     rows[log.input_digests.row[np.isin(log.input_digests.value, np.array(digests, np.uint64))]] = True
     return rows
-
-
-def _in_any_form(log: OpLog, names: frozenset[str]) -> Bool:
-    return np.array([name in names or LOWERED_FROM.get(name) in names for name in log.ops] + [False])
 
 
 def global_shapes(log: OpLog, of: ShardInfo, other: OpLog, other_of: ShardInfo) -> tuple[list[tuple[int, ...]], Int64]:

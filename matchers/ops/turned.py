@@ -9,8 +9,10 @@ from __future__ import annotations
 import numpy as np
 
 from matchers.arrays import Bool, Int64
+from matchers.laws.law import Form
 from matchers.logs.op_log import OpLog, Phase, once_per_log
-from matchers.ops.op_names import rows_named
+from matchers.ops.laws import rows_where
+from matchers.ops.shapes import dimensions
 
 __all__ = ["turned", "turned_products"]
 
@@ -21,7 +23,9 @@ _STEPS = 8
 @once_per_log
 def turned_products(log: OpLog) -> Int64:
     """The gradients of weights in the layout (in, out): what was read in the forward pass is their first factor."""
-    rows = np.flatnonzero(rows_named(log, {"mm"}) & (log.phase == Phase.BACKWARD) & (log.producers.count == 2))
+    matrices = np.array([len(dimensions(text)) == 2 for text in log.shapes] + [False])[log.shape]
+    products = rows_where(log, lambda law: law.form is Form.PRODUCT) & matrices
+    rows = np.flatnonzero(products & (log.phase == Phase.BACKWARD) & (log.producers.count == 2))
     first, second = (log.producers.value[log.producers.start[rows] + k] for k in range(2))
     forward = (log.phase == Phase.FORWARD) | log.recompute
     rows, first, second = (column[(first >= 0) & (second >= 0)] for column in (rows, first, second))

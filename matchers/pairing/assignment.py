@@ -8,8 +8,7 @@ import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64
 from matchers.logs.op_log import Phase
-from matchers.ops.collectives import collective
-from matchers.ops.copies import copies
+from matchers.ops.laws import collective, copies
 from matchers.pairing.evidence import Order
 from matchers.pairing.features import Features, in_both_runs
 from matchers.pairing.pairing import Method

@@ -16,8 +16,7 @@ from __future__ import annotations
 import numpy as np
 
 from matchers.arrays import Bool, Int64, distinct
-from matchers.ops.collectives import collective
-from matchers.ops.op_names import additions
+from matchers.ops.laws import additions, collective
 from matchers.ops.shapes import numel
 from matchers.pairing.assignment import State, other_copies
 from matchers.pairing.features import Features, LogFeatures

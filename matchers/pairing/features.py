@@ -18,7 +18,8 @@ from matchers.arrays import Bool, Float64, Hash, Int32, Int64, columns, stable_o
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import _U, float_bits, mix, shared_ids
 from matchers.logs.op_log import OpLog, Phase
-from matchers.ops.collectives import Chain, collective, find_chains, lowered, read_by_collective, unfinished
+from matchers.ops.collectives import Chain, find_chains, lowered, read_by_collective, unfinished
+from matchers.ops.laws import collective
 from matchers.ops.shapes import dimensions, elements
 from matchers.ops.shards import Shards, global_shapes
 from matchers.ops.turned import turned, turned_products

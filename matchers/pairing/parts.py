@@ -15,11 +15,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from matchers.arrays import Bool, Hash, Int64, distinct, is_among
+from matchers.laws.law import Form
 from matchers.logs.hashing import float_bits, mix
 from matchers.logs.op_log import Phase
-from matchers.ops.collectives import collective
-from matchers.ops.op_names import NORMS
-from matchers.ops.shapes import PRODUCTS, dimensions, numel, side_by_side
+from matchers.ops.laws import collective, law_of
+from matchers.ops.shapes import dimensions, numel, side_by_side
 from matchers.pairing.assignment import WINDOW
 from matchers.pairing.evidence import Order
 from matchers.pairing.features import Features, LogFeatures, in_both_runs
@@ -153,7 +153,7 @@ class _Search:
     def _add(self, rows: list[int], slot: int) -> None:
         """Make these rows the parts of the nearest free row of their form that reads a similar tensor."""
         expected = int(self._place[rows[-1]])
-        factor = PRODUCTS.get(self._parts.log.op_name(rows[0]))
+        factor = law_of(self._parts.log, rows[0]).factor
         one = self._shapes[self._parts.log.shape[rows[0]]]
         for shape in self._together(rows):
             # products with one first factor have its rows, side by side in columns; the two gradients of a layer,
@@ -218,7 +218,7 @@ class _Search:
                     continue
                 shape = self._whole_shapes[self._wholes.log.shape[whole]]
                 # norms of parts are no parts of a norm, but their squares add up
-                norms = shape == () and self._wholes.log.op_name(whole) in NORMS
+                norms = shape == () and law_of(self._wholes.log, whole).form is Form.NORM
                 if (norms or shape in self._together(rows)) and self._may_be(rows, whole):
                     self._take(rows, whole)
 

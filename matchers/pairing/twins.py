@@ -11,7 +11,7 @@ import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64, distinct, is_among
 from matchers.logs.op_log import Phase
-from matchers.ops.collectives import collective
+from matchers.ops.laws import collective
 from matchers.ops.shapes import numel
 from matchers.pairing.anchors import ranked_join
 from matchers.pairing.assignment import State

@@ -10,6 +10,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from matchers.arrays import Float64, columns
+from matchers.laws.law import Kind
+from matchers.laws.register import law
 from matchers.logs.op_log import STATISTICS, OpLog
 from matchers.ops.json_values import hex_digest, integers, number, parsed_object
 from matchers.ops.nonfinite import broken
@@ -19,29 +21,9 @@ from matchers.verdict.sketches import decode_sketches
 
 __all__ = ["ONE_RESULT", "Call", "Group", "Part", "calls_of", "groups_of"]
 
-_KINDS = {
-    "all_reduce": ("all_reduce", "all_reduce_", "all_reduce_coalesced", "allreduce_", "allreduce_coalesced_"),
-    "all_gather": (
-        *("all_gather_into_tensor", "all_gather_into_tensor_out", "all_gather_into_tensor_coalesced", "allgather_"),
-        *("_allgather_base_", "allgather_coalesced_", "allgather_into_tensor_coalesced_"),
-    ),
-    "reduce_scatter": (
-        *("reduce_scatter_tensor", "reduce_scatter_tensor_out", "reduce_scatter_tensor_coalesced", "reduce_scatter_"),
-        *("_reduce_scatter_base_", "reduce_scatter_tensor_coalesced_"),
-    ),
-    "all_to_all": ("all_to_all_single", "alltoall_base_", "alltoall_"),
-    "broadcast": ("broadcast", "broadcast_"),
-    "reduce": ("reduce_",),
-    "scatter": ("scatter_",),
-    "gather": ("gather_",),
-    "barrier": ("barrier",),
-    "send": ("send",),
-    "receive": ("recv_", "recv_any_source_"),
-}
-ONE_RESULT = ("all_reduce", "all_gather", "broadcast")
+ONE_RESULT = (Kind.ALL_REDUCE, Kind.ALL_GATHER, Kind.BROADCAST)
 """Collectives whose result is the same on all members."""
 _MEAN = STATISTICS.index("Mean")
-_KIND = {name: kind for kind, names in _KINDS.items() for name in names}
 
 
 @columns
@@ -82,7 +64,7 @@ class Call:
 
     rank: int
     row: int
-    kind: str
+    kind: Kind
     reduces: str
     group: tuple[int, ...]
     name: str
@@ -125,10 +107,11 @@ def calls_of(log: OpLog, rank: int) -> tuple[Call, ...]:
     found = []
     odd = np.logical_or(*broken(log))
     for row, text in log.texts("Group").items():
-        kind = _KIND.get(log.op_name(row))
+        # of a name that torch has twice, a record with a group is the collective
+        kind = law(log.op_name(row)).kind or law(f"c10d::{log.op_name(row)}").kind
         group = parsed_object(text) or {}
         ranks = integers(group.get("ranks"))
-        if kind is None or not ranks:
+        if kind is None or kind is Kind.WAIT or not ranks:
             continue
         given, got = _parts(log, row, kind)
         reduces, name = group.get("op"), group.get("name")
@@ -147,7 +130,7 @@ def calls_of(log: OpLog, rank: int) -> tuple[Call, ...]:
                 peer=peer if type(peer) is int else -1,
                 numel=math.prod(dimensions(log.shape_text(row))) if log.shape[row] >= 0 else -1,
                 dtype=log.dtype_text(row),
-                complete=bool(has_result) or bool(log.texts("Mutated").raw(row)) or kind in ("send", "barrier"),
+                complete=bool(has_result) or bool(log.texts("Mutated").raw(row)) or kind in (Kind.SEND, Kind.BARRIER),
                 finite=not odd[row],
                 given=given,
                 got=got,
@@ -174,7 +157,7 @@ def groups_of(calls: Mapping[int, Iterable[Call]], *, messages: bool = False) ->
     return [Group(ranks, name, found) for (ranks, name), found in by_group.items()]
 
 
-def _parts(log: OpLog, row: int, kind: str) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
+def _parts(log: OpLog, row: int, kind: Kind) -> tuple[tuple[Part, ...], tuple[Part, ...]]:
     """Return what a record gives and gets; a first output that `Exchanged` does not list lies at position 0."""
     exchanged = parsed_object(log.texts("Exchanged").raw(row)) or {}
     given, got = (exchanged.get(name) for name in ("in", "out"))

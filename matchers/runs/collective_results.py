@@ -13,6 +13,7 @@ from itertools import permutations
 import numpy as np
 
 from matchers.arrays import Float64
+from matchers.laws.law import Kind
 from matchers.runs.calls import ONE_RESULT, Call, Group, Part
 from matchers.runs.finding import Check, Finding, Made, Unmade
 from matchers.runs.rank_logs import RankLogs, odd_ranks
@@ -20,7 +21,7 @@ from matchers.runs.rank_logs import RankLogs, odd_ranks
 __all__ = ["check_collective_results"]
 
 _CHECK = Check.COLLECTIVES_COMPUTE
-_OF_ROOT = ("reduce", "gather", "scatter")
+_OF_ROOT = (Kind.REDUCE, Kind.GATHER, Kind.SCATTER)
 """Collectives in which one member alone gives or gets; not judged."""
 _EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 _COARSE = 0.25
@@ -40,7 +41,7 @@ def check_collective_results(ranks: RankLogs) -> Iterator[Finding | Made | Unmad
                 break  # the numbers of the calls do not belong together from here on
             wrong, size, known = _judged(calls)
             made += known
-            unknown += not known and calls[0].kind != "barrier"
+            unknown += not known and calls[0].kind != Kind.BARRIER
             if wrong:
                 yield _finding(ranks, calls, wrong, size)
     for pair in ranks.messages:
@@ -84,8 +85,8 @@ def _judged(calls: Sequence[Call]) -> tuple[tuple[int, ...], float, bool]:
     if known and (odd := odd_ranks({call.rank: tuple(part.digest for part in call.got) for call in calls})):
         return odd, math.nan, True
     given, got = _sums([call.given for call in calls]), _sums([call.got for call in calls])
-    if given is None or got is None or kind == "broadcast":
-        return (), math.nan, known and kind == "broadcast"
+    if given is None or got is None or kind == Kind.BROADCAST:
+        return (), math.nan, known and kind == Kind.BROADCAST
     (sum_in, size), (sum_out, _) = given, got
     if kind in ONE_RESULT:
         sum_out = sum_out / len(calls)
@@ -94,7 +95,7 @@ def _judged(calls: Sequence[Call]) -> tuple[tuple[int, ...], float, bool]:
     elif calls[0].reduces not in ("", "sum"):
         return (), math.nan, False
     off = float(np.sqrt(np.mean((sum_in - sum_out) ** 2)))
-    epsilon = _EPSILON.get(calls[0].dtype, _COARSE if "float8" in calls[0].dtype else 0.0) if "reduce" in kind else 0.0
+    epsilon = _EPSILON.get(calls[0].dtype, _COARSE if "float8" in calls[0].dtype else 0.0) if kind.reduces else 0.0
     if off <= (_SLACK * len(calls) * epsilon + _FLOOR) * size:
         return (), math.nan, True
     return _to_blame(calls), off / size if size else math.inf, True
@@ -105,14 +106,14 @@ def _to_blame(calls: Sequence[Call]) -> tuple[int, ...]:
     every = tuple(call.rank for call in calls)
     if len(calls[0].group) != len(calls) or any(len(call.given) != 1 or len(call.got) != 1 for call in calls):
         return every
-    if calls[0].kind == "all_gather" and all(len(call.got[0].pieces) == len(calls) for call in calls):
+    if calls[0].kind == Kind.ALL_GATHER and all(len(call.got[0].pieces) == len(calls) for call in calls):
         wrong = [
             [piece[0] != member.given[0].digest for piece, member in zip(call.got[0].pieces, calls, strict=True)]
             for call in calls
         ]
         members = [call.rank for at, call in enumerate(calls) if all(row[at] for row in wrong)]
         return tuple(members) or tuple(call.rank for call, row in zip(calls, wrong, strict=True) if any(row)) or every
-    if calls[0].kind == "reduce_scatter" and all(len(call.given[0].pieces) == len(calls) for call in calls):
+    if calls[0].kind == Kind.REDUCE_SCATTER and all(len(call.given[0].pieces) == len(calls) for call in calls):
         terms = len(calls) if calls[0].reduces == "avg" else 1
         off = [
             abs(sum(of.given[0].pieces[at][1] for of in calls) / terms - call.got[0].total)
@@ -136,8 +137,8 @@ def _sums(parts: Sequence[Sequence[Part]]) -> tuple[Float64, float] | None:
 def _messages(pair: Group) -> Iterator[tuple[Call, Call]]:
     """Yield each message as it was sent, and as it was received."""
     for sender, receiver in permutations(pair.calls, 2):
-        sent = [call for call in pair.calls[sender] if call.kind == "send"]
-        received = [call for call in pair.calls[receiver] if call.kind == "receive" and call.complete]
+        sent = [call for call in pair.calls[sender] if call.kind == Kind.SEND]
+        received = [call for call in pair.calls[receiver] if call.kind == Kind.RECEIVE and call.complete]
         yield from zip(sent, received, strict=False)
 
 

@@ -9,7 +9,8 @@ import numpy as np
 from matchers.arrays import Int64
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog, Phase
-from matchers.ops.collectives import communicating, unfinished
+from matchers.ops.collectives import unfinished
+from matchers.ops.laws import communicating
 from matchers.ops.nonfinite import broken, broken_text, counted_text, where_broken_begins
 from matchers.ops.outputs import mutated
 from matchers.ops.recomputation import Mismatch, recompute_mismatches

@@ -11,10 +11,11 @@ from functools import cached_property
 
 import numpy as np
 
+from matchers.laws.law import Form, Kind
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
-from matchers.ops.collectives import is_collective
 from matchers.ops.last_contents import GRADIENT
+from matchers.ops.laws import law_of
 from matchers.ops.outputs import mutated
 from matchers.runs.calls import Call
 from matchers.runs.finding import Check, Finding, Made, Unmade, listed
@@ -22,12 +23,7 @@ from matchers.runs.rank_logs import RankLogs, connected
 
 __all__ = ["Gradients", "Way", "check_odd_one_out"]
 
-_COPIES = frozenset({"clone", "_to_copy", "contiguous", "view", "reshape", "wait_tensor", "alias", "detach"})
-_TAKES_SECOND = frozenset({"copy_", "add_"})
-"""Of a gradient that is accumulated, the way of what came last is followed."""
-_BUCKETS = frozenset({"cat", "stack", "chunk_cat"})
-_ON_LISTS = ("_foreach_mul", "_foreach_div", "_amp_foreach")
-_SCALES = frozenset({"mul", "mul_", "div", "div_"})
+_SCALES = (Form.MULTIPLY, Form.DIVIDE)
 _NUMBER = re.compile(r"\d+")
 _MAX_STEPS = 64
 _SAME_SCALE = 0.05
@@ -111,7 +107,7 @@ class Gradients:
                 ways = [way.reductions for name in names if (way := self.ways(rank).get(name)) is not None]
                 usual, many = Counter(ways).most_common(1)[0] if ways else ((), 0)
                 if 2 * many > len(ways):
-                    groups |= {members for kind, members in usual if kind == "all_reduce"}
+                    groups |= {members for kind, members in usual if kind == Kind.ALL_REDUCE}
             for name in names:
                 found[name] = connected(groups)
         return found
@@ -148,7 +144,7 @@ class _Tracer:
         scale = math.nan if math.isnan(self._l1(row, slot)) else 1.0
         size, result, reader = -1, -1, -1
         content = self._digest(row, slot)
-        if is_collective(log.op_name(row)):
+        if law_of(log, row).communicates:
             # the optimizer itself reduces it, and what it then reads is the result
             content = int(log.digests[row][0]) if len(log.digests[row]) else None
             slot, maker = -1, row
@@ -158,29 +154,30 @@ class _Tracer:
         for _ in range(_MAX_STEPS):
             if maker < 0:
                 break
-            op, call, many = log.op_name(maker), self._calls.get(maker), len(log.inputs[maker])
-            if is_collective(op) and result < 0:
+            law, call, many = law_of(log, maker), self._calls.get(maker), len(log.inputs[maker])
+            if law.communicates and result < 0:
                 result, reader = maker, row
                 reduced = content if reduced is None else reduced
             if call is not None:
                 reductions.append((call.kind, call.group))
                 scale /= len(call.group) if call.reduces == "avg" else 1
-                size = call.numel * (len(call.group) if call.kind == "reduce_scatter" else 1)
-                slot = many - 1 if op.endswith("_") else 0
+                size = call.numel * (len(call.group) if call.kind == Kind.REDUCE_SCATTER else 1)
+                slot = many - 1 if law.in_place else 0
             elif size >= 0 and int(log.counts[0, maker]) not in (size, -1):
                 break  # one of the tensors that a bucket was made of
-            elif op in _TAKES_SECOND:
+            elif law.form is Form.FILL or (law.form is Form.ADD and law.in_place and not law.on_lists):
+                # of a gradient that is accumulated, the way of what came last is followed
                 slot = 1 if self._maker(maker, 1) >= 0 else 0
-            elif op in _COPIES:
+            elif law.copies or law.waits:
                 slot = 0
-            elif op in _BUCKETS and result >= 0:
+            elif law.form is Form.JOIN and result >= 0:
                 slot, size, result = self._place_in_bucket(result, reader, many), -1, -1
                 if slot < 0:
                     break
-            elif op.startswith(_ON_LISTS):
+            elif law.on_lists and law.form in _SCALES:
                 slot = self._same_slot(maker, name, content)
                 scale *= _ratio(self._l1_after(maker, slot), self._l1(maker, slot))
-            elif op in _SCALES and self._is_scaled(maker):
+            elif law.form in _SCALES and self._is_scaled(maker):
                 slot = 0
                 scale *= _ratio(float(log.outputs.first(np.array([maker]))[0]), self._l1(maker, 0))
             else:

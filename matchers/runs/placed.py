@@ -10,13 +10,11 @@ import numpy as np
 
 from matchers.logs.op_log import NO_DIGEST
 from matchers.ops.json_values import parsed_object
+from matchers.ops.laws import law_of
 from matchers.runs.finding import Check, Finding, Made, listed
 from matchers.runs.rank_logs import RankLogs, Role, odd_ranks
 
 __all__ = ["check_placed"]
-
-_UNWRITTEN = ("empty", "new_empty")
-"""Operations whose result has no content yet."""
 
 
 def check_placed(ranks: RankLogs) -> Iterator[Finding | Made]:
@@ -44,7 +42,7 @@ def _declared(ranks: RankLogs, role: Role) -> Iterator[tuple[int, Mapping[str, A
     for row in texts:
         placement = parsed_object(texts[row]) or {}
         mesh, names = placement.get("mesh"), placement.get("placements")
-        if not isinstance(mesh, dict) or not isinstance(names, list) or log.op_name(row).startswith(_UNWRITTEN):
+        if not isinstance(mesh, dict) or not isinstance(names, list) or law_of(log, row).unwritten:
             continue
         replicated = tuple(name for name, how in zip(mesh, names, strict=False) if how == "Replicate")
         if replicated not in known:

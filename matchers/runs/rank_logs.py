@@ -12,6 +12,7 @@ import numpy as np
 from rapidfuzz.distance import Indel
 
 from matchers.arrays import Int64
+from matchers.laws.law import Kind
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.dataflow import sources
@@ -90,8 +91,8 @@ class RankLogs:
         for rank, calls in self.calls.items():
             phase = self.logs[rank].phase
             for call in calls:
-                size = call.numel * (len(call.group) if call.kind == "reduce_scatter" else 1)
-                if "reduce" in call.kind and size > more_than and phase[call.row] == Phase.FORWARD:
+                size = call.numel * (len(call.group) if call.kind == Kind.REDUCE_SCATTER else 1)
+                if call.kind.reduces and size > more_than and phase[call.row] == Phase.FORWARD:
                     found.add(call.group)
         return tuple(sorted(group for group in found if len(group) > 1))
 

@@ -9,20 +9,11 @@ import numpy as np
 from matchers.arrays import Int64
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import NO_DIGEST, OpLog
-from matchers.ops.random_draws import drawing, draws
+from matchers.ops.laws import drawing, law_of, rows_where
 from matchers.runs.finding import Check, Finding, Made, Unmade
 from matchers.runs.rank_logs import RankLogs, Role, connected
 
 __all__ = ["check_replicated_stays"]
-
-_DETERMINED = frozenset(
-    {
-        *("mm", "bmm", "addmm", "baddbmm", "linear", "matmul", "embedding", "convolution", "native_layer_norm"),
-        *("_fused_rms_norm", "silu", "gelu", "relu", "tanh", "sigmoid", "rsqrt", "sqrt", "exp", "_softmax"),
-        *("_log_softmax", "silu_backward", "gelu_backward", "_softmax_backward_data", "sum", "mean", "cumsum"),
-    }
-)
-"""Operations whose tensors alone decide the result: no scalar argument that may depend on the rank."""
 
 
 def check_replicated_stays(ranks: RankLogs) -> Iterator[Finding | Made | Unmade]:
@@ -68,7 +59,7 @@ class _Pair:
     def with_equal_inputs(self) -> list[int]:
         """Operations that their tensors decide, and whose tensors are known and equal."""
         a, b = self._a, self._b
-        decided = np.array([name in _DETERMINED for name in (*a.ops, "")])[a.op[self._rows[0]]]
+        decided = rows_where(a, lambda law: law.determined)[self._rows[0]]
         found = []
         for at in np.flatnonzero(decided).tolist():
             one, other = a.input_digests[self._rows[0][at]], b.input_digests[self._rows[1][at]]
@@ -103,7 +94,7 @@ class _Pair:
 
     def finding(self, at: int) -> Finding:
         rows = tuple(int(rows[at]) for rows in self._rows)
-        random = draws(self._a.op_name(rows[0]))
+        random = law_of(self._a, rows[0]).random
         return Finding(
             check=Check.REPLICATED_STAYS,
             text="random numbers differ where values are equal" if random else "result differs, inputs do not",

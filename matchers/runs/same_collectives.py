@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from rapidfuzz.distance import Indel, Opcode
 
+from matchers.laws.law import Kind
 from matchers.runs.calls import Call, Group
 from matchers.runs.finding import Check, Finding, Made, Unmade, listed
 from matchers.runs.rank_logs import RankLogs
@@ -16,7 +17,13 @@ __all__ = ["check_same_collectives"]
 _CHECK = Check.SAME_COLLECTIVES
 _ALIKE = 0.5
 """Minimum similarity of the calls of groups that do the same."""
-_EVEN = ("all_reduce", "broadcast", "all_gather", "reduce_scatter", "barrier")
+_EVEN = (
+    Kind.ALL_REDUCE,
+    Kind.BROADCAST,
+    Kind.ALL_GATHER,
+    Kind.REDUCE_SCATTER,
+    Kind.BARRIER,
+)
 """Collectives whose members all have results of one size."""
 
 
@@ -157,8 +164,8 @@ def _unanswered(ranks: RankLogs, pair: Group) -> Iterator[Finding]:
     """The first message that has no other end, or another size there."""
     one, other = pair.ranks
     for sender, receiver in ((one, other), (other, one)):
-        sent = [call for call in pair.calls[sender] if call.kind == "send"]
-        received = [call for call in pair.calls[receiver] if call.kind == "receive"]
+        sent = [call for call in pair.calls[sender] if call.kind == Kind.SEND]
+        received = [call for call in pair.calls[receiver] if call.kind == Kind.RECEIVE]
         if len(sent) != len(received) and not {sender, receiver} & set(ranks.cut):
             longer = sent if len(sent) > len(received) else received
             call = longer[min(len(sent), len(received))]

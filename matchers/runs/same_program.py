@@ -8,16 +8,11 @@ from collections.abc import Iterator, Sequence
 import numpy as np
 
 from matchers.logs.op_log import OpLog, Phase
-from matchers.ops.collectives import communicating
-from matchers.ops.op_names import rows_named
+from matchers.ops.laws import communicating, rows_where
 from matchers.runs.finding import Check, Finding, Made, Unmade
 from matchers.runs.rank_logs import RankLogs, Role
 
 __all__ = ["check_same_program"]
-
-
-_DATA_DECIDES = frozenset({"nonzero", "masked_select", "topk", "bincount", "histc", "_unique2", "unique_dim"})
-"""Operations whose result says what the modules below them are to do, such as experts."""
 
 
 def check_same_program(ranks: RankLogs) -> Iterator[Finding | Made | Unmade]:
@@ -71,7 +66,7 @@ def _deviations(ranks: RankLogs, role: Role) -> dict[int, tuple[list[int], list[
 def _data_decides(log: OpLog, row: int) -> bool:
     """True for an operation below a module that chooses by the data what to do."""
     module = f"{log.module_name(row)}."
-    choosing = set(log.module[rows_named(log, _DATA_DECIDES)].tolist())
+    choosing = set(log.module[rows_where(log, lambda law: law.data_decides)].tolist())
     return any(module.startswith(f"{log.modules[k]}.") for k in choosing)
 
 

@@ -18,13 +18,14 @@ from typing import Any
 import numpy as np
 
 from matchers.arrays import Bool, Float64, Hash, Int64, columns
+from matchers.laws.law import Form, Law
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import float_bits
 from matchers.logs.op_log import MARKS, NO_DIGEST, OpLog, Phase
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.last_contents import LastContents
+from matchers.ops.laws import law_of, on_lists, positions, rows_where
 from matchers.ops.module_path import canonical
-from matchers.ops.op_names import on_lists, rows_named
 from matchers.ops.outputs import Result, further_output, mutated, parameter_name
 from matchers.ops.shapes import numel
 from matchers.pairing.pairing import Pairing
@@ -37,11 +38,8 @@ from matchers.verdict.tolerance import ACCUMULATED, MOST_ALLOWED, RESOLUTION, Dt
 
 __all__ = ["condition", "without_noise"]
 
-_SUMS = frozenset({"sum", "mean"})
-_FURTHER_SUMS = {"native_layer_norm_backward": 2, "native_group_norm_backward": 2, "convolution_backward": 2}
-"""Operations that sum their first input up for one of their outputs, the gradient of a bias, by its number."""
-_MIXES = frozenset({"add", "add_", "sub", "sub_", "cat", "stack"})
-"""Operations whose result holds all their inputs, each by its size."""
+_MIXES = (Form.ADD, Form.SUBTRACT, Form.JOIN)
+"""Forms of operations whose result holds all their inputs, each by its size."""
 _DOMINATES = 0.1
 """Share of a mixed result from which on it is noise."""
 _BY_CHANCE = 1e-2
@@ -56,7 +54,7 @@ def condition(log: OpLog, flow: Ragged) -> Float64:
     Rounding in the terms is relative to them, so the error of the sum may be larger by this factor.
     """
     out = np.ones(len(log))
-    rows = np.flatnonzero(rows_named(log, _SUMS) & (log.inputs.count > 0))
+    rows = np.flatnonzero(rows_where(log, lambda law: law.form in (Form.SUM, Form.MEAN)) & (log.inputs.count > 0))
     at = log.inputs.start[rows]
     rows, at = rows[flow.value[at] >= 0], at[flow.value[at] >= 0]
     maker, read = flow.value[at], log.inputs.value[at]
@@ -69,7 +67,7 @@ def condition(log: OpLog, flow: Ragged) -> Float64:
     for k in other.tolist():
         terms[k], numel_of[k] = _further_terms(log, int(maker[k]), float(read[k]))
     with np.errstate(divide="ignore", invalid="ignore"):
-        mean = np.where(rows_named(log, {"mean"})[rows], numel_of / size[log.shape[rows]], 1.0)
+        mean = np.where(rows_where(log, lambda law: law.form is Form.MEAN)[rows], numel_of / size[log.shape[rows]], 1.0)
         found = terms / _root_mean(log, rows, size[log.shape[rows]]) / mean
     out[rows] = np.where(np.isfinite(found), np.maximum(found, 1.0), 1.0)
     return out
@@ -166,7 +164,7 @@ def _silenced(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow: Da
     reads = np.zeros(len(pairing) + 1, bool)
     reads[pairing.of_a[of_a.reads]], reads[pairing.of_b[of_b.reads]] = True, True
     pairs = (verdicts.status > Status.EQUAL) & (verdicts.status != Status.NAN) & reads[:-1]
-    for k in np.flatnonzero(diverged & reads[:-1] & ~parts & rows_named(a, _MIXES)[i]).tolist():
+    for k in np.flatnonzero(diverged & reads[:-1] & ~parts & rows_where(a, _mixes)[i]).tolist():
         allowed = ACCUMULATED * max(of_a.share(int(i[k])), of_b.share(int(j[k])))
         if verdicts.error[k] <= allowed <= MOST_ALLOWED:
             excused[k], limit[k] = True, allowed
@@ -284,14 +282,19 @@ def _meaningless(log: OpLog, factor: Float64) -> Bool:
 def _further_sums(log: OpLog, flow: Ragged, rows: Int64) -> dict[int, int]:
     """The same among further outputs of some records: their numbers, by record."""
     found = {}
-    for row in rows[rows_named(log, _FURTHER_SUMS.keys())[rows]].tolist():
-        output = _FURTHER_SUMS[log.op_name(row)]
+    number = positions(log, lambda law: law.bias_gradient)
+    for row in rows[number[rows] >= 0].tolist():
+        output = int(number[row])
         total, maker = further_output(log, row, output), int(flow[row][0]) if len(flow[row]) else -1
         if total is None or maker < 0 or log.outputs.first()[maker] != log.inputs.first()[row] or not total.l2 > 0:
             continue
         if log.stats[1, maker] / total.l2 * default_tolerance(total.dtype) > MOST_ALLOWED:
             found[row] = output
     return found
+
+
+def _mixes(law: Law) -> bool:
+    return law.form in _MIXES and not law.on_lists
 
 
 class _Noise:
@@ -350,7 +353,7 @@ class _Noise:
     def names(self) -> Iterator[str]:
         """The names of the tensors that are noise, canonical."""
         for row, (made, slots) in self.results.items():
-            if 0 in made and self._log.op_name(row).endswith("_"):  # it returns what it changed in place
+            if 0 in made and law_of(self._log, row).in_place:  # it returns what it changed in place
                 slots = slots | {0}
             yield from (canonical(parameter_name(self._log, row, slot)) for slot in slots)
 
@@ -374,14 +377,14 @@ class _Noise:
     def _follow(self, row: int, places: set[int]) -> list[int]:
         """Enter the results that are noise because these inputs are; return the bits they are known by."""
         log = self._log
-        name = log.op_name(row)
+        law = law_of(log, row)
         changed = mutated(log, row)
         outputs = len(log.outputs[row])
-        if name in _MIXES and len(places) < len(log.inputs[row]):
+        if _mixes(law) and len(places) < len(log.inputs[row]):
             read = sum(float(log.inputs[row][at]) for at in places)
             if not outputs or not read > _DOMINATES * float(log.outputs[row][0]):
                 return []
-        tensors = _tensors(outputs, changed) if name.startswith(("_foreach_", "_fused_")) else 1
+        tensors = _tensors(outputs, changed) if law.on_lists else 1
         which = {at % tensors for at in places}
         made = {k for k in range(outputs) if k % tensors in which}
         slots = {slot for slot in changed if slot % tensors in which}

@@ -12,11 +12,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from matchers.arrays import Bool
+from matchers.laws.register import law
 from matchers.logs.columns import repeated
 from matchers.logs.op_log import OpLog, Phase
-from matchers.ops.collectives import collective
 from matchers.ops.dataflow import DataFlow
-from matchers.ops.random_draws import draws
+from matchers.ops.laws import collective, positions
 from matchers.ops.run_info import MERGED_RANKS, Note, Severity, compare_run_info, tells_start
 from matchers.pairing.pairing import Pairing
 from matchers.verdict.expectation import Expectation
@@ -24,10 +24,8 @@ from matchers.verdict.noise_floor import NoiseFloor
 from matchers.verdict.relative_error import relative
 from matchers.verdict.tolerance import EPSILON, DtypePolicy, default_tolerance
 
-__all__ = ["LOOKED_UP", "MIN_SHARE_OF_WEIGHTS", "Comparability", "Note", "Severity", "comparability"]
+__all__ = ["MIN_SHARE_OF_WEIGHTS", "Comparability", "Note", "Severity", "comparability"]
 
-LOOKED_UP = {"embedding": 1}
-"""Operations that read tokens -> position of the tokens."""
 MIN_SHARE_OF_WEIGHTS = 0.5
 """Minimum fraction of differing external inputs to report that the weights differ; below it, one op may read another
 input.
@@ -106,7 +104,7 @@ def comparability(
 
 
 def _draws(log: OpLog) -> bool:
-    return any(map(draws, log.ops))
+    return any(law(name).random for name in log.ops)
 
 
 def _incomplete(log: OpLog, side: str) -> Iterator[Note]:
@@ -201,8 +199,8 @@ class _Given:
         self.record, self.place = i[owner[given]], place[given]
         with np.errstate(invalid="ignore"):
             self.differs = relative(x[given], y[given]) > limit[a.dtype[self.record]]
-        looked_up = np.array([LOOKED_UP.get(name, -1) for name in a.ops] + [-1])
-        self.tokens = self.place == looked_up[a.op[self.record]]
+        looked_up = positions(a, lambda law: law.tokens)
+        self.tokens = self.place == looked_up[self.record]
 
     def first(self, which: Bool) -> str:
         """Key of the first record among the entries of a mask."""

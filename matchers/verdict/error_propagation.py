@@ -36,7 +36,7 @@ from numpy.typing import NDArray
 from matchers.arrays import Bool, Float64, columns
 from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.ops.dataflow import DataFlow
-from matchers.ops.op_names import additions
+from matchers.ops.laws import additions
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
 from matchers.verdict.judge import Verdicts

@@ -13,8 +13,9 @@ from dataclasses import replace
 import numpy as np
 
 from matchers.arrays import Float64
+from matchers.laws.law import Form
+from matchers.laws.register import law
 from matchers.logs.op_log import OpLog
-from matchers.ops.op_names import NORMS
 from matchers.ops.shapes import dimensions, side_by_side
 from matchers.pairing.pairing import Method, Pairing
 from matchers.status import Status
@@ -43,7 +44,7 @@ def are_parts(a: OpLog, b: OpLog, rows_a: Sequence[int], rows_b: Sequence[int]) 
 
 def _norms(names: AbstractSet[str], shapes: Sequence[tuple[int, ...]]) -> bool:
     """True if the results are norms, of which the squares add up."""
-    return names <= NORMS and not any(shapes)
+    return all(law(name).form is Form.NORM for name in names) and not any(shapes)
 
 
 def folded(log: OpLog, rows: Sequence[int]) -> Float64:

@@ -27,7 +27,7 @@ from matchers.logs.columns import repeated
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import STATISTICS, OpLog, Phase
 from matchers.ops.collectives import unfinished
-from matchers.ops.op_names import on_lists, rows_where
+from matchers.ops.laws import law_of, on_lists, rows_where
 from matchers.ops.outputs import records_changes
 from matchers.ops.shapes import dimensions, is_shard, numel, reduction_length, sharded_runs
 from matchers.ops.turned import turned
@@ -43,7 +43,6 @@ from matchers.verdict.tolerance import (
     EXTREMES,
     DtypePolicy,
     default_tolerance,
-    elementwise,
     longer_sum,
     own_tolerance,
 )
@@ -239,7 +238,7 @@ def _limits(a: OpLog, b: OpLog, i: Int64, j: Int64, alone: Bool, policy: DtypePo
         usual = np.maximum(usual, max(map(default_tolerance, names)))
     far = ACCUMULATED * usual
     # with bitwise equal inputs, only the operation itself can make a difference
-    by_element = rows_where(a, elementwise)[i]
+    by_element = rows_where(a, lambda law: law.by_element)[i]
     for which in (False, True):
         rows = alone & (by_element == which)
         if rows.any():
@@ -292,7 +291,7 @@ def _slots(
     shards, recorded = sharded_runs(a, b), records_changes(a) and records_changes(b)
     for k in bits.slots.tolist():
         row_a, row_b = int(i[k]), int(j[k])
-        limits = Limits(float(rtol[k]), bool(alone[k]), elementwise(a.op_name(row_a)), policy, shards, recorded)
+        limits = Limits(float(rtol[k]), bool(alone[k]), law_of(a, row_a).by_element, policy, shards, recorded)
         found = worst(judge_slots(a, b, row_a, row_b, limits))
         if found is not None:
             out[k] = found

@@ -18,7 +18,7 @@ from matchers.arrays import Bool, Int32
 from matchers.logs.columns import Ragged
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.last_contents import GRADIENT, LastContents, Touch
-from matchers.ops.op_names import on_lists
+from matchers.ops.laws import law_of, on_lists
 from matchers.ops.outputs import Result, records_changes
 from matchers.ops.shapes import sharded_runs
 from matchers.pairing.pairing import Pairing
@@ -333,7 +333,7 @@ class _Judge:
             if change > verdict.limit:  # no operation of the step made it: nothing excuses it
                 return verdict
             received = max(received, UNSEEN * change)
-        ops = self._a.log.op_name(one.row), self._b.log.op_name(other.row)
+        ops = law_of(self._a.log, one.row), law_of(self._b.log, other.row)
         allowed = verdict.limit + max(map(growth_factor, ops)) * received
         if not verdict.error <= allowed:
             return verdict

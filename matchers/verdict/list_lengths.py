@@ -13,7 +13,7 @@ import numpy as np
 
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import OpLog
-from matchers.ops.op_names import on_lists
+from matchers.ops.laws import on_lists
 from matchers.ops.shapes import sharded_runs
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status

@@ -14,7 +14,9 @@ from dataclasses import replace
 
 import numpy as np
 
+from matchers.laws.law import Form
 from matchers.logs.op_log import OpLog
+from matchers.ops.laws import law_of
 from matchers.ops.module_path import canonical
 from matchers.ops.outputs import Result, parameter_name, results
 from matchers.status import AGREE
@@ -44,7 +46,7 @@ def judge_lists(a: OpLog, b: OpLog, i: int, j: int, limits: Limits) -> SlotVerdi
     left, right = _of_kinds(one, shared), _of_kinds(other, shared)
     found = [judge_results(_unordered(named[name]), _unordered(others[name]), limits) for name in sorted(shared)]
     for kind in left.keys() | right.keys():
-        verdict = _judge_kind(left.get(kind, []), right.get(kind, []), limits, kind, a.op_name(i) == "_foreach_norm")
+        verdict = _judge_kind(left.get(kind, []), right.get(kind, []), limits, kind, law_of(a, i).form is Form.NORM)
         if verdict is None:
             return None
         found.append(verdict)

@@ -15,8 +15,8 @@ from matchers.arrays import Bool, Int32, Int64
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import DataFlow, Readers
+from matchers.ops.laws import additions, rows_where
 from matchers.ops.module_path import canonical
-from matchers.ops.op_names import ADDITIONS, additions, rows_named
 from matchers.ops.shapes import numel
 from matchers.pairing.pairing import Pairing
 from matchers.status import AGREE, Status
@@ -25,7 +25,6 @@ from matchers.verdict.tolerance import default_tolerance
 
 __all__ = ["of_other_sizes", "partial_sums"]
 
-_CASTS = frozenset({"_to_copy"})
 _TERMS = 6
 """Maximum number of additions followed per sum; in practice no more gradients meet."""
 _CAST = 2.0**-8
@@ -138,7 +137,9 @@ class _Sums:
 
     def __init__(self, log: OpLog, flow: Ragged, readers: Readers) -> None:
         self._log, self._flow, self._unread = log, flow, readers.none
-        self._into = np.where(np.append(rows_named(log, ADDITIONS | _CASTS), False)[readers.only], readers.only, -1)
+        self._into = np.where(
+            np.append(additions(log) | rows_where(log, lambda law: law.casts), False)[readers.only], readers.only, -1
+        )
 
     def totals(self, rows: Int32) -> list[Int64]:
         """The chain of additions that each row's result flows into, as long as nothing else reads it."""

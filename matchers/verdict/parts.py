@@ -13,11 +13,11 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int64, columns
+from matchers.laws.law import Bucket, Kind
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import OpLog
-from matchers.ops.collectives import filling, moves
 from matchers.ops.dataflow import DataFlow
-from matchers.ops.op_names import rows_named
+from matchers.ops.laws import filling, rows_where
 from matchers.ops.run_info import divided_batch
 from matchers.ops.shapes import dimensions
 from matchers.ops.shards import Shards, other_parts
@@ -103,16 +103,16 @@ def judge_parts(
 def _arranged_otherwise(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
     """bool[p]: data of another number of ranks, in the order of a buffer, or of what they exchange, by its shape."""
     flat = _in_flat_buffers(a)[i] & _in_flat_buffers(b)[j]
-    names, others = (np.array([*map(moves, log.ops), False]) for log in (a, b))
+    moved = rows_where(a, lambda law: law.moves)[i] & rows_where(b, lambda law: law.moves)[j]
     ids_a, ids_b, _ = shared_ids(a.shapes, b.shapes)
-    return np.asarray(flat | (names[a.op[i]] & others[b.op[j]] & (ids_a[a.shape[i]] != ids_b[b.shape[j]])))
+    return np.asarray(flat | (moved & (ids_a[a.shape[i]] != ids_b[b.shape[j]])))
 
 
 def _in_flat_buffers(log: OpLog) -> Bool:
     """bool[n]: the result is a buffer of several tensors, or was cut out of one, in an order by ranks."""
     flat = np.array([len(dimensions(shape)) == 1 for shape in log.shapes] + [False])[log.shape]
-    exchanged = flat & rows_named(log, {"_allgather_base_", "_reduce_scatter_base_"})
-    return np.asarray(filling(log) | exchanged | rows_named(log, {"split_with_sizes_copy"}))
+    exchanged = rows_where(log, lambda law: law.kind in (Kind.ALL_GATHER, Kind.REDUCE_SCATTER) and law.in_place)
+    return np.asarray(filling(log) | (flat & exchanged) | rows_where(log, lambda law: law.bucket is Bucket.CUT))
 
 
 def _folded(log: OpLog) -> Bool:

@@ -11,8 +11,8 @@ import numpy as np
 from matchers.arrays import Int32
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog
-from matchers.ops.collectives import is_collective, moves
-from matchers.verdict.tolerance import EPSILON, UNKNOWN_SCORES, elementwise, rounding
+from matchers.ops.laws import law_of
+from matchers.verdict.tolerance import EPSILON, UNKNOWN_SCORES, rounding
 
 __all__ = ["PropagatedError", "LogSide"]
 
@@ -98,12 +98,12 @@ class LogSide:
         makers = [m for m in self.makers(record) if m >= 0]
         clean = [m for m in makers if not self.is_blocked(m)]
         error = max(map(self.error_of, clean), default=0.0)
-        name = self._log.op_name(record)
-        by_element = elementwise(name)
+        law = law_of(self._log, record)
         dtype = self._log.dtype_text(record)
         dtype = dtype if dtype in self._dtypes else self._instead
         # a collective moves data, or adds a term per rank: the fixed tolerance has room for that
-        own = 0.0 if moves(name) or is_collective(name) else rounding(dtype, by_element, self._log.ours, self._coarsest)
+        moved = law.moves or law.communicates
+        own = 0.0 if moved else rounding(dtype, law.by_element, self._log.ours, self._coarsest)
         self._errors[record] = error + own
         self._norms[record] = max(map(self.norm_of, clean), default=0.0)
         if len(clean) < len(makers):

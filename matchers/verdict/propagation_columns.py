@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any
-
 import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int64, columns
+from matchers.laws.law import Form
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import STATISTICS, OpLog
-from matchers.ops.collectives import is_collective, moves
+from matchers.ops.laws import by_law, rows_where
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
 from matchers.verdict.judge import longer_sums, whole_numbers
@@ -20,20 +18,14 @@ from matchers.verdict.parts import PartVerdicts
 from matchers.verdict.relative_error import relative
 from matchers.verdict.sketches import estimates
 from matchers.verdict.tolerance import (
-    COPIES,
     EXTREMES,
-    RANKING,
     counting,
-    elementwise,
     growth_factor,
-    of_scores,
     rounding,
     systematic_share,
 )
 
 __all__ = ["PropagationColumns"]
-
-_INVERSE_ROOTS = frozenset({"rsqrt", "rsqrt_"})
 
 
 @columns
@@ -103,7 +95,7 @@ class PropagationColumns:
         is_open = np.isin(status, (Status.CLOSE, Status.DIVERGED)) & np.isfinite(error) & ~fixed & ~found.settled
         is_open[[k for k, slot in verdicts.slots.items() if slot.only]] = False
         whole = whole_numbers(a)[a.dtype[i]] | whole_numbers(b)[b.dtype[j]]
-        ranked = by_slot & ~whole & _by_op(a, i, RANKING.__contains__)
+        ranked = by_slot & ~whole & rows_where(a, lambda law: law.form is Form.RANK)[i]
         judged_by = error.copy()
         judged_by[ranked] = np.nan_to_num(estimates(a, b, i[ranked], j[ranked], ranked[ranked])[1])
         own = _own_rounding(a, b, i, j, coarsest)
@@ -112,7 +104,7 @@ class PropagationColumns:
             np.minimum(*(counting(log.outputs.first(rows), log.stats[1][rows]) for log, rows in ((a, x), (b, y))))
         )
         # what returns nothing and changes nothing passes its inputs on
-        copies = _by_op(a, i, COPIES.__contains__) | ((a.outputs.count[i] == 0) & ~by_slot)
+        copies = rows_where(a, lambda law: law.passes_elements)[i] | ((a.outputs.count[i] == 0) & ~by_slot)
         # a constant that two dtypes round differently moves a norm by all of its rounding
         constant = copies | _other_dtype(a, b, i, j)
         unknown = np.full(len(i), np.nan)
@@ -135,9 +127,9 @@ class PropagationColumns:
             times=times,
             share=share,
             copies=copies,
-            moves=_by_op(a, i, lambda name: moves(name) or is_collective(name)),
-            growth=_by_op(a, i, growth_factor) * _spread(a, i),
-            of_scores=_by_op(a, i, of_scores),
+            moves=rows_where(a, lambda law: law.moves or law.communicates)[i],
+            growth=by_law(a, i, growth_factor) * _spread(a, i),
+            of_scores=rows_where(a, lambda law: law.of_scores)[i],
             measured=~verdicts.bound & ~by_slot,
             by_norms=verdicts.bound & ~by_slot,
             noise=unknown if noise is None else noise.of(pairing),
@@ -145,17 +137,12 @@ class PropagationColumns:
         )
 
 
-def _by_op(log: OpLog, rows: Int64, of: Callable[[str], float]) -> NDArray[Any]:
-    """A property of operations, for the operations of some rows."""
-    return np.array([of(name) for name in (*log.ops, "")])[log.op[rows]]
-
-
 def _spread(log: OpLog, rows: Int64) -> Float64:
     """float64[p], the root of the mean over the least argument of an optimizer's inverse roots; 1 for other operations.
 
     A square is off by as much more than most as its root is less: the largest result is that of the least argument.
     """
-    of_root = _by_op(log, rows, _INVERSE_ROOTS.__contains__) & log.updates[rows]
+    of_root = rows_where(log, lambda law: law.form is Form.INVERSE_ROOT and not law.on_lists)[rows] & log.updates[rows]
     out = np.ones(len(rows))
     at = rows[of_root]
     with np.errstate(divide="ignore", invalid="ignore"):
@@ -174,7 +161,9 @@ def _own_rounding(a: OpLog, b: OpLog, i: Int64, j: Int64, coarsest: float) -> Fl
             sides.append(np.array(table)[log.dtype[rows]])
         return np.maximum(*sides)
 
-    return longer_sums(a, b, i, j) * np.where(_by_op(a, i, elementwise), largest(True), largest(False))
+    return longer_sums(a, b, i, j) * np.where(
+        rows_where(a, lambda law: law.by_element)[i], largest(True), largest(False)
+    )
 
 
 def _other_dtype(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:

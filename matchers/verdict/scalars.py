@@ -11,7 +11,9 @@ from __future__ import annotations
 import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64, columns, distinct
+from matchers.laws.law import Form
 from matchers.logs.op_log import OpLog
+from matchers.ops.laws import rows_where
 from matchers.ops.outputs import mutated, results
 from matchers.ops.shapes import numel
 from matchers.ops.shards import Shards
@@ -22,10 +24,10 @@ from matchers.verdict.tolerance import PRINT_RESOLUTION, own_tolerance, scalar_r
 
 __all__ = ["ScalarDifference", "different_scalars", "of_micro_batches", "other_scalars"]
 
-_FACTORS = {"mul": False, "div": True}
-"""Operations with a scalar factor -> the factor is its inverse."""
-_TERMS = {"add": False, "sub": True}
-"""Operations with a scalar term -> the term is its negative."""
+_FACTORS = (Form.MULTIPLY, Form.DIVIDE)
+"""Forms of operations with a scalar factor; the second divides by it."""
+_TERMS = (Form.ADD, Form.SUBTRACT)
+"""Forms of operations with a scalar term; the second subtracts it."""
 _SAME = 1e-3
 """Relative precision to which a ratio of scalars is one of layout."""
 
@@ -87,10 +89,9 @@ def different_scalars(a: OpLog, b: OpLog, i: Int64, j: Int64, by_layout: Float64
     Args:
         by_layout: ratios of factors that the layout of the runs explains.
     """
-    names = [name.removeprefix("_foreach_").rstrip("_") for name in (*a.ops, "")]
-    term = np.array([name in _TERMS for name in names])[a.op[i]]
-    inverse = np.array([_TERMS.get(name, False) or _FACTORS.get(name, False) for name in names])[a.op[i]]
-    known = term | np.array([name in _FACTORS for name in names])[a.op[i]]
+    term = rows_where(a, lambda law: law.form in _TERMS)[i]
+    inverse = rows_where(a, lambda law: law.form in (_TERMS[1], _FACTORS[1]))[i]
+    known = term | rows_where(a, lambda law: law.form in _FACTORS)[i]
     low_a, high_a = _interval(a, i, term, known)
     low_b, high_b = _interval(b, j, term, known & ~np.isnan(low_a))
     with np.errstate(invalid="ignore"):

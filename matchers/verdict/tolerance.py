@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from matchers.arrays import Float64
+from matchers.laws.law import Amplifies, Law
 
 __all__ = [
     "ACCUMULATED",
     "ANYTHING",
-    "COPIES",
     "DECIDED",
     "DtypePolicy",
     "EPSILON",
@@ -18,7 +18,6 @@ __all__ = [
     "NOISE",
     "NORM_GROWTH",
     "PRINT_RESOLUTION",
-    "RANKING",
     "RESOLUTION",
     "TF32_EPSILON",
     "TOLERANCE_IN_EPS",
@@ -28,10 +27,8 @@ __all__ = [
     "UNSURE",
     "counting",
     "default_tolerance",
-    "elementwise",
     "growth_factor",
     "longer_sum",
-    "of_scores",
     "own_tolerance",
     "rounding",
     "scalar_rounding",
@@ -146,25 +143,6 @@ def longer_sum(dtype: str, terms: Float64) -> Float64:
     return np.clip(np.sqrt(terms / _TERMS), 1.0, _MAX_LONGER_SUM)
 
 
-_NAMES = (
-    "abs acos add addcdiv addcmul angle arange asin atan atan2 bitwise_and bitwise_not bitwise_or bitwise_xor "
-    "cat ceil clamp clamp_max clamp_min clone complex copy cos cosh div elu elu_backward eq erf exp exp2 expm1 "
-    "fill floor fmod full full_like ge gelu gelu_backward gt hardtanh index index_select le leaky_relu lerp log "
-    "log1p log2 logical_and logical_not logical_or lt masked_fill maximum minimum mul ne neg ones ones_like "
-    "polar pow reciprocal relu remainder round rsqrt rsub select_scatter sgn sigmoid sigmoid_backward sign silu "
-    "silu_backward sin sinh slice_backward slice_scatter softplus split_with_sizes_copy sqrt square stack sub "
-    "tanh tanh_backward threshold_backward tril triu trunc where zero zeros zeros_like _to_copy "
-)
-_BY_ELEMENT = frozenset(_NAMES.split())
-
-
-def elementwise(op: str) -> bool:
-    """True for operations that compute each element by itself, without a sum to reorder."""
-    if op.startswith("_fused_"):
-        return True  # the optimizers' updates
-    return op.removeprefix("_foreach_").rstrip("_") in _BY_ELEMENT or op in _BY_ELEMENT
-
-
 # Error propagation (error_propagation.py), used if differences are expected; see docs/matching.md
 
 TF32_EPSILON = 2.0**-10
@@ -175,27 +153,13 @@ _GROWTH_FACTOR = 4.0
 doubles it; the rest covers estimates from sketches, which are off by up to a third each.
 """
 
-_GROWTH_FACTOR_BY_OP = {
-    "pow": 8.0,
-    "_foreach_addcdiv": 32.0,
-    "addcdiv": 32.0,
-    "_fused_adam": 32.0,
-    "_fused_adamw": 32.0,
-    "_scaled_dot_product_flash_attention": 16.0,
-    "_scaled_dot_product_efficient_attention": 16.0,
-    "_scaled_dot_product_cudnn_attention": 16.0,
-    "_scaled_dot_product_flash_attention_for_cpu": 16.0,
-    "_scaled_dot_product_fused_attention_overrideable": 16.0,
+_AMPLIFIES = {
+    Amplifies.LITTLE: _GROWTH_FACTOR,
+    Amplifies.BY_EXPONENT: 8.0,
+    Amplifies.NEAR_A_SIGN: 32.0,
+    Amplifies.HIDDEN_SCORES: 16.0,
 }
-"""Operations with a larger factor. A power amplifies by its exponent. In the first steps an Adam update is close to the
-sign of the gradient, which flips where the gradient is rounding. Fused attention hides an exponential of unrecorded
-scores.
-"""
 
-_OF_SCORES = frozenset({"_softmax", "_log_softmax", "softmax", "log_softmax", "logsumexp", "exp"})
-"""Operations that turn the *absolute* error of the argument into a relative one of the result: scores of 20 amplify by
-20.
-"""
 UNKNOWN_SCORES = 16.0
 """Assumed size of scores if the log does not give it."""
 
@@ -212,20 +176,6 @@ NOISE = 4.0
 """Factor on the error that a third run shows: two runs that are each off by 1 in independent directions are 1.4 apart,
 and sketches may be a third off on both sides.
 """
-
-COPIES = frozenset(
-    {
-        *("cat", "clamp", "clone", "constant_pad_nd", "copy", "copy_", "flip", "gather", "index", "index_select"),
-        *("masked_fill", "masked_fill_", "maximum", "minimum", "pad", "roll", "select_scatter", "slice_backward"),
-        *("slice_scatter", "split_with_sizes_copy", "stack", "tril", "triu", "where"),
-    }
-)
-"""Operations that copy elements, perhaps beside others (a mask) so large that they hide the error."""
-
-RANKING = frozenset(
-    {"topk", "sort", "msort", "kthvalue", "max", "min", "median", "nanmedian", "mode", "cummax", "cummin"}
-)
-"""Operations that return values and their indices."""
 
 DECIDED = 4.0
 """Values with an error e change a fraction of about e of the whole numbers derived from them; the error of these
@@ -244,14 +194,9 @@ _COMMON_DIRECTION = 1 / 8
 _CHANCE = 5.0
 
 
-def growth_factor(op: str) -> float:
+def growth_factor(law: Law) -> float:
     """Factor by which an operation may amplify the relative error of its inputs."""
-    return _GROWTH_FACTOR_BY_OP.get(op.rstrip("_"), _GROWTH_FACTOR)
-
-
-def of_scores(op: str) -> bool:
-    """True if the magnitude of the argument determines the amplification."""
-    return op in _OF_SCORES
+    return _AMPLIFIES[law.amplifies]
 
 
 def systematic_share(elements: Float64) -> Float64:

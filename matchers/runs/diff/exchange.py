@@ -10,6 +10,7 @@ import numpy as np
 
 from matchers.arrays import Float64
 from matchers.comparison import Comparison
+from matchers.laws.law import Kind
 from matchers.ops.collectives import read_by_collective
 from matchers.runs.calls import Call, Part, calls_of
 from matchers.runs.diff.summary import Received
@@ -65,7 +66,7 @@ class Exchanges:
     @property
     def channels(self) -> tuple[str, ...]:
         """All process groups and messages."""
-        return tuple(dict.fromkeys(channel_of(call, sends=call.kind == "send") for call in self.calls.values()))
+        return tuple(dict.fromkeys(channel_of(call, sends=call.kind == Kind.SEND) for call in self.calls.values()))
 
     def behind(self, row: int) -> tuple[Received, ...]:
         """The calls from which the difference at a row may have come, over operations that are not equal in bits."""
@@ -78,7 +79,7 @@ class Exchanges:
             record = waiting.pop()
             call = self.calls.get(record)
             if call is not None:
-                if call.kind not in ("send", "barrier") and self.given.get(record, Given.ALIKE) != Given.RED:
+                if call.kind not in (Kind.SEND, Kind.BARRIER) and self.given.get(record, Given.ALIKE) != Given.RED:
                     found[Received(channel_of(call, sends=False), call.nth, call.does)] = None
                 continue
             makers = c.flow.a[record] if c.flow is not None else ()
@@ -93,7 +94,7 @@ class Exchanges:
         found: dict[str, int] = {}
         for row, call in self.calls.items():
             if row < record:
-                channel = channel_of(call, sends=call.kind == "send")
+                channel = channel_of(call, sends=call.kind == Kind.SEND)
                 found[channel] = max(found.get(channel, 0), call.nth + 1)
         return found
 
@@ -119,7 +120,7 @@ def _ranges(ranks: Sequence[int]) -> str:
 
 
 def _sends(call: Call) -> bool:
-    return call.kind not in ("receive", "barrier")
+    return call.kind not in (Kind.RECEIVE, Kind.BARRIER)
 
 
 def _given(c: Comparison, row: int, one: Call, other: Call | None, norms: tuple[Float64, Float64]) -> Given:
@@ -127,7 +128,7 @@ def _given(c: Comparison, row: int, one: Call, other: Call | None, norms: tuple[
     found = [Given.RED] if c.red[row] and not c.cause[row] else []
     makers = c.flow.a[one.row] if c.flow is not None else ()
     statuses = [Status(c.status[c.at_a[maker]]) for maker in makers if maker >= 0]
-    if one.kind != "broadcast" or one.given:
+    if one.kind != Kind.BROADCAST or one.given:
         found += [Given.RED for status in statuses if status.red]
     if other is not None and one.given and len(one.given) == len(other.given):
         found += [_differ(x, y, one.dtype) for x, y in zip(one.given, other.given, strict=True)]

@@ -12,10 +12,9 @@ import numpy as np
 from matchers.arrays import Bool, Float64, Int64
 from matchers.logs.columns import KeyColumn, Ragged, Strings, Texts
 from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog, Phase
-from matchers.ops.copies import copies
 from matchers.ops.dataflow import sources, upstream
+from matchers.ops.laws import additions, copies, in_place
 from matchers.ops.micro_batches import BATCH_RANKS, accumulations, micro_batch_numbers
-from matchers.ops.op_names import additions, in_place
 from matchers.ops.shapes import numel
 from matchers.runs.layouts.piece import Piece
 from matchers.runs.layouts.reduced import ReducedGradients

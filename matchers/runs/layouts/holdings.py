@@ -15,12 +15,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Hash, Int64
+from matchers.laws.law import Form, Law
 from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
-from matchers.ops.collectives import communicating
 from matchers.ops.dataflow import sources, upstream
 from matchers.ops.holds import Holds
 from matchers.ops.json_values import integers, named_integers, parsed_object
-from matchers.ops.op_names import ADDITIONS, rows_named
+from matchers.ops.laws import communicating, law_of, rows_where
 from matchers.ops.placement import LAYOUT, describe_placement
 from matchers.ops.shapes import dimensions
 from matchers.ops.shards import ShardInfo, infer_shards
@@ -35,14 +35,12 @@ from matchers.runs.layouts.apart import (
     shares,
 )
 from matchers.runs.layouts.declared import Declared, stand_in
-from matchers.runs.layouts.unsummed import ARRANGES, read_unsummed
+from matchers.runs.layouts.unsummed import read_unsummed
 from matchers.runs.layouts.wholes import Wholes, whole_of
 from matchers.verdict.sketches import PROJECTIONS, decode_sketches
 
 __all__ = ["Holdings", "agree"]
 
-_LOOKUPS = frozenset({"embedding", "gather", "index", "index_select"})
-_MASKS = frozenset({"index_put_", "masked_fill", "masked_fill_", "mul", "mul_", "where"})
 
 Shape = tuple[int, ...]
 
@@ -276,8 +274,8 @@ class Holdings:
         """
         log, info, out = self._first, self._info, dict[int, int]()
         lookups = np.array([is_masked(part.partial) for part in info.parts] + [False])[info.placed]
-        rows = np.flatnonzero(rows_named(log, _MASKS) & (lookups | (terms & (info.placed < 0))))
-        looks_up = rows_named(log, _LOOKUPS)
+        rows = np.flatnonzero(rows_where(log, _masks) & (lookups | (terms & (info.placed < 0))))
+        looks_up = rows_where(log, lambda law: law.form is Form.LOOKUP)
         for row in rows.tolist():
             read = int(log.producers[row][0]) if log.producers.count[row] else -1
             if read >= 0 and looks_up[read] and lookups[row] == lookups[read]:
@@ -300,7 +298,10 @@ class Holdings:
         """By record, the share of a rank in what all have: the bias of a sum over ranks is divided by their number."""
         log, info, out = self._first, self._info, dict[int, Holds]()
         part_of = [info.parts[placed] if placed >= 0 else None for placed in info.placed.tolist()]
-        rows = np.flatnonzero(rows_named(log, {"div"}) & (info.placed < 0))
+        rows = np.flatnonzero(
+            rows_where(log, lambda law: law.form is Form.DIVIDE and not (law.in_place or law.on_lists))
+            & (info.placed < 0)
+        )
         read_by: dict[int, set[tuple[str, ...]]] = defaultdict(set)
         for at in np.flatnonzero(np.isin(log.producers.value, rows)).tolist():
             if (reader := part_of[log.producers.row[at]]) is not None and reader.partial:
@@ -319,7 +320,7 @@ class Holdings:
     def _reads(self, row: int, norms: set[int]) -> bool:
         """True if a record computes with norms of parts, of which only the powers add up."""
         log = self._first
-        return log.op_name(row) != "pow" and not norms.isdisjoint(log.producers[row].tolist())
+        return law_of(log, row).form is not Form.POWER and not norms.isdisjoint(log.producers[row].tolist())
 
     def _reduced_with_others(self) -> Bool:
         """bool[n]: records of the passes with what is reduced over other ranks, too: of gradients in buckets."""
@@ -327,7 +328,7 @@ class Holdings:
         out = np.zeros(len(log), bool)
         passes = (log.phase == Phase.BACKWARD) & ~log.updates
         texts = log.texts("Group")
-        for row in (row for row in texts if passes[row] and "reduce" in log.op_name(row)):
+        for row in (row for row in texts if passes[row] and law_of(log, row).reduces):
             out[row] = not own.issuperset(integers((parsed_object(texts[row]) or {}).get("ranks")) or ())
         if out.any():
             flow = self._flow
@@ -340,17 +341,17 @@ class Holdings:
         log, own = self._first, {each.header.run.get("rank", 0) for each in self._logs}
         out = np.zeros(len(log), bool)
         texts, flow = log.texts("Group"), self._flow
-        for row in (row for row in texts if not log.updates[row] and "reduce" in log.op_name(row)):
+        for row in (row for row in texts if not log.updates[row] and law_of(log, row).reduces):
             group = parsed_object(texts[row]) or {}
             if group.get("op") == "sum" and own == set(integers(group.get("ranks")) or ()):
                 # what it writes to comes first, what it gives last
                 out[[maker for maker in flow[row].tolist()[-1:] if maker >= 0]] = True
-        return upstream(flow, out, rows_named(log, ADDITIONS | ARRANGES) & ~log.updates)
+        return upstream(flow, out, rows_where(log, lambda law: law.keeps_terms) & ~log.updates)
 
     def _whole_of_named(self, row: int, local: Shape) -> Shape | None:
         """The shape of a parameter, or of a state of it, whose shard the record makes or writes to; None for others."""
-        name, op = self._name(row), self._first.op_name(row)
-        return self.declared.whole(name, local) if op.endswith(("_like", "_")) else None
+        law = law_of(self._first, row)
+        return self.declared.whole(self._name(row), local) if law.blind or law.in_place else None
 
     def _name(self, row: int) -> str:
         """The name of the first input, empty without one."""
@@ -375,6 +376,11 @@ class Holdings:
     def _shapes(self, row: int) -> list[Shape]:
         """The shape of each part."""
         return [dimensions(self._logs[rank].shape_text(int(self._rows[rank][row]))) for rank in self._parted(row)]
+
+
+def _masks(law: Law) -> bool:
+    """True if it may set some elements to zero."""
+    return law.form in (Form.MASK, Form.MULTIPLY) and not law.on_lists
 
 
 def agree(digests: Hash, norms: Float64) -> Bool:

@@ -19,14 +19,15 @@ from typing import NamedTuple
 import numpy as np
 
 from matchers.arrays import Float64, Int64
+from matchers.laws.law import Form, Law
+from matchers.laws.register import ADDS_TO
 from matchers.logs.columns import KeyColumn, Ragged, Strings
 from matchers.logs.op_log import NO_DIGEST, OF_PARTS, OpLog, Phase
-from matchers.ops.collectives import communicating
 from matchers.ops.dataflow import sources
 from matchers.ops.last_contents import GRADIENT, LastContents, Touch
+from matchers.ops.laws import communicating, rows_where
 from matchers.ops.micro_batches import accumulations, micro_batch_numbers, output_read
 from matchers.ops.module_path import canonical
-from matchers.ops.op_names import rows_named
 from matchers.ops.outputs import Result, output
 from matchers.ops.placement import MERGED, REDUCED
 from matchers.runs.layouts.piece import Piece
@@ -34,10 +35,7 @@ from matchers.verdict.sketches import decode_sketches
 
 __all__ = ["ReducedGradients"]
 
-_OP = b"add_"
-_COPIES_BACK = frozenset({"copy_", "_foreach_copy_"})
-_NORMS = frozenset({"_foreach_norm", "linalg_vector_norm", "norm", "pow"})
-_SCALES = frozenset({"div_", "mul_"})
+_OP = ADDS_TO.encode()
 _SAME = 1e-3
 """Relative deviation of sketches that add up: they round."""
 
@@ -113,8 +111,13 @@ class ReducedGradients:
         """
         found: dict[str, list[Touch]] = defaultdict(list)
         log, made = self._updates, self._updates.producers
-        reduces, scales = communicating(log) | rows_named(log, _COPIES_BACK), rows_named(log, _SCALES)
-        norms = np.flatnonzero(rows_named(log, _NORMS) & (log.phase == Phase.GRADIENTS))
+        reduces, scales = (
+            communicating(log) | rows_where(log, lambda law: law.form is Form.FILL),
+            rows_where(log, _scales),
+        )
+        norms = np.flatnonzero(
+            rows_where(log, lambda law: law.form in (Form.NORM, Form.POWER)) & (log.phase == Phase.GRADIENTS)
+        )
         scales[norms[0] if len(norms) else len(log) :] = False
         reducing: dict[str, set[int]] = {}
         for row in self._contents.rows.tolist():
@@ -228,6 +231,10 @@ class ReducedGradients:
                 MERGED: log.texts(MERGED).changed(told),
             },
         )
+
+
+def _scales(law: Law) -> bool:
+    return law.form in (Form.MULTIPLY, Form.DIVIDE) and law.in_place and not law.on_lists
 
 
 def _additions(log: OpLog) -> dict[tuple[int, int], int]:

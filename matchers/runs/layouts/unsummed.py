@@ -8,20 +8,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool
+from matchers.laws.law import Form, Kind
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog
-from matchers.ops.collectives import WAIT, collective, filling, is_collective, moves
 from matchers.ops.dataflow import upstream
 from matchers.ops.holds import Holds
-from matchers.ops.op_names import ADDITIONS, rows_named, rows_where
+from matchers.ops.laws import additions, collective, rows_where
 from matchers.ops.placement import AS_PARTS, NOT_SUMMED
 from matchers.ops.shapes import numel
 
-__all__ = ["ARRANGES", "read_unsummed"]
-
-ARRANGES = frozenset({"clone", "cat", "copy_", "_to_copy"})
-"""Operations that arrange what they read, of which the terms of a sum stay such terms."""
-_SCALES = frozenset({"mul", "mul_", "div", "div_", "neg", "index_put_"})
+__all__ = ["read_unsummed"]
 
 
 def read_unsummed(
@@ -53,22 +49,24 @@ def read_unsummed(
 
 def _summed(log: OpLog, flow: Ragged, placed: Bool, partial: Bool) -> Bool:
     """bool[n]: nothing reads the result, or a collective that reduces it does, perhaps after it was scaled or moved."""
-    reduces = rows_where(log, lambda name: "reduce" in name and is_collective(name))
-    linear = rows_named(log, ADDITIONS | ARRANGES | _SCALES) | filling(log)
+    reduces = rows_where(log, lambda law: law.reduces)
+    linear = rows_where(log, lambda law: law.linear)
     unread = np.bincount(flow.value[flow.value >= 0], minlength=len(log)) == 0
     # a buffer that nothing reads is perhaps read under another name
-    ends = reduces | (unread & rows_named(log, {"copy_"}))
-    return upstream(flow, ends, ends | rows_where(log, moves) | np.where(placed, partial, linear)) | unread
+    ends = reduces | (unread & rows_where(log, lambda law: law.form is Form.FILL))
+    return (
+        upstream(flow, ends, ends | rows_where(log, lambda law: law.moves) | np.where(placed, partial, linear)) | unread
+    )
 
 
 def _gathering(log: OpLog, flow: Ragged) -> Bool:
     """bool[n]: the record gathers parts of tensors from the ranks, and nothing adds up what it gathered."""
-    gathers = rows_where(log, lambda name: "gather" in name and is_collective(name))
+    gathers = rows_where(log, lambda law: law.kind in (Kind.ALL_GATHER, Kind.GATHER))
     gathered = gathers.copy()
-    hands_on = rows_named(log, ARRANGES | {WAIT})
+    hands_on = rows_where(log, lambda law: law.copies or law.form is Form.JOIN or law.waits)
     for row in np.flatnonzero(hands_on).tolist():
         gathered[row] = any(maker >= 0 and gathered[maker] for maker in flow[row].tolist())
-    adds = rows_named(log, {"sum", "mean"})
-    for row in np.flatnonzero(rows_named(log, ADDITIONS)).tolist():
+    adds = rows_where(log, lambda law: law.form in (Form.SUM, Form.MEAN))
+    for row in np.flatnonzero(additions(log)).tolist():
         adds[row] = all(maker >= 0 and gathered[maker] for maker in flow[row].tolist())
     return gathers & ~upstream(flow, adds, adds | hands_on)

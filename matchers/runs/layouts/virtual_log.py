@@ -17,7 +17,7 @@ from matchers.errors import InputError
 from matchers.logs.columns import Texts
 from matchers.logs.op_log import OpLog, Phase
 from matchers.logs.raw_record import MEMBERS
-from matchers.ops.collectives import communicating, filling
+from matchers.ops.laws import communicating, filling
 from matchers.ops.placement import AS_PARTS, MERGED, NOT_SUMMED, unsummed
 from matchers.ops.run_info import LEFT_OUT, MERGED_FINDINGS, contradictions
 from matchers.ops.shapes import dimensions

@@ -13,7 +13,7 @@ from matchers.comparison import Comparison, compare
 from matchers.explain.sentences import explain, headline
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import consumers, sources
-from matchers.ops.op_names import rows_named
+from matchers.ops.laws import rows_named
 from matchers.rules.model import IgnoreRule, OpRule, PairRule, RuleSet
 from matchers.status import Role, Status
 from tests.builders import Op, op

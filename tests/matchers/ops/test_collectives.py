@@ -9,7 +9,8 @@ import pytest
 
 from matchers.comparison import Comparison, compare
 from matchers.logs.op_log import OpLog
-from matchers.ops.collectives import Chain, collective, find_chains, lowered, unfinished
+from matchers.ops.collectives import Chain, find_chains, lowered, unfinished
+from matchers.ops.laws import collective
 from matchers.rules.model import ApartRule, OpRule, RuleSet
 from matchers.status import Status
 from tests.builders import Op, op
@@ -102,9 +103,9 @@ def test_without_producers_a_wait_belongs_to_the_nearest_start_of_its_module() -
 
 
 def test_which_collectives_are_lowered_is_decided_shape_by_shape() -> None:
-    both = op("m/op_1_all_gather_into_tensor", shape=(8,))
-    a = made_up_log([op("m/op_0__allgather_base_", shape=(4,)), both])
-    b = made_up_log([op("m/op_0_all_gather_into_tensor", shape=(4,)), both])
+    both = [op("m/op_1_all_gather_into_tensor", shape=(8,)), op("m/op_2_wait_tensor", shape=(8,))]
+    a = made_up_log([op("m/op_0__allgather_base_", shape=(4,)), *both])
+    b = made_up_log([op("m/op_0_all_gather_into_tensor", shape=(4,)), *both])
     assert lowered(b, a) == [Chain(("all_gather_into_tensor", "wait_tensor"), "_allgather_base_", frozenset({"[4]"}))]
     assert lowered(a, b) == []
 

@@ -7,7 +7,7 @@ import pytest
 
 from matchers.comparison import compare
 from matchers.logs.op_log import OpLog
-from matchers.ops.op_names import rows_named
+from matchers.ops.laws import rows_named
 from matchers.status import Status
 from matchers.verdict.expectation import Expect, Expectation
 from tests.captured import Step, as_parts, captured_log

@@ -12,8 +12,8 @@ from matchers.errors import LogError
 from matchers.explain.sentences import headline
 from matchers.logs.op_log import OF_PARTS, OpLog
 from matchers.logs.raw_record import raw_record
-from matchers.ops.collectives import filling
 from matchers.ops.dataflow import sources
+from matchers.ops.laws import filling
 from matchers.ops.placement import MERGED
 from matchers.runs.layouts.read import layouts_differ, read_both
 from matchers.runs.run import Run, find_run

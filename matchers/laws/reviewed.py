@@ -1,0 +1,221 @@
+"""What torch's tags and schemas do not say of its operations: reviewed by people, each entry with its reason."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, Final, NamedTuple
+
+from matchers.laws.law import Amplifies, Bucket, Collective, Form, Kind
+
+__all__ = ["REVIEWED"]
+
+
+class _Entry(NamedTuple):
+    """Attributes of `Law` that some operations have, and why.
+
+    An operation in place or on lists has most of those of its base name: `add_` and `_foreach_add` those of `add`.
+    """
+
+    why: str
+    names: str
+    attributes: Mapping[str, Any]
+
+
+def _sends(kind: Kind, names: str, lowered: str = "") -> _Entry:
+    return _Entry(
+        f"does {kind} by its documentation", names, {"collective": Collective(kind, lowered), "on_lists": False}
+    )
+
+
+_ARITHMETIC: Final = (
+    _Entry("adds its tensors", "add", {"form": Form.ADD}),
+    _Entry("adds the second with the other sign", "sub", {"form": Form.SUBTRACT}),
+    _Entry("multiplies element by element", "mul", {"form": Form.MULTIPLY}),
+    _Entry("divides by a common scale in place", "_amp_foreach_non_finite_check_and_unscale", {"form": Form.MULTIPLY}),
+    _Entry("multiplies by the inverse", "div", {"form": Form.DIVIDE}),
+    _Entry("changes the sign", "neg", {"form": Form.NEGATE}),
+    _Entry("a power amplifies by its exponent", "pow", {"form": Form.POWER, "amplifies": Amplifies.BY_EXPONENT}),
+    _Entry("a square enlarged by its inverse root", "rsqrt", {"form": Form.INVERSE_ROOT}),
+    _Entry("adds up along dimensions", "sum", {"form": Form.SUM}),
+    _Entry("adds up and divides by the number", "mean", {"form": Form.MEAN}),
+    _Entry("the root of a sum of powers", "linalg_vector_norm norm", {"form": Form.NORM}),
+    _Entry("sums of other terms", "nansum logsumexp var std prod", {"form": Form.REDUCTION}),
+    _Entry("rows times columns; the first factor comes first", "mm bmm linear", {"form": Form.PRODUCT, "factor": 0}),
+    _Entry("the product is added to the first tensor", "addmm baddbmm", {"form": Form.PRODUCT, "factor": 1}),
+    _Entry(
+        "exponentials turn an absolute error into a relative one",
+        "_softmax _log_softmax softmax log_softmax logsumexp exp",
+        {"of_scores": True},
+    ),
+    _Entry("a quotient of moments near 1", "addcdiv", {"amplifies": Amplifies.NEAR_A_SIGN}),
+    _Entry(
+        "one step of an optimizer, element by element",
+        "_fused_adagrad _fused_adam _fused_adamw _fused_sgd",
+        {"form": Form.UPDATE},
+    ),
+    _Entry(
+        "divides by the root of the second moment", "_fused_adam _fused_adamw", {"amplifies": Amplifies.NEAR_A_SIGN}
+    ),
+)
+
+_FUSED_ATTENTION: Final = (
+    "_scaled_dot_product_flash_attention _scaled_dot_product_efficient_attention _scaled_dot_product_cudnn_attention "
+    "_scaled_dot_product_flash_attention_for_cpu _scaled_dot_product_fused_attention_overrideable"
+)
+
+_RANDOM: Final = (
+    _Entry(
+        "tagged random, but draws only with a dropout probability above 0",
+        f"{_FUSED_ATTENTION} _scaled_dot_product_attention_math _scaled_dot_product_attention_math_for_mps "
+        "_scaled_dot_product_cudnn_attention_backward _scaled_dot_product_efficient_attention_backward "
+        "_triton_scaled_dot_attention scaled_dot_product_attention _flash_attention_forward "
+        "_flash_attention_forward_no_dropout_inplace _efficient_attention_forward _cudnn_attention_forward "
+        "_cudnn_attention_forward_no_dropout_inplace _cudnn_rnn _lstm_mps gru lstm miopen_rnn rnn_relu rnn_tanh",
+        {"random": False, "may_drop": True},
+    ),
+    _Entry(
+        "repeats what its forward pass drops out",
+        "_scaled_dot_product_flash_attention_backward _scaled_dot_product_flash_attention_for_cpu_backward "
+        "_scaled_dot_product_fused_attention_overrideable_backward",
+        {"may_drop": True},
+    ),
+    _Entry("chooses a kernel, tagged for the kernel's sake", "_fused_sdp_choice", {"random": False}),
+    _Entry(
+        "computes the exponential of scores that no record has",
+        _FUSED_ATTENTION,
+        {"amplifies": Amplifies.HIDDEN_SCORES},
+    ),
+)
+
+_ELEMENTS: Final = (
+    _Entry(
+        "untagged, but computed element by element",
+        "hardswish hardswish_backward hardsigmoid_backward hardtanh_backward leaky_relu_backward elu_backward "
+        "gelu_backward sigmoid_backward silu_backward softplus_backward tanh_backward threshold_backward mish_backward "
+        "log_sigmoid_forward log_sigmoid_backward softplus elu leaky_relu hardtanh celu selu prelu _prelu_kernel "
+        "angle atan2 bitwise_not complex copysign erfc fill fmax fmin frac gelu lerp log10 log_sigmoid mish nan_to_num "
+        "polar relu6 rsub sgn sigmoid silu sinc square zero",
+        {"pointwise": True},
+    ),
+    _Entry("arithmetic of lists, element by element", "addcdiv addcmul add sub mul div neg", {"pointwise": True}),
+    _Entry("the mean of squares or products, no sum", "lerp", {"pointwise": True}),
+    _Entry("true or false for all, no result by elements", "equal allclose", {"pointwise": False}),
+    _Entry("overloads compute elements, or a reduction", "max min", {"pointwise": False}),
+)
+
+_COPIES: Final = (
+    _Entry("a copy of its own, in another layout at most", "clone contiguous", {"passes_on": 0, "aliases": False}),
+    _Entry("a number for Python", "_local_scalar_dense item", {"passes_on": 0, "data_decides": False}),
+    _Entry("a copy in another dtype, on another device", "_to_copy", {"passes_on": 0, "casts": True}),
+    _Entry("copies if it must", "to type_as", {"passes_on": 0, "casts": True}),
+    _Entry("a view that autograd does not follow", "_unsafe_view", {"passes_on": 0, "aliases": True}),
+    _Entry("the second tensor's elements into the first", "copy_", {"passes_on": 1, "form": Form.FILL}),
+    _Entry("the same as a function", "copy", {"passes_on": 1}),
+    _Entry("lists of tensors into others", "_foreach_copy _foreach_copy_", {"pointwise": True, "form": Form.FILL}),
+    _Entry(
+        "views of a part, or in new memory",
+        "split_with_sizes_copy split_copy unbind_copy slice_copy select_copy view_copy permute_copy transpose_copy "
+        "expand_copy squeeze_copy unsqueeze_copy t_copy detach_copy alias_copy as_strided_copy narrow_copy "
+        "diagonal_copy unfold_copy lift_fresh_copy _reshape_alias_copy",
+        {"aliases": False},
+    ),
+    _Entry("writes one tensor into a part of another", "slice_scatter", {"passes_on": None, "aliases": False}),
+    _Entry("tensors beside each other", "cat stack", {"form": Form.JOIN}),
+    _Entry(
+        "each element is one of an input, or a constant",
+        "cat clamp constant_pad_nd flip gather index index_select masked_fill maximum minimum pad roll select_scatter "
+        "slice_backward select_backward slice_scatter stack tril triu where embedding repeat_interleave repeat",
+        {"selects": True},
+    ),
+    _Entry("rows or elements at given positions", "embedding gather index index_select", {"form": Form.LOOKUP}),
+    _Entry("its second tensor are tokens", "embedding", {"tokens": 1}),
+    _Entry("some elements are set", "index_put_ masked_fill masked_fill_ where", {"form": Form.MASK}),
+    _Entry(
+        "values and their positions",
+        "topk sort msort kthvalue max min median nanmedian mode cummax cummin",
+        {"form": Form.RANK},
+    ),
+    _Entry("the largest of each tensor, without positions", "_foreach_max", {"form": Form.OTHER}),
+)
+
+_WITHOUT_VALUES: Final = (
+    _Entry(
+        "reads a shape, no values",
+        "empty_like full_like ones_like zeros_like rand_like randn_like randint_like new_empty new_empty_strided "
+        "new_full new_ones new_zeros",
+        {"blind": True, "pointwise": False},
+    ),
+    _Entry("constants on a range", "linspace logspace", {"blind": True}),
+    _Entry("overloads take means and deviations as tensors", "normal", {"blind": False}),
+    _Entry("reads the file, not a tensor; nobody knows what is in it", "from_file", {"blind": False}),
+    _Entry(
+        "memory that nothing has been written to",
+        "empty empty_like empty_strided empty_permuted new_empty new_empty_strided",
+        {"unwritten": True},
+    ),
+)
+
+_DECIDED: Final = (
+    _Entry(
+        "its other arguments are dimensions, sizes and eps, which no rank chooses by itself",
+        "embedding convolution native_layer_norm _fused_rms_norm _softmax _log_softmax _softmax_backward_data sum mean "
+        "cumsum mm bmm addmm baddbmm linear matmul",
+        {"determined": True},
+    ),
+    _Entry("of a mask only; indices say the shape", "index", {"data_decides": False}),
+    _Entry("a bool of a test", "equal allclose linalg_lstsq", {"data_decides": False}),
+    _Entry("positions or counts by which modules are chosen, such as experts", "topk histc", {"data_decides": True}),
+    _Entry(
+        "normalizes by statistics of the batch",
+        "batch_norm _batch_norm_impl_index _batch_norm_impl_index_backward _batch_norm_no_update "
+        "_batch_norm_with_update _batch_norm_with_update_functional _native_batch_norm_legit "
+        "_native_batch_norm_legit_functional _native_batch_norm_legit_no_training batch_norm_backward "
+        "batch_norm_backward_elemt batch_norm_backward_reduce batch_norm_elemt batch_norm_gather_stats "
+        "batch_norm_gather_stats_with_counts batch_norm_stats batch_norm_update_stats cudnn_batch_norm "
+        "cudnn_batch_norm_backward miopen_batch_norm miopen_batch_norm_backward native_batch_norm "
+        "native_batch_norm_backward",
+        {"over_batch": True},
+    ),
+    _Entry(
+        "sums its first input up for the gradient of the bias",
+        "native_layer_norm_backward native_group_norm_backward convolution_backward",
+        {"bias_gradient": 2},
+    ),
+)
+
+_COMMUNICATION: Final = (
+    _sends(Kind.ALL_REDUCE, "all_reduce all_reduce_ all_reduce_coalesced all_reduce_coalesced_", "allreduce_"),
+    _sends(Kind.ALL_REDUCE, "allreduce_ allreduce_coalesced_"),
+    _sends(
+        Kind.ALL_GATHER,
+        "all_gather_into_tensor all_gather_into_tensor_out all_gather_into_tensor_coalesced",
+        "_allgather_base_",
+    ),
+    _sends(Kind.ALL_GATHER, "_allgather_base_ allgather_ allgather_coalesced_ allgather_into_tensor_coalesced_"),
+    _sends(
+        Kind.REDUCE_SCATTER,
+        "reduce_scatter_tensor reduce_scatter_tensor_out reduce_scatter_tensor_coalesced",
+        "_reduce_scatter_base_",
+    ),
+    _sends(Kind.REDUCE_SCATTER, "_reduce_scatter_base_ reduce_scatter_ reduce_scatter_tensor_coalesced_"),
+    _sends(Kind.ALL_TO_ALL, "all_to_all_single", "alltoall_base_"),
+    _sends(Kind.ALL_TO_ALL, "alltoall_base_ alltoall_"),
+    _sends(Kind.BROADCAST, "broadcast", "broadcast_"),
+    _sends(Kind.BROADCAST, "broadcast_"),
+    _sends(Kind.REDUCE, "reduce_"),
+    _sends(Kind.GATHER, "gather_"),
+    # torch has an operation of this name that sends nothing
+    _sends(Kind.SCATTER, "c10d::scatter_"),
+    _sends(Kind.BARRIER, "barrier"),
+    _sends(Kind.SEND, "send"),
+    _sends(Kind.RECEIVE, "recv_ recv_any_source_"),
+    _sends(Kind.WAIT, "wait_tensor wait_tensors"),
+    _Entry("fills the flat buffer of a reduce-scatter", "chunk_cat", {"form": Form.JOIN, "bucket": Bucket.FILLED}),
+    _Entry("fills that of an all-gather, and returns it", "all_gather_copy_in", {"bucket": Bucket.GATHERED}),
+    _Entry("cuts the tensors out of what was gathered", "split_with_sizes_copy", {"bucket": Bucket.CUT}),
+    _Entry("wraps a tensor that is awaited when it is used", "_wrap_tensor_autograd", {"bucket": Bucket.HANDLE}),
+)
+
+REVIEWED: Final = (
+    *_ARITHMETIC, *_RANDOM, *_ELEMENTS, *_COPIES, *_WITHOUT_VALUES, *_DECIDED, *_COMMUNICATION,
+)  # fmt: skip

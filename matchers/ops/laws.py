@@ -1,0 +1,99 @@
+"""The laws of a log's operations, as columns."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from collections.abc import Set as AbstractSet
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.arrays import Bool, Float64, Int64
+from matchers.laws.law import Bucket, Form, Law
+from matchers.laws.register import law
+from matchers.logs.op_log import OpLog, once_per_log
+
+__all__ = [
+    "additions",
+    "by_law",
+    "collective",
+    "communicating",
+    "copies",
+    "drawing",
+    "filling",
+    "in_place",
+    "law_of",
+    "on_lists",
+    "positions",
+    "rows_named",
+    "rows_where",
+]
+
+
+def law_of(log: OpLog, row: int) -> Law:
+    """The law of a row's operation."""
+    return law(log.op_name(row))
+
+
+def rows_where(log: OpLog, holds: Callable[[Law], bool]) -> Bool:
+    """bool[n]: something holds of the law of the row's operation."""
+    return np.asarray(np.array([*(holds(law(name)) for name in log.ops), False], bool)[log.op])
+
+
+def by_law(log: OpLog, rows: Int64, value: Callable[[Law], float]) -> Float64:
+    """float64[k]: a number that the laws of some rows' operations give."""
+    return np.asarray(np.array([value(law(name)) for name in (*log.ops, "")], np.float64)[log.op[rows]])
+
+
+def positions(log: OpLog, value: Callable[[Law], int | None]) -> Int64:
+    """int64[n]: a position that the law of the row's operation names; -1 for none."""
+    found = [-1 if (at := value(law(name))) is None else at for name in (*log.ops, "")]
+    return np.asarray(np.array(found, np.int64)[log.op])
+
+
+def rows_named(log: OpLog, names: AbstractSet[str]) -> Bool:
+    """bool[n]: the row is one of these operations, whose names a log or a user gave."""
+    return np.asarray(np.array([*(name in names for name in log.ops), False], bool)[log.op])
+
+
+def in_place(log: OpLog) -> Bool:
+    """bool[n]: the row returns the tensor that it changes."""
+    return rows_where(log, lambda law: law.in_place)
+
+
+def additions(log: OpLog) -> Bool:
+    """bool[n]: the row adds two tensors."""
+    return rows_where(log, lambda law: law.form is Form.ADD and not law.on_lists)
+
+
+def copies(log: OpLog) -> Bool:
+    """bool[n]: the row hands on what it reads: a view, a split, a clone, a cast. None of them can make an error."""
+    return rows_where(log, lambda law: law.copies)
+
+
+def drawing(log: OpLog) -> Bool:
+    """bool[n]: the row draws random numbers."""
+    return rows_where(log, lambda law: law.random)
+
+
+@once_per_log
+def on_lists(log: OpLog) -> NDArray[np.bool_]:
+    """bool[n]: the row is an operation on lists of tensors, an optimizer's as a rule."""
+    return rows_where(log, lambda law: law.on_lists)
+
+
+@once_per_log
+def collective(log: OpLog) -> NDArray[np.bool_]:
+    """bool[n]: the row starts, performs or awaits a collective."""
+    return rows_where(log, lambda law: law.communicates)
+
+
+@once_per_log
+def communicating(log: OpLog) -> NDArray[np.bool_]:
+    """bool[n]: the row belongs to a communication: a collective, the copy into its buffer, a handle of its result."""
+    return rows_where(log, lambda law: law.communicates or law.bucket in (Bucket.GATHERED, Bucket.HANDLE))
+
+
+def filling(log: OpLog) -> Bool:
+    """bool[n]: the row fills a flat buffer that a collective sends, which has a row or a part for each rank."""
+    return rows_where(log, lambda law: law.bucket in (Bucket.FILLED, Bucket.GATHERED))
