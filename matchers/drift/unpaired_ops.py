@@ -132,7 +132,8 @@ def _fused(names: PairNames, unpaired_a: Int64, unpaired_b: Int64) -> Iterator[F
     example = ""
     for log, unpaired, other, theirs in sides:
         mine = log is names.c.a
-        separate = Counter(law_of(other, row).base for row in theirs.tolist())
+        laws = [law_of(other, row) for row in theirs.tolist()]
+        separate = Counter(each.base for each in laws if not each.on_lists)
         phases = set(other.phase[theirs].tolist())
         for row in unpaired.tolist():
             of = law_of(log, row)

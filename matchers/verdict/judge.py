@@ -41,6 +41,7 @@ from matchers.verdict.tolerance import (
     ACCUMULATED,
     EPSILON,
     EXTREMES,
+    RESOLUTION,
     DtypePolicy,
     default_tolerance,
     longer_sum,
@@ -169,7 +170,8 @@ def judge(
     elsewhere, estimate = estimates(a, b, i, j, bits.first_differs)
     op_a, op_b, _ = shared_ids(a.ops, b.ops)
     # two ops are partners for the sake of their numbers
-    moved = (op_a[a.op[i]] != op_b[b.op[j]]) | layouts
+    other_op = op_a[a.op[i]] != op_b[b.op[j]]
+    moved = other_op | layouts
     if moved.any():
         moved &= _rearranged(a, b, i, j)
     moved |= _transposed(a, b, i, j)
@@ -215,7 +217,10 @@ def judge(
     nothing = ~results & np.isin(status, (Status.SAME_PRINT, Status.CLOSE))  # equal inputs alone compare nothing
     status[nothing], error[nothing], compared[nothing] = Status.NO_VALUES, 0.0, False
     # nothing says how far the results are apart
-    unsized = bits.differ & (~compared | columns.by_inputs) & np.isin(status, (Status.SAME_PRINT, Status.CLOSE))
+    unsized = bits.differ & (~compared | columns.by_inputs)
+    # the same numbers in another order, which the one operation may ask for and the other not
+    unsized |= bits.first_differs & other_op & moved & ~measured & (error <= RESOLUTION)
+    unsized &= np.isin(status, (Status.SAME_PRINT, Status.CLOSE))
     status[unsized], error[unsized], compared[unsized] = Status.NOT_JUDGED, 0.0, False
     error[(~compared & (error == 0)) | np.isin(status, (Status.SHAPE, Status.SHARDED))] = np.nan
     bound &= np.isfinite(error)

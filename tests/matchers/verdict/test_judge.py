@@ -86,6 +86,16 @@ def test_a_digest_on_one_side_says_nothing() -> None:
     assert status(replace(BASE, extra={"Digest": "01"}), replace(BASE, extra={"Digest": "01, 02"})) != Status.EQUAL
 
 
+def test_the_same_numbers_in_another_order_of_another_operation_are_not_judged() -> None:
+    """Heads repeated one by one, or all in turn: equal norms tell nothing of the order, nor does an error of 0."""
+    made: dict[str, Any] = {"extra": {"Digest": f"{1:016x}"}, "shape": (2, 2, 3)}
+    a, b = replace(BASE, **made), replace(BASE, key="m/op_0_repeat", **made | {"shape": (2, 3, 2)})
+    assert status(a, b) == Status.EQUAL
+    b = replace(b, extra={"Digest": f"{2:016x}"})
+    assert status(a, b) == Status.NOT_JUDGED
+    assert math.isnan(verdict(a, b).error)
+
+
 def test_digests_are_in_order() -> None:
     a, b = (replace(BASE, extra={"Digest": text}) for text in ("01, 02", "02, 01"))
     assert status(a, b) == Status.CLOSE
