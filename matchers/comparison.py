@@ -44,6 +44,7 @@ from matchers.verdict.last_contents import ContentVerdicts, judge_contents, othe
 from matchers.verdict.list_lengths import with_lengths
 from matchers.verdict.micro_batch_terms import without_terms
 from matchers.verdict.noise_floor import NoiseFloor, measure_noise, repeats_b
+from matchers.verdict.other_forms import without_other_forms
 from matchers.verdict.partial_sums import of_other_sizes, partial_sums
 from matchers.verdict.recomputed import RecomputeMismatch, judge_mismatches
 from matchers.verdict.records import on_pairs, unpaired_roles
@@ -231,6 +232,7 @@ def _compare(
     flow = flow if flow is not None else DataFlow(a, b)
     judgement = judge_all(a, b, shards, pairing, flow, expectation, resolved.rtol(i, j), kept.judged)
     verdicts = without_unread(a, b, pairing, judgement.verdicts, flow)
+    verdicts = without_other_forms(a, b, pairing, verdicts, flow)
     verdicts = with_lengths(a, b, pairing, verdicts)
     verdicts = without_terms(a, b, pairing, verdicts, flow)
     excluded = resolved.ignored_a[i] | resolved.ignored_b[j]

@@ -1,0 +1,58 @@
+"""Attention that repeats heads itself, against heads that are repeated before it."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+
+from matchers.comparison import Comparison, compare
+from matchers.rules.model import PairRule, RuleSet
+from matchers.status import Status
+from tests.builders import Op, op
+from tests.matchers.drifted_logs import made_up_log
+
+KEYS = op("attn.k/op_0_mm", 1.25, shape=(2, 8), inputs=[9.0])
+OUT = op("attn.o/op_0_mm", 2.5, shape=(4, 8), inputs=[11.0])
+REPEATED = op("attn/op_0_repeat_interleave", 3.5, shape=(4, 8), inputs=[3.75], producers=[KEYS.key])
+GRADIENT = op("attn/op_1_attend_backward", 4.25, shape=(4, 8), inputs=[7.5, 10.5], producers=[OUT.key, REPEATED.key])
+SUMMED = op("attn/op_2_sum", 5.75, shape=(2, 8), inputs=[12.75], producers=[GRADIENT.key])
+WEIGHT = op("attn.k/op_1_mm", 6.5, shape=(8, 8), inputs=[17.25], producers=[SUMMED.key])
+
+A = [KEYS, OUT, REPEATED, GRADIENT, SUMMED, WEIGHT]
+FUSED = op("attn/op_0_attend_backward", 5.75, shape=(2, 8), inputs=[7.5, 3.75], producers=[OUT.key, KEYS.key])
+B = [KEYS, OUT, FUSED, replace(WEIGHT, producers=[FUSED.key])]
+
+
+def statuses(a: list[Op], b: list[Op]) -> tuple[Comparison, Status]:
+    keys = [next(each.key for each in log if "attend" in each.key) for log in (a, b)]
+    c = compare(made_up_log(a), made_up_log(b), RuleSet((PairRule(a=(keys[0],), b=(keys[1],)),)))
+    (row,) = [row for row in range(len(c)) if c.pair[row] >= 0 and "attend" in c.a.keys[int(c.row_a[row])]]
+    return c, Status(c.status[row])
+
+
+@pytest.mark.parametrize(("a", "b"), [(A, B), (B, A)], ids=["repeated ↔ fused", "fused ↔ repeated"])
+def test_another_form_is_not_red_where_all_that_it_leads_to_agrees(a: list[Op], b: list[Op]) -> None:
+    c, status = statuses(a, b)
+    assert status == Status.NOT_JUDGED
+    assert not c.red.any()
+    assert c.coverage.a.uncovered == c.coverage.b.uncovered == 0
+
+
+def test_it_is_red_where_something_that_reads_it_is() -> None:
+    c, status = statuses(A, [*B[:3], replace(B[3], outputs=[60.0], l2=30.0)])
+    assert status == Status.SHAPE
+    assert c.red.any()
+
+
+def test_it_is_red_where_nothing_reads_it() -> None:
+    _, status = statuses(A[:4], B[:3])
+    assert status == Status.SHAPE
+
+
+def test_it_is_red_where_something_else_differs_on_the_way() -> None:
+    """An addition that both runs have, and of which one gives another sum."""
+    add = op("attn/op_3_add", 8.5, shape=(2, 8), inputs=[17.25], producers=[SUMMED.key])
+    other = replace(add, producers=[FUSED.key], outputs=[44.0], l2=22.0)
+    _, status = statuses([*A, add], [*B, other])
+    assert status == Status.SHAPE
