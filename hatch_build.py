@@ -13,7 +13,6 @@ from typing import Any
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 _SOURCE = "matchers/logs/reader.c"
-_LIBRARY = "matchers/logs/reader.so"
 
 
 class ReaderHook(BuildHookInterface):  # type: ignore[type-arg] # hatchling is there while a wheel is built
@@ -33,7 +32,8 @@ class ReaderHook(BuildHookInterface):  # type: ignore[type-arg] # hatchling is t
             self.app.display_warning("no compiled reader of logs: it is compiled at first use, where a compiler is")
             return
         platform = sysconfig.get_platform().replace("-", "_").replace(".", "_")
-        build_data["force_include"][str(library)] = _LIBRARY
+        # as matchers/logs/reader_library.py looks for it
+        build_data["force_include"][str(library)] = f"matchers/logs/reader-{builder['digest'](library)}.so"
         build_data["pure_python"] = False
         build_data["tag"] = f"py3-none-{platform}"
 

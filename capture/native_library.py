@@ -1,8 +1,10 @@
 """Compile a C source of these packages for this machine, once per user, and load it.
 
 Standard library only: the capture and the reader of logs both use it. The library goes to a private directory of the
-user's cache; its name includes everything it depends on, so that a new source, compiler or machine makes a new one.
-Processes that start together may each compile; the final rename is atomic.
+user's cache; its name includes everything it depends on, so that a new source, compiler or machine makes a new one, and
+a digest of its own bytes: the loader maps whatever it is given, and a file cut short ends the process with SIGBUS when
+the missing page is touched. One that does not match its name is never loaded, but made anew. Processes that start
+together may each compile; the final rename is atomic, and no file is ever written to under its name.
 """
 
 from __future__ import annotations
@@ -18,7 +20,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-__all__ = ["COMPILERS", "BuildError", "attempt", "has_compiler", "load"]
+__all__ = ["COMPILERS", "BuildError", "attempt", "digest", "has_compiler", "is_intact", "load"]
 
 COMPILERS = ("cc", "gcc", "clang")
 # The compiler must not change a result: no contraction to fused operations, no reassociation. The second form is for
@@ -53,11 +55,11 @@ def load(source: Path) -> ctypes.CDLL:
     try:
         name = _name(source, compiler)
         try:
-            return _opened(_stored(source, compiler, _cache() / name))
+            return _opened(_stored(source, compiler, _cache(), name))
         except _UnusableCacheError:
             # a loaded library no longer needs its file
             with tempfile.TemporaryDirectory(prefix="numtui-") as directory:
-                return _opened(_stored(source, compiler, Path(directory) / name))
+                return _opened(_stored(source, compiler, Path(directory), name))
     except OSError as error:
         raise BuildError(f"the compiled {source.stem} cannot be used: {error}") from error
 
@@ -65,6 +67,19 @@ def load(source: Path) -> ctypes.CDLL:
 def has_compiler() -> bool:
     """True where a library can be made; nothing is compiled."""
     return any(map(shutil.which, COMPILERS))
+
+
+def digest(library: Path) -> str:
+    """Return the part of a library's name that its bytes decide: 16 hexadecimal digits."""
+    return hashlib.sha256(library.read_bytes()).hexdigest()[:16]
+
+
+def is_intact(library: Path) -> bool:
+    """True if a library has the bytes that its name says: it can be loaded without harm."""
+    try:
+        return library.stem.endswith(f"-{digest(library)}")
+    except OSError:
+        return False
 
 
 def _compiler() -> str:
@@ -75,7 +90,7 @@ def _compiler() -> str:
 
 
 class _UnusableCacheError(Exception):
-    """Raised for a cache directory that is unsafe for code to execute."""
+    """Raised for a cache directory that is unsafe for code to execute, or cannot be written to."""
 
 
 def _name(source: Path, compiler: str) -> str:
@@ -86,7 +101,7 @@ def _name(source: Path, compiler: str) -> str:
     real = Path(compiler).resolve()
     status = real.stat()
     parts = (source.read_text("utf-8"), FLAGS, str(real), status.st_size, status.st_mtime_ns, _processor())
-    return f"{source.stem}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}.so"
+    return f"{source.stem}-{hashlib.sha256(repr(parts).encode()).hexdigest()[:16]}"
 
 
 def _processor() -> str:
@@ -115,19 +130,27 @@ def _cache() -> Path:
     return directory
 
 
-def _stored(source: Path, compiler: str, library: Path) -> Path:
-    if library.exists():
-        return library
+def _stored(source: Path, compiler: str, folder: Path, name: str) -> Path:
+    """Return the intact library of this name; compile it where there is none."""
+    stored = sorted(folder.glob(f"{name}-*.so"))
+    if intact := next(filter(is_intact, stored), None):
+        return intact
     try:
-        handle, partial = tempfile.mkstemp(suffix=".partial", dir=library.parent)
+        handle, partial = tempfile.mkstemp(suffix=".partial", dir=folder)
     except OSError as error:
         raise _UnusableCacheError from error
     os.close(handle)
     try:
         _compile(source, compiler, Path(partial))
+        with open(partial, "rb") as written:
+            os.fsync(written.fileno())  # or a crash of the machine may leave the new name with half of its bytes
+        library = folder / f"{name}-{digest(Path(partial))}.so"
         os.replace(partial, library)
     finally:
         Path(partial).unlink(missing_ok=True)
+    # the one of the new name is that which another process may have just replaced
+    for damaged in set(stored) - {library}:
+        damaged.unlink(missing_ok=True)
     return library
 
 

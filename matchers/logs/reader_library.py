@@ -1,12 +1,13 @@
 """The compiled reader of records, if it can be had. Standard library only, for `numtui --version`.
 
-It is that of the installed wheel, or is compiled at first use (`capture.native_library`). It knows nothing of Python:
-one library serves all versions, and other threads run while it reads.
+It is that of the installed wheel, or is compiled at first use (`capture.native_library`), also where that of the wheel
+is damaged. It knows nothing of Python: one library serves all versions, and other threads run while it reads.
 """
 
 from __future__ import annotations
 
 import ctypes
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
@@ -15,24 +16,23 @@ from capture import native_library
 __all__ = ["INSTALLED", "SOURCE", "available", "library", "notice"]
 
 SOURCE = Path(__file__).with_name("reader.c")
-INSTALLED = Path(__file__).with_name("reader.so")
-"""The library in an installed wheel."""
+INSTALLED = next(Path(__file__).parent.glob("reader-*.so"), None)
+"""The library in an installed wheel, with the digest of its bytes in its name; None in a checkout."""
 
 
 @cache
 def library() -> tuple[ctypes.CDLL | None, str]:
     """Return the compiled reader, or None and the reason. A process tries once."""
-    if INSTALLED.exists():
-        try:
+    if INSTALLED is not None and native_library.is_intact(INSTALLED):
+        with suppress(OSError):  # of another machine: one can be compiled here
             return ctypes.CDLL(str(INSTALLED)), ""
-        except OSError:  # of another machine: one can be compiled here
-            pass
     return native_library.attempt(SOURCE)
 
 
 def available() -> str:
     """`compiled` or `plain`: the reader that logs would be read by. Nothing is compiled or loaded for it."""
-    return "compiled" if INSTALLED.exists() or native_library.has_compiler() else "plain"
+    installed = INSTALLED is not None and native_library.is_intact(INSTALLED)
+    return "compiled" if installed or native_library.has_compiler() else "plain"
 
 
 def notice() -> str:

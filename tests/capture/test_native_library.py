@@ -3,6 +3,7 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
@@ -11,6 +12,7 @@ import torch
 from capture import native_library as build
 from capture.kernels.native import SOURCE
 from capture.statistics import Statistics
+from matchers.logs import reader_library
 
 LOAD = """
 from capture.kernels.native import SOURCE
@@ -24,6 +26,22 @@ def cache(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Path:
     """An empty cache of its own."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
     return tmp_path / "cache" / "numtui"
+
+
+PAGE = os.sysconf("SC_PAGE_SIZE")
+DAMAGES: dict[str, Callable[[bytes], bytes]] = {
+    "empty": lambda data: b"",
+    "one byte": lambda data: data[:1],
+    "its header alone": lambda data: data[:64],
+    "a page": lambda data: data[:PAGE],
+    "half": lambda data: data[: len(data) // 2],
+    "a page less": lambda data: data[:-PAGE],
+    "one byte less": lambda data: data[:-1],
+    "one byte more": lambda data: data + b"\0",
+    "a bit": lambda data: data[: len(data) // 2] + bytes([data[len(data) // 2] ^ 1]) + data[len(data) // 2 + 1 :],
+    "zeros": lambda data: bytes(len(data)),
+    "no library": lambda data: b"hello\n",
+}
 
 
 def script(path: Path, text: str) -> str:
@@ -51,6 +69,50 @@ def test_a_compiled_kernel_is_not_compiled_again(cache: Path, monkeypatch: pytes
 
     monkeypatch.setattr(build, "_compile", compile_again)
     assert build.load(SOURCE) is not None
+
+
+@pytest.mark.parametrize("source", [SOURCE, reader_library.SOURCE], ids=lambda source: source.stem)
+def test_a_damaged_library_is_made_anew(source: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """Loaded, it would end the process with SIGBUS, or give wrong numbers."""
+    good = Path(build.load(source)._name).read_bytes()
+    made = []
+
+    def compiled(source: Path, compiler: str, library: Path) -> None:
+        made.append(source)
+        library.write_bytes(good)
+
+    monkeypatch.setattr(build, "_compile", compiled)
+    for name, damaged in DAMAGES.items():
+        monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / name))
+        library = Path(build.load(source)._name)
+        # a file of its own: what is loaded stays as it is
+        library.unlink()
+        library.write_bytes(damaged(good))
+        other = library.with_name(f"{library.stem[:-16]}{'0' * 16}.so")
+        other.write_bytes(damaged(good))
+        made.clear()
+        for _ in range(2):
+            build.load(source)
+            assert made == [source]  # once
+        assert [path.read_bytes() for path in library.parent.iterdir()] == [good]
+
+
+def test_a_damaged_library_of_the_wheel_is_not_loaded(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    compiled = Path(build.load(reader_library.SOURCE)._name)
+    installed = tmp_path / f"reader-{build.digest(compiled)}.so"
+    monkeypatch.setattr(reader_library, "INSTALLED", installed)
+    found = []
+    for data in (compiled.read_bytes(), compiled.read_bytes()[: compiled.stat().st_size // 2], b""):
+        installed.unlink(missing_ok=True)
+        installed.write_bytes(data)
+        reader_library.library.cache_clear()
+        try:
+            library, problem = reader_library.library()
+        finally:
+            reader_library.library.cache_clear()
+        assert library is not None, problem
+        found.append(library._name)
+    assert found == [str(installed), str(compiled), str(compiled)]
 
 
 def test_a_kernel_for_any_machine_gives_the_same_bits(cache: Path, monkeypatch: pytest.MonkeyPatch) -> None:
