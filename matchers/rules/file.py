@@ -16,13 +16,14 @@ from typing import Final
 
 from matchers.atomic_write import atomic_write
 from matchers.errors import RulesError
+from matchers.file_lock import PATIENCE, BusyError
 from matchers.rules.block_style import LayoutError
 from matchers.rules.edit import edited
 from matchers.rules.grammar import Document, parse_document
 from matchers.rules.item import new_file
 from matchers.rules.model import RuleProblem, RuleSet
 
-__all__ = ["RuleFile", "RulesChangedError", "load_rules", "parse_rules"]
+__all__ = ["RuleFile", "RulesBusyError", "RulesChangedError", "load_rules", "parse_rules"]
 
 LARGEST: Final = 4 << 20
 """Maximum size of a rule file in bytes: some forty thousand rules."""
@@ -39,6 +40,10 @@ _ADVICE: Final = {
 
 class RulesChangedError(RulesError):
     """The file changed on disk since it was read; saving would overwrite that change."""
+
+
+class RulesBusyError(RulesError):
+    """Another process is saving the file and does not end; saving again may succeed."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -157,14 +162,15 @@ class RuleFile:
         except OSError:
             return True
 
-    def save(self, rules: RuleSet, *, force: bool = False) -> RuleFile:
+    def save(self, rules: RuleSet, *, force: bool = False, patience: float = PATIENCE) -> RuleFile:
         """Write these rules and return the file as it is now.
 
         `force` overwrites a file that changed on disk, and rewrites one that cannot be edited in place, keeping its old
-        content as `<name>.orig`.
+        content as `<name>.orig`. Of several processes that save the file at once, one succeeds.
 
         Raises:
             RulesChangedError: the file changed on disk (without `force`).
+            RulesBusyError: another process is saving it, still after `patience` seconds.
             RulesError: the file cannot be edited in place (without `force`), or writing failed; the file is then
                 unchanged.
         """
@@ -173,6 +179,11 @@ class RuleFile:
         def unchanged() -> None:
             if not force and (self.changed_on_disk() or Path(os.path.realpath(self.path)) != target):
                 raise RulesChangedError(f"{self.path}: the file changed on disk since it was read; not saved")
+
+        def about_to_replace() -> None:
+            unchanged()
+            if keep and target.exists():
+                _keep_aside(target)
 
         unchanged()
         keep = False
@@ -187,10 +198,10 @@ class RuleFile:
             keep, text = True, new_file(rules)
         data = text.encode("utf-8")
         try:
-            if keep and target.exists():
-                _keep_aside(target)
             # Writing takes a while, seconds on a slow disk: another program may save meanwhile.
-            atomic_write(target, data, check=unchanged)
+            atomic_write(target, data, check=about_to_replace, patience=patience)
+        except BusyError as error:
+            raise RulesBusyError(f"{self.path}: {error.strerror}; try again") from error
         except OSError as error:
             advice = _ADVICE.get(error.errno or 0, "save to another file")
             raise RulesError(f"{self.path}: not saved: {error.strerror or error}; {advice}") from error

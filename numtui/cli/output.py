@@ -58,8 +58,11 @@ def complain_of_reader() -> None:
         complain(text)
 
 
-def deliver(produce: Callable[[TextIO], None], output: Path | None) -> None:
+def deliver(produce: Callable[[TextIO], None], output: Path | None, check: Callable[[], None] | None = None) -> None:
     """Write a report to `output`, or to standard output: the whole report, or none of it if making it fails.
+
+    Args:
+        check: called just before the file is put in its place; what it raises prevents that.
 
     Raises:
         InputError: it cannot be written there.
@@ -71,7 +74,7 @@ def deliver(produce: Callable[[TextIO], None], output: Path | None) -> None:
     from matchers.atomic_write import atomic_writer
 
     try:
-        with atomic_writer(output) as out:
+        with atomic_writer(output, check=check) as out:
             produce(out)
     except BrokenPipeError:
         raise

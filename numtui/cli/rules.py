@@ -57,9 +57,13 @@ def _convert(args: argparse.Namespace) -> int:
     from matchers.rules.torchtitan_csv import read_overrides
 
     source, output = args.source, args.output
-    # Only a regular file can lose content; `/dev/stdout` and pipes exist as well.
-    if output is not None and not args.force and output.is_file():
-        raise InputError(f"{output}: exists already; choose another file, or replace it with --force")
+
+    def may_write() -> None:
+        # Only a regular file can lose content; `/dev/stdout` and pipes exist as well.
+        if output is not None and not args.force and output.is_file():
+            raise InputError(f"{output}: exists already; choose another file, or replace it with --force")
+
+    may_write()
     try:
         with open(source, "rb") as file:
             data = file.read(LARGEST + 1)
@@ -80,7 +84,7 @@ def _convert(args: argparse.Namespace) -> int:
         raise RulesError(f"{source}: as a rule file it would be larger than {LARGEST >> 20} MiB; split it")
     if not overrides.pairs:
         complain(f"{source}: there are no pairs in this file")
-    deliver(lambda out: print(overrides.yaml, end="", file=out), output)
+    deliver(lambda out: print(overrides.yaml, end="", file=out), output, may_write)
     return ExitCode.SAME
 
 

@@ -352,12 +352,13 @@ class Session:
             self.journal.clear()
 
     def save(self, *, force: bool = False) -> None:
-        """Write the rules to their file.
+        """Write the rules to their file, if no other process is saving it.
 
         Raises:
             RulesError: it cannot be written; the journal stays. `RulesChangedError`: it changed on disk.
+                `RulesBusyError`: another process is saving it; nothing was waited for.
         """
-        self.file = self.file.save(self.rules, force=force)
+        self.file = self.file.save(self.rules, force=force, patience=0)
         self._saved()
 
     def save_to(self, path: Path, *, force: bool = False) -> None:
@@ -367,7 +368,7 @@ class Session:
             RulesError: as `save`; `RulesChangedError` when the file exists already.
         """
         # Keep the text with its comments; the file at the other path was never read.
-        self.file = replace(self.file, path=path, raw=None).save(self.rules, force=force)
+        self.file = replace(self.file, path=path, raw=None).save(self.rules, force=force, patience=0)
         self.rules_named = True
         self._saved()
 

@@ -8,7 +8,6 @@ Rules are not stored here: they have the user's rule file, and unsaved ones the 
 
 from __future__ import annotations
 
-import fcntl
 import hashlib
 import json
 import os
@@ -20,6 +19,7 @@ from typing import Any, TypeVar
 
 from matchers.atomic_write import atomic_writer
 from matchers.comparison import Comparison
+from matchers.file_lock import PATIENCE, wait_for_lock
 from matchers.logs.op_log import OpLog
 from numtui.folders import state_folders
 from numtui.session.input_history import joined
@@ -182,8 +182,7 @@ class SessionStore:
         """Lock the file against other sessions; a no-op on a file system without locks."""
         descriptor = os.open(self.path.with_suffix(".lock"), os.O_RDWR | os.O_CREAT, 0o600)
         try:
-            with suppress(OSError):
-                fcntl.flock(descriptor, fcntl.LOCK_EX)
+            wait_for_lock(descriptor, self.path, PATIENCE)
             yield
         finally:
             os.close(descriptor)

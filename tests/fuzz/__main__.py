@@ -150,7 +150,8 @@ CAMPAIGNS: Mapping[str, tuple[float, Campaign]] = {
         _examples(st.tuples(files(), CHANGES), lambda folder, one: check_saves(folder / "rules.yaml", *one)),
     ),
     "user files": (0.05, _examples(user_files(), _read)),
-    "kills while saving": (0.07, _program("tests.fuzz.kills")),
+    "kills while saving": (0.05, _program("tests.fuzz.kills")),
+    "races of saves": (0.02, _program("tests.fuzz.races")),
     "full disks": (0.03, _program("tests.fuzz.full_disks", "unshare", "--mount")),
     "terminal storms": (0.2, _storms),
 }

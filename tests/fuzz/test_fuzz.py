@@ -51,9 +51,10 @@ def test_any_file_of_the_user_is_read_or_refused(
     check_read(tmp_path_factory.mktemp("user"), *file)
 
 
-def test_killed_while_saving() -> None:
+@pytest.mark.parametrize(("module", "tries"), [("kills", "15"), ("races", "20")])
+def test_killed_while_saving_and_racing(module: str, tries: str) -> None:
     done = subprocess.run(
-        [sys.executable, "-m", "tests.fuzz.kills", "15", "0"], check=False, capture_output=True, text=True
+        [sys.executable, "-m", f"tests.fuzz.{module}", tries, "0"], check=False, capture_output=True, text=True
     )
     assert (done.returncode, done.stderr) == (0, "")
-    assert done.stdout.split()[-1] == "15"
+    assert done.stdout.split()[-1] == tries

@@ -7,6 +7,7 @@ from typing import TypeVar
 
 from textual import events
 from textual.screen import Screen
+from textual.timer import Timer
 
 from numtui.session.session import Session
 from numtui.tui.textual_shims import pass_on
@@ -55,6 +56,10 @@ class Background:
     def every(self, seconds: float, work: Callable[[], None]) -> None:
         """Call a function on the screen's own thread periodically."""
         self._screen.set_interval(seconds, work)
+
+    def after(self, seconds: float, work: Callable[[], None]) -> Timer:
+        """Call a function on the screen's own thread once."""
+        return self._screen.set_timer(seconds, work)
 
     def store_session(self) -> None:
         """Save the session, so that a killed process loses nothing."""

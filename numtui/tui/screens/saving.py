@@ -5,15 +5,22 @@ from __future__ import annotations
 import os
 from collections.abc import Callable
 from datetime import datetime, timezone
+from functools import partial
 from pathlib import Path
 
+from textual.timer import Timer
+
 from matchers.errors import RulesError
+from matchers.file_lock import PATIENCE
 from numtui.session.journal import Recovered
 from numtui.tui.screens.jobs import Jobs
 from numtui.tui.screens.modal import Modal
 from numtui.tui.screens.screen import MainScreen
 
 __all__ = ["Saving"]
+
+_AGAIN = 0.1
+"""Seconds between two tries while another process saves the file."""
 
 
 class Saving:
@@ -23,6 +30,7 @@ class Saving:
         self._screen = screen
         self._session = screen.session
         self._jobs = jobs
+        self._waiting: Timer | None = None
 
     def save_changes(self, then: Callable[[], None] | None = None) -> None:
         """Save the rules if they differ from the file, so that no empty file appears.
@@ -38,10 +46,23 @@ class Saving:
             why = "no rules yet" if file.raw is None else f"no changes since {file.path}"
             self._screen.say(f"nothing to save: {why}")
 
-    def save(self, *, force: bool = False, path: Path | None = None, then: Callable[[], None] | None = None) -> None:
-        """Save the rules, then call `then`; ask first when the file changed on disk."""
-        from matchers.rules.file import RulesChangedError
+    def save(
+        self,
+        *,
+        force: bool = False,
+        path: Path | None = None,
+        then: Callable[[], None] | None = None,
+        tries: int = int(PATIENCE / _AGAIN),
+    ) -> None:
+        """Save the rules, then call `then`; ask first when the file changed on disk.
 
+        While another process saves the file, try again in a moment, so often.
+        """
+        from matchers.rules.file import RulesBusyError, RulesChangedError
+
+        if self._waiting is not None:
+            self._waiting.stop()
+            self._waiting = None
         session = self._session
         if path is not None and os.path.realpath(path) == os.path.realpath(session.file.path):
             # Its content was read: it is the same file under any name.
@@ -53,6 +74,13 @@ class Saving:
                 session.save_to(path, force=force)
         except RulesChangedError:
             self._ask_conflict(path, then)
+        except RulesBusyError as error:
+            if tries:
+                again = partial(self.save, force=force, path=path, then=then, tries=tries - 1)
+                self._waiting = self._screen.background.after(_AGAIN, again)
+                self._screen.say(f"waiting: {str(error).removesuffix('; try again')} …", passing=True)
+            else:
+                self._screen.say(f"not saved: {error}", trouble=True)
         except RulesError as error:
             # Force overcomes a layout that cannot be edited, not a failing disk.
             anew = f", :w!{'' if path is None else f' {path}'} overwrites it" * (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,21 @@ def test_to_a_file_which_is_not_overwritten_unasked(capsys: pytest.CaptureFixtur
     assert main([*arguments, "--force"]) == ExitCode.SAME
     assert "a: c" in Path("rules.yaml").read_text()
     assert capsys.readouterr() == ("", "")
+
+
+def test_a_file_that_appears_meanwhile_is_not_overwritten(
+    monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    fsync = os.fsync
+
+    def appear(descriptor: int) -> None:
+        Path("rules.yaml").write_text("theirs")
+        fsync(descriptor)
+
+    monkeypatch.setattr(os, "fsync", appear)
+    assert main(["rules", "convert", "o.csv", "-o", "rules.yaml"]) == ExitCode.TROUBLE
+    assert "rules.yaml: exists already" in capsys.readouterr().err
+    assert Path("rules.yaml").read_text() == "theirs"
 
 
 def test_bad_lines_are_named_and_nothing_is_written(capsys: pytest.CaptureFixture[str]) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from dataclasses import replace
@@ -44,6 +45,21 @@ def test_what_is_kept_comes_back(tmp_path: Path) -> None:
     store(tmp_path).save(kept)
     assert store(tmp_path).load() == kept
     assert SessionStore("b.log", "a.log", folder=tmp_path).load() == SavedSession(), "another pair of logs"
+
+
+def test_another_session_that_hangs_while_it_saves_does_not_hang_this_one(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("numtui.session.store.PATIENCE", 0)
+    mine = store(tmp_path)
+    mine.save(SavedSession(query="op:mm"))
+    with mine.path.with_suffix(".lock").open("rb+") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        mine.save(SavedSession(query="op:add"))
+        assert mine.problem is not None
+        assert "another process is saving it" in mine.problem
+    mine.save(SavedSession(query="op:add"))
+    assert store(tmp_path).load().query == "op:add"
 
 
 def test_a_row_is_found_again_by_its_key_in_a_log_that_has_grown_in_front() -> None:

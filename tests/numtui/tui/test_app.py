@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import fcntl
 import gc
 import os
 import signal
@@ -328,6 +329,25 @@ async def test_a_file_changed_on_disk_is_asked_about(tmp_path: Path) -> None:
         assert explorer.session.dirty
         await press(pilot, "ctrl+s", "o")
         assert not explorer.session.dirty
+
+
+async def test_a_file_that_another_process_saves_is_waited_for_without_blocking(tmp_path: Path) -> None:
+    asked = request(tmp_path, rules=WRONG)
+    async with opened(asked) as (pilot, explorer):
+        await press(pilot, "n", "x", "enter")
+        with asked.rules_path.open("rb+") as held:
+            fcntl.flock(held, fcntl.LOCK_EX)
+            explorer.saving.save(tries=0)
+            await settled(pilot)
+            assert "another process is saving it; try again" in screen(pilot)
+            await press(pilot, "q", "s")
+            assert "another process is saving it" in screen(pilot)
+            await press(pilot, "question_mark")
+            assert "First keys" in screen(pilot)
+            assert explorer.session.dirty
+        while pilot.app.return_code is None:
+            await pilot.pause(0.01)
+    assert len(RuleFile.load(asked.rules_path).rules) == 0
 
 
 async def test_work_of_a_lost_session_is_offered(tmp_path: Path) -> None:
