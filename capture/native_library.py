@@ -17,10 +17,11 @@ import shutil
 import stat
 import subprocess
 import tempfile
+from contextlib import suppress
 from functools import cache
 from pathlib import Path
 
-__all__ = ["COMPILERS", "BuildError", "attempt", "digest", "has_compiler", "is_intact", "load"]
+__all__ = ["COMPILERS", "BuildError", "attempt", "digest", "has_compiler", "installed", "is_intact", "load"]
 
 COMPILERS = ("cc", "gcc", "clang")
 # The compiler must not change a result: no contraction to fused operations, no reassociation. The second form is for
@@ -36,9 +37,21 @@ class BuildError(Exception):
     """Raised when there is no compiled library, with the reason."""
 
 
+def installed(source: Path) -> Path | None:
+    """Return the library of a C source in an installed wheel, named after its bytes; None without."""
+    return next(source.parent.glob(f"{source.stem}-*.so"), None)
+
+
 @cache
-def attempt(source: Path) -> tuple[ctypes.CDLL | None, str]:
-    """Return the library of a C source, or None and the reason. A process tries once."""
+def attempt(source: Path, ready: Path | None = None) -> tuple[ctypes.CDLL | None, str]:
+    """Return the library of a C source, or None and the reason. A process tries once.
+
+    Args:
+        ready: taken if it is intact and of this machine, else one is compiled.
+    """
+    if ready is not None and is_intact(ready):
+        with suppress(OSError):
+            return ctypes.CDLL(str(ready)), ""
     try:
         return load(source), ""
     except BuildError as error:

@@ -34,12 +34,14 @@ def _loaded_capture() -> ModuleType:
 
 
 class _TroubleIsTwo:
-    """Ends the program with 2 after a traceback: Python's own 1 would say that something is red."""
+    """Ends the program with 2 after a traceback, where Python's own 1 would say that something is red."""
 
     def __enter__(self) -> None:
         pass
 
     def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        if isinstance(error, KeyboardInterrupt):
+            sys.exit(128 + 2)
         if isinstance(error, Exception):
             import traceback
 

@@ -7,8 +7,6 @@ is damaged. It knows nothing of Python: one library serves all versions, and oth
 from __future__ import annotations
 
 import ctypes
-from contextlib import suppress
-from functools import cache
 from pathlib import Path
 
 from capture import native_library
@@ -16,17 +14,13 @@ from capture import native_library
 __all__ = ["INSTALLED", "SOURCE", "available", "library", "notice"]
 
 SOURCE = Path(__file__).with_name("reader.c")
-INSTALLED = next(Path(__file__).parent.glob("reader-*.so"), None)
-"""The library in an installed wheel, with the digest of its bytes in its name; None in a checkout."""
+INSTALLED = native_library.installed(SOURCE)
+"""The library in an installed wheel; None in a checkout."""
 
 
-@cache
 def library() -> tuple[ctypes.CDLL | None, str]:
     """Return the compiled reader, or None and the reason. A process tries once."""
-    if INSTALLED is not None and native_library.is_intact(INSTALLED):
-        with suppress(OSError):  # of another machine: one can be compiled here
-            return ctypes.CDLL(str(INSTALLED)), ""
-    return native_library.attempt(SOURCE)
+    return native_library.attempt(SOURCE, INSTALLED)
 
 
 def available() -> str:

@@ -17,6 +17,7 @@ from matchers.errors import UserError
 from numtui import __version__
 from numtui.cli.output import ExitCode, complain
 from numtui.cli.parser import parse
+from numtui.terminal.signals import EndedBySignalError, raising
 from numtui.terminal.tty import give_up_stdout, give_up_terminal
 
 __all__ = ["ExitCode", "main", "run"]
@@ -43,14 +44,17 @@ def main(argv: Sequence[str] | None = None) -> int:
         with suppress(AttributeError, ValueError):
             stream.reconfigure(errors="backslashreplace")  # type: ignore[union-attr]
     try:
-        args = parse(sys.argv[1:] if argv is None else argv)
-        gc.enable()
-        return int(args.run(args))
+        with raising():
+            args = parse(sys.argv[1:] if argv is None else argv)
+            gc.enable()
+            return int(args.run(args))
     except UserError as error:
         complain(str(error))
         return error.exit_code
     except KeyboardInterrupt:
         return ExitCode.INTERRUPTED
+    except EndedBySignalError as end:
+        return end.exit_code
     except BrokenPipeError:
         give_up_stdout()  # the reader has closed the pipe
         return ExitCode.BROKEN_PIPE

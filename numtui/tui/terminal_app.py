@@ -7,8 +7,10 @@ import os
 import signal
 import sys
 import threading
+from collections.abc import Callable
 from contextlib import suppress
 from functools import partial
+from types import FrameType
 from typing import TYPE_CHECKING, Any
 
 from textual import events
@@ -19,6 +21,8 @@ from textual.screen import Screen
 from matchers.errors import InputError, UserError
 from numtui.inputs import OpenRequest
 from numtui.runtime_tuning import take_short_turns
+from numtui.terminal.crash import restored_after_crash
+from numtui.terminal.signals import EndedBySignalError, ending_signals
 from numtui.terminal.tty import drawing_on_terminal, is_hung_up, is_terminal
 from numtui.tui.repaint.frame import Frame
 from numtui.tui.textual_shims import (
@@ -54,6 +58,10 @@ class TerminalApp(App[None], inherit_bindings=False):
     ALLOW_SELECT = False  # without --mouse the terminal selects, with it clicks are commands
     ENABLE_COMMAND_PALETTE = False  # it would open on its own key, over any screen
     CSS_PATH = "app.tcss"
+    signals: tuple[int, ...] = ()
+    """Signals that end the program."""
+    restore_terminal: Callable[[], None] | None = None
+    """Restores the terminal without the event loop; None where it cannot be done."""
 
     def __init__(self, request: OpenRequest) -> None:
         if not request.color:
@@ -80,9 +88,15 @@ class TerminalApp(App[None], inherit_bindings=False):
     def on_load(self) -> None:
         """Handle signals before the terminal is touched: a lost connection must neither lose work nor garble it."""
         loop = asyncio.get_running_loop()
-        for number in (signal.SIGTERM, signal.SIGHUP):
+
+        def end(number: int, _: FrameType | None) -> None:
+            if loop.is_closed():  # the program has just ended, and the terminal is restored
+                raise EndedBySignalError(number)
+            loop.call_soon_threadsafe(self.end_by, number)
+
+        for number in self.signals:
             # Not by the loop's own handler: signals reach it through a pipe, which hundreds of new sizes fill.
-            signal.signal(number, lambda number, _: loop.call_soon_threadsafe(self.end_by, number))
+            signal.signal(number, end)
 
     def on_mount(self) -> None:
         """Watch the terminal."""
@@ -108,7 +122,7 @@ class TerminalApp(App[None], inherit_bindings=False):
         """Exit on a signal; the journal keeps unsaved rules for the next session."""
         self.write_journal()
         # Writing to a lost terminal or file system may block for ever.
-        last = threading.Timer(_PATIENCE, os._exit, (128 + number,))
+        last = threading.Timer(_PATIENCE, self._end_now, (128 + number,))
         last.daemon = True
         last.start()
         try:
@@ -118,6 +132,12 @@ class TerminalApp(App[None], inherit_bindings=False):
                 # The terminal needs no restoring, and touching it from the background would stop the process.
                 os._exit(128 + number)
             self.exit(return_code=128 + number)
+
+    def _end_now(self, code: int) -> None:
+        """Exit although the event loop hangs."""
+        if self.restore_terminal is not None:
+            self.restore_terminal()
+        os._exit(code)
 
     async def on_event(self, event: events.Event) -> None:
         """Drop the keys typed after the one that ends the program."""
@@ -180,13 +200,9 @@ def run_on_terminal(app: TerminalApp) -> None:
     take_short_turns()
     keep_escape()
     keep_pastes()
-    before = {number: signal.getsignal(number) for number in (signal.SIGTERM, signal.SIGHUP)}
-    try:
-        with drawing_on_terminal():
-            app.run(mouse=app.request.mouse)
-    finally:
-        for number, handler in before.items():
-            signal.signal(number, handler)
+    with drawing_on_terminal(), restored_after_crash() as restore, ending_signals(crashes=restore is None) as signals:
+        app.signals, app.restore_terminal = signals, restore
+        app.run(mouse=app.request.mouse)
     if app.error is not None:
         raise app.error
     if (bug := crash_of(app)) is not None:

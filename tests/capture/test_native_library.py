@@ -105,11 +105,11 @@ def test_a_damaged_library_of_the_wheel_is_not_loaded(monkeypatch: pytest.Monkey
     for data in (compiled.read_bytes(), compiled.read_bytes()[: compiled.stat().st_size // 2], b""):
         installed.unlink(missing_ok=True)
         installed.write_bytes(data)
-        reader_library.library.cache_clear()
+        build.attempt.cache_clear()
         try:
             library, problem = reader_library.library()
         finally:
-            reader_library.library.cache_clear()
+            build.attempt.cache_clear()
         assert library is not None, problem
         found.append(library._name)
     assert found == [str(installed), str(compiled), str(compiled)]

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import random
+import signal
 
-from tests.pty.test_signals import Work, end_by_sigterm
+from tests.pty.test_signals import Work, end_by
 
 __all__ = ["storm"]
 
@@ -16,6 +17,10 @@ _KEYS = (
 that answer questions, no `tt`, which generalises a pair."""
 _PASTES = (
     *("attention", "two\nlines\n", "\x1b[31mred", "\x07\x00", "é\u202e🙂", "x" * 5_000, ":q!\r", "\x1b[200~twice", ""),
+)
+_ENDS = (
+    *(signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2, signal.SIGALRM),
+    *(signal.SIGPROF, signal.SIGABRT, signal.SIGSEGV, signal.SIGBUS),
 )
 _WIDTHS, _HEIGHTS = (1, 2, 7, 30, 59, 60, 61, 80, 133, 300), (1, 2, 5, 13, 14, 24, 70)
 
@@ -35,5 +40,5 @@ def storm(seed: int, work: Work, gusts: int = 300) -> None:
             else:
                 t.type(chance.choice(_KEYS))
             t.read(pace)
-        end_by_sigterm(t)
+        end_by(chance.choice(_ENDS), t)
     assert work.is_kept(), (work.notes, work.unsaved)

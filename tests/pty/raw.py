@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import os
+import re
 import select
 import struct
 import subprocess
@@ -117,17 +118,15 @@ class RawTerminal:
 
     @property
     def restored(self) -> bool:
-        """Whether the terminal is as the program found it: its settings, the main screen, the cursor shown."""
-
-        def last(on: bytes, off: bytes) -> bool:
-            return self.written.rfind(on) >= self.written.rfind(off)
-
+        """Whether the terminal is as the program found it: its settings, and every mode of what is shown and read."""
+        modes = {25: b"h", 7: b"h"}  # the cursor, and lines that wrap
+        for change in re.finditer(rb"\x1b\[\?(\d+)([hl])", self.written):
+            modes[int(change[1])] = change[2]
         settings: list[Any] = termios.tcgetattr(self._theirs)
         return (
             settings == self._at_first
-            and last(b"\x1b[?1049l", b"\x1b[?1049h")
-            and last(b"\x1b[?25h", b"\x1b[?25l")
-            and last(b"\x1b[?2004l", b"\x1b[?2004h")
+            and {mode for mode, state in modes.items() if state == b"h"} == {25, 7}
+            and len(re.findall(rb"\x1b\[>\d*u", self.written)) == self.written.count(b"\x1b[<u")  # the kitty keyboard
         )
 
 

@@ -29,13 +29,19 @@ RULES_AND_NOTE = 'i\r"odd\r'
 
 
 class Work:
-    """Two logs, and what is made of them: a rule that is not saved, and a note."""
+    """Two logs, and what is made of them: a rule that is not saved, and a note.
 
-    def __init__(self, folder: Path, layers: int = 2) -> None:
+    Args:
+        meanwhile: Python code that the program runs first.
+    """
+
+    def __init__(self, folder: Path, layers: int = 2, meanwhile: str = "") -> None:
         ops = training_step(layers=layers)
         self.logs = tuple(str(write_log(folder / side / "rank_0_activations.log", ops)) for side in ("one", "two"))
         self.rules = folder / "rules.yaml"
-        self.command = [*NUMTUI, *self.logs, "-r", str(self.rules)]
+        run = "from numtui.__main__ import run; run()"
+        program = [sys.executable, "-c", f"{meanwhile}; {run}"] if meanwhile else NUMTUI
+        self.command = [*program, *self.logs, "-r", str(self.rules), "--mouse"]
 
     @property
     def notes(self) -> list[str]:
@@ -63,16 +69,16 @@ class Work:
         return self.notes == ["odd"] and self.unsaved is not None and parse_rules(self.unsaved) == parse_rules(IGNORED)
 
 
-def end_by_sigterm(t: RawTerminal) -> None:
+def end_by(number: signal.Signals, t: RawTerminal) -> None:
     """Leave what is open, and end the program, however it was treated; the terminal is as it was."""
     t.resize(100, 30)
     # Until it has read all of that: what is typed behind a signal is not read any more.
     for _ in range(4):
         t.type("\x1b")
         t.read(0.3)
-    t.process.send_signal(signal.SIGTERM)
+    t.process.send_signal(number)
     code = _exit_code(t)
-    assert code == 128 + signal.SIGTERM, f"exit code {code}: {t.written[-1500:]!r}"
+    assert code == 128 + number, f"signal {number}, exit code {code}: {t.written[-1500:]!r}"
     assert t.restored, t.written[-300:]
     assert b"Traceback" not in t.written
 
@@ -94,9 +100,26 @@ def work(tmp_path: Path) -> Work:
     return Work(tmp_path)
 
 
+@pytest.fixture
+def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
+    """An editor that shows the source of the first row until a line is typed, and hears Ctrl-C and Ctrl-\\."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "model").mkdir()
+    (tmp_path / "model" / "tok_embeddings.py").write_text("\n" * 80)
+    editor = tmp_path / "editor"
+    editor.write_text(
+        f"#!{sys.executable}\nimport os, signal, sys\n"
+        "signal.signal(signal.SIGINT, lambda *_: os.write(1, b'interrupted'))\n"
+        "signal.signal(signal.SIGQUIT, lambda *_: os.write(1, b'dumped'))\n"
+        "print('the editor shows', sys.argv[1:], flush=True)\nsys.stdin.readline()\n"
+    )
+    editor.chmod(0o755)
+    return str(editor)
+
+
 @pytest.mark.parametrize(
     ("when", "number"),
-    [("\x1b[?1049h", signal.SIGTERM), ("opening", signal.SIGHUP), ("next red", signal.SIGTERM)],
+    [("\x1b[?1049h", signal.SIGQUIT), ("opening", signal.SIGHUP), ("next red", signal.SIGINT)],
     ids=["first byte", "first frame", "list"],
 )
 def test_while_it_opens(work: Work, when: str, number: signal.Signals) -> None:
@@ -123,9 +146,9 @@ def test_a_note_that_is_written_while_large_logs_are_read(tmp_path: Path) -> Non
 @pytest.mark.parametrize(
     ("keys", "shown", "number"),
     [
-        ("q", "discard changes", signal.SIGHUP),
+        ("q", "discard changes", signal.SIGALRM),
         ("/wq", "1/", signal.SIGTERM),
-        ("\x10", "list the first causes", signal.SIGTERM),
+        ("\x10", "list the first causes", signal.SIGUSR1),
     ],
     ids=["question", "line", "palette"],
 )
@@ -139,6 +162,75 @@ def test_later_wherever_one_is(work: Work, keys: str, shown: str, number: signal
         assert b"Traceback" not in t.written
     assert work.is_kept()
     assert not work.rules.exists()
+
+
+@pytest.mark.parametrize(("crash", "number"), [("ctypes.string_at(0)", signal.SIGSEGV), ("os.abort()", signal.SIGABRT)])
+@pytest.mark.compiler
+def test_a_crash_of_the_interpreter(tmp_path: Path, crash: str, number: signal.Signals) -> None:
+    """In a thread, which has the interpreter to itself: no Python code runs any more."""
+    work = Work(
+        tmp_path, meanwhile=f"import ctypes, os, numtui.session.store as s; s.SessionStore.save = lambda *_: {crash}"
+    )
+    with RawTerminal(work.command) as t:
+        t.wait_for("same printed values")
+        t.type(RULES_AND_NOTE)
+        assert t.exit_code() == 128 + number
+        assert t.restored
+        _, _, after = t.written.rpartition(b"\x1b[?25h")
+        assert b"Fatal Python error: " in after, "what is said can be read"
+    assert work.unsaved is not None
+
+
+def test_aborted_where_nothing_can_be_compiled(tmp_path: Path) -> None:
+    work = Work(tmp_path, meanwhile="import numtui.terminal.crash as c; c._library = lambda: None")
+    with RawTerminal(work.command) as t:
+        t.wait_for("opening")
+        t.process.send_signal(signal.SIGABRT)
+        assert t.exit_code() == 128 + signal.SIGABRT
+        assert t.restored
+
+
+@pytest.mark.compiler
+def test_a_file_system_that_hangs_when_it_ends(tmp_path: Path) -> None:
+    hangs = (
+        "import threading, numtui.session.store as s, numtui.tui.terminal_app as t; t._PATIENCE = 0.1; "
+        "s.SessionStore.save = lambda *_: threading.Event().wait()"
+    )
+    work = Work(tmp_path, meanwhile=hangs)
+    with RawTerminal(work.command) as t:
+        t.wait_for("same printed values")
+        t.type(RULES_AND_NOTE)
+        t.wait_for("noted")
+        t.process.send_signal(signal.SIGUSR2)
+        assert t.exit_code() == 128 + signal.SIGUSR2
+        assert t.restored
+    assert work.unsaved is not None
+
+
+@pytest.mark.parametrize("number", [signal.SIGUSR2, signal.SIGSEGV])
+def test_on_the_overview_of_all_ranks(tmp_path: Path, number: signal.Signals) -> None:
+    ops = training_step(layers=1)
+    for path in (tmp_path / run / f"rank_{rank}_activations.log" for run in ("x", "y") for rank in (0, 1)):
+        write_log(path, ops)
+    with RawTerminal([*NUMTUI, str(tmp_path / "x"), str(tmp_path / "y"), "--workers", "1"]) as t:
+        t.wait_for("rank 1")
+        t.process.send_signal(number)
+        assert t.exit_code() == 128 + number
+        assert t.restored
+
+
+def test_keys_of_the_editor_that_send_signals_are_for_the_editor_alone(work: Work, editor: str) -> None:
+    with work.under_way(EDITOR=editor) as t:
+        t.type("V")
+        t.wait_for("the editor shows")
+        for key, told in (("\x03", "interrupted"), ("\x1c", "dumped")):
+            t.type(key)
+            t.wait_for(told)
+        t.type("\r")
+        t.wait_for("back from")
+        t.process.send_signal(signal.SIGINT)
+        assert t.exit_code() == 128 + signal.SIGINT
+        assert t.restored
 
 
 def test_killed_without_a_warning(work: Work) -> None:
@@ -172,14 +264,8 @@ def test_the_next_session_offers_what_was_lost(work: Work) -> None:
 
 
 @pytest.mark.parametrize("keys", ["", "V"], ids=["list", "editor"])
-def test_a_terminal_that_goes_away(work: Work, tmp_path: Path, keys: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.chdir(tmp_path)
-    (tmp_path / "model").mkdir()
-    (tmp_path / "model" / "tok_embeddings.py").write_text("\n" * 80)
-    editor = tmp_path / "editor"
-    editor.write_text('#!/bin/sh\necho "the editor shows $*"\nread line\n')
-    editor.chmod(0o755)
-    with work.under_way(EDITOR=str(editor)) as t:
+def test_a_terminal_that_goes_away(work: Work, editor: str, keys: str) -> None:
+    with work.under_way(EDITOR=editor) as t:
         t.type(keys)
         t.wait_for("the editor shows" if keys else "")
         t.vanish()
@@ -267,5 +353,5 @@ def test_a_storm_of_sizes(work: Work) -> None:
             t.resize(chance.choice((1, 2, 7, 30, 59, 60, 61, 80, 133, 300)), chance.choice((1, 2, 5, 13, 14, 24, 70)))
             t.type(chance.choice(keys))
             t.read()
-        end_by_sigterm(t)
+        end_by(signal.SIGTERM, t)
     assert work.is_kept()

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import signal
 from pathlib import Path
 
 from tests.fuzz.storms import storm
-from tests.pty.test_signals import Work, end_by_sigterm
+from tests.pty.test_signals import Work, end_by
 
 
 def test_keys_pastes_and_sizes(tmp_path: Path) -> None:
@@ -18,5 +19,5 @@ def test_a_paste_is_no_command(tmp_path: Path) -> None:
     with work.under_way() as t:
         t.type("\x1b[200~\x1b[1mqd\x1b[201~?")
         t.wait_for("First keys")
-        end_by_sigterm(t)
+        end_by(signal.SIGTERM, t)
     assert work.is_kept()

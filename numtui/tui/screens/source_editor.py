@@ -9,6 +9,7 @@ from textual.app import SuspendNotSupported
 
 from matchers.errors import InputError, UserError
 from numtui.query.source_line import editor_command, find_source, source_lines, split_location
+from numtui.terminal.signals import without_keyboard_signals
 from numtui.text.safe import safe_text
 from numtui.tui.screens.screen import MainScreen
 
@@ -52,7 +53,7 @@ def open_source(explorer: MainScreen) -> None:
 def _edit(explorer: MainScreen, path: Path, line: int, besides: str) -> None:
     try:
         command = editor_command(explorer.editor_setting, path, line)
-        with explorer.app.suspend():
+        with explorer.app.suspend(), without_keyboard_signals():
             subprocess.run(command, check=False)  # noqa: S603 - the user's own editor
     except SuspendNotSupported:
         explorer.say(f"{path}:{line}   (this terminal cannot run an editor){besides}")

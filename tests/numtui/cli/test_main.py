@@ -24,6 +24,7 @@ from numtui.cli.main import ExitCode, main
 from numtui.inputs import OpenRequest
 from numtui.report.known_differences import load_allow_list
 from numtui.report.options import FORMATS
+from numtui.terminal.signals import ending_signals, raising
 from tests.builders import op, training_step, write_log
 from tests.conftest import EXAMPLES, REPOSITORY
 from tests.hostile import small_log
@@ -240,12 +241,50 @@ def test_output_that_the_encoding_lacks_is_escaped(red_logs: tuple[str, str]) ->
     assert b"\\u03b5" in done.stdout
 
 
-def test_ctrl_c_is_130(monkeypatch: pytest.MonkeyPatch) -> None:
-    def interrupt(_: list[str]) -> int:
-        raise KeyboardInterrupt
+_ENDS = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGALRM, signal.SIGUSR1, signal.SIGRTMIN)
 
-    monkeypatch.setattr(cli, "parse", interrupt)
-    assert main([]) == 130
+
+@pytest.mark.parametrize("number", _ENDS)
+@pytest.mark.parametrize("command", ["diff", "check", "suggest"])
+def test_a_signal_leaves_no_half_of_a_report(
+    command: str, number: signal.Signals, red_logs: tuple[str, str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    (tmp_path / "out").mkdir()
+    before = signal.signal(number, signal.default_int_handler if number == signal.SIGINT else signal.SIG_DFL)
+    # what is written is on its way to the disk
+    monkeypatch.setattr(os, "fsync", lambda _: os.kill(os.getpid(), number))
+    logs = [str(Path(log).parent) for log in red_logs][:1] if command == "check" else red_logs
+    try:
+        assert main([command, *logs, "-o", str(tmp_path / "out" / "report")]) == 128 + number
+        assert signal.getsignal(number) in (signal.SIG_DFL, signal.default_int_handler)
+    finally:
+        signal.signal(number, before)
+    assert os.listdir(tmp_path / "out") == []
+
+
+def test_a_signal_that_is_ignored_stays_so() -> None:
+    """As by `nohup`, or of a shell without job control in its background."""
+    before = signal.signal(signal.SIGHUP, signal.SIG_IGN)
+    try:
+        with ending_signals() as numbers, raising():
+            assert signal.SIGTERM in numbers
+            assert not {signal.SIGHUP, signal.SIGPIPE, signal.SIGCHLD, signal.SIGTSTP, signal.SIGSEGV} & {*numbers}
+            signal.raise_signal(signal.SIGHUP)
+    finally:
+        signal.signal(signal.SIGHUP, before)
+
+
+def test_ctrl_c_while_modules_are_imported_is_130_without_a_traceback() -> None:
+    script = (
+        "import builtins, signal; imported = builtins.__import__\n"
+        "def stop(name, *rest, **more):\n"
+        "    if name == 'numtui.cli.main': signal.raise_signal(signal.SIGINT)\n"
+        "    return imported(name, *rest, **more)\n"
+        "from numtui.__main__ import run; signal.signal(signal.SIGINT, signal.default_int_handler)\n"
+        "builtins.__import__ = stop; run()"
+    )
+    done = subprocess.run([sys.executable, "-c", script, "--version"], capture_output=True, check=False)
+    assert (done.returncode, done.stdout, done.stderr) == (130, b"", b"")
 
 
 def test_a_bug_is_one_line_and_a_file(

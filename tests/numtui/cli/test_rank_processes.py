@@ -102,12 +102,15 @@ def test_a_process_that_is_killed_once_costs_nothing(start: Callable[..., subpro
     assert "2 of 3 ranks are red; it began on ranks 1, 2\n" in out
 
 
-def test_ctrl_c_leaves_neither_processes_nor_output(start: Callable[..., subprocess.Popen[str]]) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_ctrl_c_and_signals_leave_neither_processes_nor_output(
+    start: Callable[..., subprocess.Popen[str]], number: signal.Signals
+) -> None:
     process = start(_WAITS, "-o", "report.txt")
     wait_until(Path("at_work").exists)
-    os.killpg(process.pid, signal.SIGINT)
+    os.killpg(process.pid, number)
     out, err = process.communicate(timeout=_SECONDS)
-    assert process.returncode == 130
+    assert process.returncode == 128 + number
     assert out == err == ""
     wait_until(lambda: not of_session(process.pid))
     assert sorted(path.name for path in Path().glob("report*")) == []
@@ -116,9 +119,9 @@ def test_ctrl_c_leaves_neither_processes_nor_output(start: Callable[..., subproc
 def test_a_part_is_whole_or_not_there(start: Callable[..., subprocess.Popen[str]]) -> None:
     process = start(_WAITS, "--shard", "1/1", "-o", "part.json")
     wait_until(Path("at_work").exists)
-    os.kill(process.pid, signal.SIGINT)
+    os.kill(process.pid, signal.SIGUSR1)
     process.communicate(timeout=_SECONDS)
-    assert process.returncode == 130
+    assert process.returncode == 128 + signal.SIGUSR1
     assert not list(Path().glob("*part*"))
     process = start(_DIES, "--shard", "1/1", "-o", "part.json")
     process.communicate(timeout=_SECONDS)

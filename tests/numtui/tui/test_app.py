@@ -612,6 +612,7 @@ async def test_a_signal_among_hundreds_of_others(tmp_path: Path, monkeypatch: py
     """The pipe in which the loop learns of signals is full."""
     ended_by: list[int] = []
     monkeypatch.setattr(Numtui, "end_by", lambda _, number: ended_by.append(number))
+    monkeypatch.setattr(Numtui, "signals", (signal.SIGTERM,))
     before = signal.getsignal(signal.SIGTERM)
     try:
         async with opened(request(tmp_path)) as (pilot, _):
