@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 
 from matchers.errors import InputError, LogError
 from matchers.logs.devices import refuse_device
-from matchers.runs.run import LOG_NAME, FoundLog, Run, find_logs, find_runs
+from matchers.runs.run import LOG_NAME, FoundLog, Run, common_step, find_logs, find_runs, of_step, rank_in
 from numtui.paths import status_of
 
 if TYPE_CHECKING:
@@ -107,10 +107,13 @@ class OpenRequest:
         return not self.path_b
 
 
-def resolve_logs(a: str, b: str, *, rank: int | None = None, merged: bool = False) -> tuple[str, str]:
+def resolve_logs(
+    a: str, b: str, *, rank: int | None = None, step: int | None = None, merged: bool = False
+) -> tuple[str, str]:
     """Find the two logs that A and B name; files are taken as they are, folders are searched.
 
     Args:
+        step: the captured step; None for the one that both have.
         merged: all ranks of a folder are to be one log, whatever their layout.
 
     Raises:
@@ -123,10 +126,14 @@ def resolve_logs(a: str, b: str, *, rank: int | None = None, merged: bool = Fals
             raise InputError("--merged and --rank exclude each other: give one of them")
         if not (os.path.isdir(a) and os.path.isdir(b)):
             raise InputError("--merged is about the folders of two runs, and a file was given")
-        return _of_all_ranks(find_runs(a, b), (a, b))
-    if rank is None and (layouts := other_layouts(a, b)):
+        return _of_all_ranks(find_runs(a, b, step=step), (a, b))
+    if rank is None and (layouts := other_layouts(a, b, step)):
         return layouts
     found = [_look(side) for side in (a, b)]
+    if step is not None:
+        if found == [None, None]:
+            raise InputError("--step chooses a log of a folder, but A and B are both files")
+        found = [of_step(logs, step, side) if logs else logs for logs, side in zip(found, (a, b), strict=True)]
     logs_a, logs_b = found
     if logs_a is None and logs_b is None:
         if rank is not None:
@@ -151,35 +158,36 @@ def resolve_logs(a: str, b: str, *, rank: int | None = None, merged: bool = Fals
     return (chosen, b) if logs_a is not None else (a, chosen)
 
 
-def other_layouts(a: str, b: str) -> tuple[str, str] | None:
+def other_layouts(a: str, b: str, step: int | None = None) -> tuple[str, str] | None:
     """Return what to read of two runs with other numbers of ranks: the log of one rank, or the folder of several."""
     if not (os.path.isdir(a) and os.path.isdir(b)):
         return None
     from matchers.runs.layouts.read import layouts_differ
 
     try:
-        runs = find_runs(a, b)
+        runs = find_runs(a, b, step=step)
     except InputError:
         return None  # said below, or a rank is chosen there
     return _of_all_ranks(runs, (a, b)) if layouts_differ(*runs) else None
 
 
 def _of_all_ranks(runs: tuple[Run, Run], folders: tuple[str, str]) -> tuple[str, str]:
-    """Return the folder of each run, or the log of one rank."""
+    """Return the folder of each run, or of its step, or the log of one rank."""
     one, other = (
-        next(iter(run.paths.values())) if len(run.paths) == 1 else folder
+        path if len(run.paths) == 1 else folder if run.step is None else os.path.dirname(path)
         for run, folder in zip(runs, folders, strict=True)
+        for path in [next(iter(run.paths.values()))]
     )
     return one, other
 
 
-def resolve_log(path: str, *, rank: int | None = None) -> str:
+def resolve_log(path: str, *, rank: int | None = None, step: int | None = None) -> str:
     """Find the one log that a path names, a file or the folder of a run.
 
     Raises:
         InputError: as `resolve_logs`.
     """
-    return path if path == STDIN else resolve_logs(path, path, rank=rank)[0]
+    return path if path == STDIN else resolve_logs(path, path, rank=rank, step=step)[0]
 
 
 def resolve_weights(paths: Sequence[str], *, rank: int | None = None) -> list[str]:
@@ -217,7 +225,7 @@ def log_of_step(weights: str, step: int) -> str | None:
         return None
     from matchers.logs.head import captured_step
 
-    with suppress(OSError):
+    with suppress(OSError, InputError):
         for log in find_logs(Path(weights).parent):
             if log.rank == int(named[1]):
                 with suppress(OSError, LogError):
@@ -319,8 +327,7 @@ def _look(path: str, name: re.Pattern[str] = LOG_NAME) -> list[FoundLog] | None:
 
 
 def _rank_in_name(path: str) -> int | None:
-    match = LOG_NAME.fullmatch(Path(path).name)
-    return int(match[1]) if match else None
+    return None if path == STDIN else rank_in(Path(path))
 
 
 def _choose_rank(ranks_a: set[int], ranks_b: set[int], a: str, b: str, wanted: int | None) -> int:
@@ -347,7 +354,8 @@ def _of_rank(logs: list[FoundLog], rank: int, folder: str) -> list[FoundLog]:
 def _choose_step(one: list[FoundLog], other: list[FoundLog], a: str, b: str) -> int | None:
     """Return the step to compare; None when each side has exactly one log, whatever its step."""
     if len(one) == len(other) == 1:
-        return None
+        steps = [{f.step for f in logs if f.step is not None} for logs in (one, other)]
+        return common_step(steps, (a, b)) if all(steps) else None
     common = {f.step for f in one if f.step is not None} & {f.step for f in other}
     if len(common) == 1:
         return common.pop()

@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from matchers.errors import InputError
+from matchers.errors import InputError, LogError
 from matchers.logs.devices import refuse_device
+from matchers.logs.head import captured_step
 
-__all__ = ["LOG_NAME", "FoundLog", "Run", "find_logs", "find_run", "find_runs"]
+__all__ = ["LOG_NAME", "FoundLog", "Run", "common_step", "find_logs", "find_run", "find_runs", "of_step", "rank_in"]
 
 LOG_NAME = re.compile(r"rank_(\d+)_activations\.log(\.gz)?")
 _STEP_NAME = re.compile(r"step_(\d+)")
+_NO_STEP = "it has no folders step_S, and its logs do not say their step"
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,27 +62,52 @@ def find_logs(folder: Path, name: re.Pattern[str] = LOG_NAME) -> list[FoundLog]:
 
     Raises:
         OSError: the folder cannot be read.
+        InputError: two logs are of one rank and step, or a name does not tell its rank.
     """
     found: dict[tuple[int, int], FoundLog] = {}
     for base in (folder, folder / "numerics"):
         if not base.is_dir():
             continue
+        before = len(found)
         for place, step in _places(base):
-            # sorted: the plain file comes before its own .gz, and wins
             for path in sorted(place.iterdir()):
-                if (m := name.fullmatch(path.name)) and path.is_file():
-                    at = (-1 if step is None else step, int(m[1]))
-                    found.setdefault(at, FoundLog(path, int(m[1]), step))
-        if found:
-            break
+                rank = rank_in(path, name)
+                if rank is None or not path.is_file():
+                    continue
+                other = found.setdefault((-1 if step is None else step, rank), FoundLog(path, rank, step))
+                if other.path != path:
+                    raise InputError(
+                        f"{other.path} and {path} are both of rank {rank}: remove or rename one, or name the log itself"
+                    )
+        if 0 < before < len(found):
+            raise InputError(f"{folder} and {base} both have logs: name the one that is meant, or a log itself")
     return [found[at] for at in sorted(found)]
+
+
+def rank_in(path: Path, name: re.Pattern[str] = LOG_NAME) -> int | None:
+    """Return the rank in the name of a log; None for any other file.
+
+    Raises:
+        InputError: the digits are of another script.
+    """
+    return None if (match := name.fullmatch(path.name)) is None else _number(match[1], path)
+
+
+def _number(digits: str, path: Path) -> int:
+    if not digits.isascii():
+        raise InputError(f"{path}: the number in this name is not written with the digits 0 to 9; rename it")
+    return int(digits)
 
 
 def _places(base: Path) -> Iterator[tuple[Path, int | None]]:
     yield base, None
+    found: dict[int, Path] = {}
     for folder in sorted(base.iterdir()):
         if (m := _STEP_NAME.fullmatch(folder.name)) and folder.is_dir():
-            yield folder, int(m[1])
+            step = _number(m[1], folder)
+            if (other := found.setdefault(step, folder)) != folder:
+                raise InputError(f"{other} and {folder} are both of step {step}: remove or rename one")
+            yield folder, step
 
 
 def find_run(path: str, *, step: int | None = None) -> Run:
@@ -96,22 +123,21 @@ def find_run(path: str, *, step: int | None = None) -> Run:
         status = os.stat(path)
         refuse_device(path, status)
         if not stat.S_ISDIR(status.st_mode):
-            named = LOG_NAME.fullmatch(Path(path).name)
-            return Run(Path(path).name, {int(named[1]) if named else 0: path})
+            log = FoundLog(Path(path), rank_in(Path(path)) or 0, None)
+            if step is not None and stat.S_ISREG(status.st_mode):  # a pipe can be read once
+                of_step([log], step, path)
+            return Run(log.path.name, {log.rank: path})
         found = find_logs(Path(path))
     except OSError as error:
         raise InputError(f"{error.filename or path}: {error.strerror or error}") from None
     except ValueError as error:  # a zero byte in the name
         raise InputError(f"{path!r}: {error}") from None
-    steps = sorted({log.step for log in found if log.step is not None})
-    if step is not None:
-        found = [log for log in found if log.step == step]
     if not found:
-        told = f" of step {step}; there are steps {', '.join(map(str, steps))}" if step is not None and steps else ""
-        raise InputError(f"{path}: no rank_N_activations.log here, nor in numerics/ or step_S/{told}")
+        raise InputError(f"{path}: no rank_N_activations.log here, nor in numerics/ or step_S/")
+    found = found if step is None else of_step(found, step, path)
     if len({log.step for log in found}) > 1:
-        raise InputError(f"{path} has several captured steps ({', '.join(map(str, steps))}); choose one with --step S")
-    return Run(Path(os.path.abspath(path)).name, {log.rank: str(log.path) for log in found})
+        raise InputError(f"{path} has several captured steps ({_listed(_steps(found))}); choose one with --step S")
+    return Run(Path(os.path.abspath(path)).name, {log.rank: str(log.path) for log in found}, step=found[0].step)
 
 
 def find_runs(a: str, b: str, *, step: int | None = None) -> tuple[Run, Run]:
@@ -120,22 +146,61 @@ def find_runs(a: str, b: str, *, step: int | None = None) -> tuple[Run, Run]:
     Raises:
         InputError: as `find_run`, or `step` has to choose one of several.
     """
-    steps = [_steps(path) for path in (a, b)]
-    if step is None and any(len(of_run) > 1 for of_run in steps):
-        common = set.intersection(*(of_run for of_run in steps if of_run))
-        if len(common) != 1:
-            told = "; ".join(
-                f"{path}: {', '.join(map(str, sorted(of_run)))}" for path, of_run in zip((a, b), steps, strict=True)
-            )
-            raise InputError(f"several captured steps ({told}); choose one with --step S")
-        step = common.pop()
+    if step is not None:
+        return find_run(a, step=step), find_run(b, step=step)
+    steps = [_steps_of(path) for path in (a, b)]
+    if all(steps) or any(len(of_run) > 1 for of_run in steps):
+        step = common_step(steps, (a, b))
     one, other = (find_run(path, step=step if of_run else None) for path, of_run in zip((a, b), steps, strict=True))
     return one, other
 
 
-def _steps(path: str) -> set[int]:
-    """The captured steps in folders of their own."""
+def common_step(steps: Sequence[Collection[int]], paths: tuple[str, str]) -> int:
+    """Return the one captured step that both runs have; of a run without folders of steps, any is taken.
+
+    Raises:
+        InputError: there is none, or several.
+    """
+    common = set.intersection(*(set(of_run) for of_run in steps if of_run))
+    if len(common) == 1:
+        return common.pop()
+    told = "; ".join(f"{path}: {_listed(of_run) or 'no step_S'}" for path, of_run in zip(paths, steps, strict=True))
+    if not common:
+        raise InputError(f"no captured step in common ({told}); to compare two steps, name the folder step_S of each")
+    raise InputError(f"several captured steps ({told}); choose one with --step S")
+
+
+def of_step(found: Sequence[FoundLog], step: int, folder: str) -> list[FoundLog]:
+    """Return the logs of a step: those in its folder; of a run without such folders, all if they are of that step.
+
+    Raises:
+        InputError: there are none, or the logs do not say their step.
+    """
+    if steps := _steps(found):
+        if step not in steps:
+            raise InputError(f"{folder}: no log of step {step}; there are steps {_listed(steps)}")
+        return [log for log in found if log.step == step]
     try:
-        return {log.step for log in find_logs(Path(path)) if log.step is not None}
+        said = {captured_step(str(log.path)) for log in found}
+    except (OSError, LogError):
+        said = {None}  # whoever reads the logs says why
+    if said != {step}:
+        told = _listed(one for one in said if one is not None)
+        raise InputError(f"{folder}: no log of step {step}; {f'its logs say step {told}' if told else _NO_STEP}")
+    return list(found)
+
+
+def _listed(numbers: Iterable[int]) -> str:
+    return ", ".join(map(str, sorted(numbers)))
+
+
+def _steps(found: Iterable[FoundLog]) -> set[int]:
+    """The captured steps in folders of their own."""
+    return {log.step for log in found if log.step is not None}
+
+
+def _steps_of(path: str) -> set[int]:
+    try:
+        return _steps(find_logs(Path(path)))
     except (OSError, ValueError):
         return set()  # `find_run` says why

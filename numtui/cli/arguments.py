@@ -229,7 +229,13 @@ def requested(args: argparse.Namespace) -> OpenRequest:
     Raises:
         InputError: see `resolve_logs`.
     """
-    path_a, path_b = resolve_logs(args.a, args.b, rank=args.rank, merged=bool(getattr(args, "merged", None)))
+    path_a, path_b = resolve_logs(
+        args.a,
+        args.b,
+        rank=args.rank,
+        step=getattr(args, "step", None),
+        merged=bool(getattr(args, "merged", None)),
+    )
     return requested_for(args, path_a, path_b, args.rank, default_names(path_a, path_b))
 
 
@@ -273,7 +279,7 @@ def requested_of_one(args: argparse.Namespace) -> OpenRequest:
     for name in ("rules", "auto_rules", "name_b", "merged", "expect", "rtol", "noise", "allow"):
         if getattr(args, name, None) is not None:
             raise InputError(f"--{name.replace('_', '-')} is about two logs, and only {args.a} was given")
-    path = resolve_log(args.a, rank=args.rank)
+    path = resolve_log(args.a, rank=args.rank, step=getattr(args, "step", None))
     request = OpenRequest(
         path_a=path,
         path_b="",

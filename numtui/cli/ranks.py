@@ -48,7 +48,7 @@ def are_runs(args: argparse.Namespace) -> bool:
     several = False
     with suppress(OSError, ValueError):
         several = any(len({log.rank for log in find_logs(Path(path))}) > 1 for path in (args.a, args.b))
-    return several and other_layouts(args.a, args.b) is None
+    return several and other_layouts(args.a, args.b, args.step) is None
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,6 +10,7 @@ import pytest
 from matchers.errors import InputError
 from numtui import inputs
 from numtui.inputs import DEMOS, default_names, demo_logs, resolve_logs, run_names
+from tests.builders import op, write_log
 
 
 @pytest.fixture(autouse=True)
@@ -70,9 +71,48 @@ def test_ranks_that_do_not_meet() -> None:
         resolve_logs("x", "y")
 
 
-def test_a_plain_log_wins_over_its_compressed_copy() -> None:
-    touch("x/rank_0_activations.log.gz", "x/rank_0_activations.log", "y/rank_0_activations.log")
-    assert resolve_logs("x", "y")[0] == "x/rank_0_activations.log"
+@pytest.mark.parametrize("merged", [False, True])
+@pytest.mark.parametrize(
+    ("logs", "message"),
+    [
+        (["0", "2", "02"], "x/rank_02_activations.log and x/rank_2_activations.log are both of rank 2"),
+        (["0", "0.gz"], "x/rank_0_activations.log and x/rank_0_activations.log.gz are both of rank 0"),
+        (
+            ["0", "\u0661"],
+            "x/rank_\u0661_activations.log: the number in this name is not written with the digits 0 to 9",
+        ),
+        (["step_\u0661/0"], "x/step_\u0661: the number in this name"),
+        (["step_1/0", "step_01/1"], "x/step_01 and x/step_1 are both of step 1"),
+        (["0", "numerics/0"], "are both of rank 0"),
+        (["0", "numerics/1"], "x and x/numerics both have logs"),
+        (["step_2/0"], "no captured step in common (x: 2; y: 1); to compare two steps, name the folder step_S of each"),
+    ],
+)
+def test_no_log_is_chosen_among_several_in_silence(logs: list[str], message: str, merged: bool) -> None:
+    for log in logs:
+        place, _, name = log.rpartition("/")
+        rank, _, suffix = name.partition(".")
+        touch(f"x/{place and place + '/'}rank_{rank}_activations.log{suffix and '.' + suffix}")
+    touch("y/step_1/rank_0_activations.log")
+    for sides in (("x", "y"), ("y", "x")) if "common" not in message else (("x", "y"),):
+        with pytest.raises(InputError, match=re.escape(message)):
+            resolve_logs(*sides, merged=merged)
+
+
+def test_the_step_that_is_asked_for_is_taken_or_missed() -> None:
+    touch(*(f"x/step_{step}/rank_0_activations.log" for step in (1, 2)), "y/rank_0_activations.log")
+    assert resolve_logs("x", "x", step=2) == ("x/step_2/rank_0_activations.log",) * 2
+    assert resolve_logs("x", "x", step=2, merged=True) == ("x/step_2/rank_0_activations.log",) * 2
+    with pytest.raises(InputError, match="x: no log of step 9; there are steps 1, 2"):
+        resolve_logs("x", "y", step=9)
+    with pytest.raises(InputError, match="y: no log of step 1; it has no folders step_S, and its logs do not say"):
+        resolve_logs("x", "y", step=1)
+    write_log(Path("z/rank_0_activations.log"), [op("x/op_0_mm", 1.0)], run={"step": 2})
+    assert resolve_logs("x", "z", step=2)[1] == "z/rank_0_activations.log"
+    with pytest.raises(InputError, match="z: no log of step 1; its logs say step 2"):
+        resolve_logs("x", "z", step=1)
+    with pytest.raises(InputError, match="--step chooses a log of a folder"):
+        resolve_logs("y/rank_0_activations.log", "z/rank_0_activations.log", step=1)
 
 
 def test_the_one_common_step_is_taken_else_the_user_is_asked() -> None:
