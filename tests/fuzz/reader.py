@@ -82,7 +82,7 @@ def _read(reader: Any, path: Path, head: int | None) -> Any:
 
 def _campaign(count: int, seed: int) -> int:
     library = ctypes.CDLL(os.environ[_LIBRARY])
-    compiled_reader.library = lambda: (library, "")  # type: ignore[assignment, attr-defined] # where it is used
+    compiled_reader.library = lambda: (library, "")  # type: ignore[attr-defined] # where it is used
     chance = random.Random(seed)
     path = Path(tempfile.mkdtemp(dir=fast_folder()), "fuzz.log")
     for k in range(count):
