@@ -1,42 +1,63 @@
 """Capture by the environment: `NUMTUI_CAPTURE=DIR` in it captures whatever Python process trains.
 
-Every Python that starts calls `arm` where the variable is set, through a `.pth` file (`numtui_capture.pth`).
+Every Python that starts calls `numtui.armed` where the variable is set, through a `.pth` file (`numtui_capture.pth`);
+that calls `begin` when the program looks for torch.
 """
 
 from __future__ import annotations
 
 import os
 import shlex
+import sys
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from .process import Capture
+from .messages import say
+from .process import Capture, close, is_captured
 
 if TYPE_CHECKING:
     from argparse import Namespace
 
-__all__ = ["arm", "install", "passed_on"]
+__all__ = ["begin", "install", "passed_on"]
 
 FOLDER, OPTIONS = "NUMTUI_CAPTURE", "NUMTUI_CAPTURE_ARGS"
 
 
-def arm() -> None:
-    """Capture this process as the environment asks, when it imports torch."""
-    # children may start in another folder
-    os.environ[FOLDER] = os.path.abspath(os.environ[FOLDER])
+def begin(*, forked: bool = False) -> bool:
+    """Capture this process as the environment asks, when it has imported torch; False if it is captured already.
+
+    Args:
+        forked: it has been forked since it started to wait for torch.
+    """
+    if is_captured():
+        return False
     folder = Path(os.environ[FOLDER])
+    try:
+        folder = folder.absolute()
+    except OSError:
+        say(f"nothing is captured: {FOLDER}={folder}: the current folder was deleted; give a path that begins with /")
+        return False
 
     def options() -> Namespace:
-        from .options import from_text
+        from .options import from_text, settings_of
 
         try:
-            return from_text(shlex.split(os.environ.get(OPTIONS, "")), folder)
+            args = from_text(shlex.split(os.environ.get(OPTIONS, "")), folder)
+            if args.hash is not None and sys.flags.isolated:
+                say(f"{OPTIONS}: --hash is left out, as `python -I` runs no code that the environment names")
+                args.hash = None
+            settings_of(args)
         except ValueError as error:
             raise ValueError(f"{OPTIONS}: {error}") from None
+        return args
 
-    Capture(options, folder, inherited=True).begin()
+    capture = Capture(options, folder, inherited=True)
+    capture.begin()
+    if forked:
+        capture.forked()
+    return True
 
 
 def install(folder: str | os.PathLike[str], options: str = "") -> None:
@@ -47,7 +68,8 @@ def install(folder: str | os.PathLike[str], options: str = "") -> None:
         options: of the command line, such as `"--steps 2"`.
     """
     os.environ |= {FOLDER: os.path.abspath(folder), OPTIONS: options}
-    arm()
+    close(quiet=True)
+    begin()
 
 
 @contextmanager

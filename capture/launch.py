@@ -12,7 +12,7 @@ from contextlib import suppress
 from importlib import import_module
 
 from .inherited import passed_on
-from .messages import describe
+from .messages import describe, printable
 from .options import make_parser, settings_of
 from .process import Capture
 
@@ -47,9 +47,9 @@ def main(argv: Sequence[str] | None = None, prog: str = "python -m capture") -> 
 def _run(args: Namespace, options: list[str], command: list[str], prog: str) -> int:
     _enter_as_python_would(command)
     try:
-        settings_of(args).resolve_hash()
+        settings_of(args)
     except ValueError as error:
-        sys.stderr.write(f"{prog}: {error}\n")
+        sys.stderr.write(f"{prog}: {printable(str(error))}\n")
         return 2
     with passed_on(args.output, options):
         capture = Capture(lambda: args, args.output, inherited=False)
@@ -84,11 +84,15 @@ def _program(name: str) -> str | None:
 
 def _enter_as_python_would(command: list[str]) -> None:
     """Set `sys.argv` and `sys.path` as if the script had been started directly."""
+    try:
+        here = os.getcwd()
+    except OSError:  # it was deleted
+        here = ""
     # `python -m` put the working directory first, a program of its own the folder that it lies in
-    replaced = {"", os.getcwd(), os.path.dirname(os.path.abspath(sys.argv[0]))}
+    replaced = {"", here, os.path.dirname(os.path.abspath(sys.argv[0]))}
     if command[0] == "-m":
         sys.argv = command[1:]
-        first = os.getcwd()
+        first = here
     else:
         sys.argv = list(command)
         first = os.path.dirname(os.path.abspath(command[0]))

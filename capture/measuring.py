@@ -31,7 +31,7 @@ class Measuring:
     """
 
     def __init__(self, settings: Settings) -> None:
-        self.statistics = Statistics(sketch=settings.sketch, user_hash=settings.resolve_hash())
+        self.statistics = Statistics(sketch=settings.sketch, user_hash=settings.hash_function)
         self.storages = StorageTable()
         self.simulated_ranks: tuple[int, ...] | None = None
         self._sketch = settings.sketch

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -55,31 +56,39 @@ def inside_compiled_call() -> bool:
 def insert_below(mode: TorchDispatchMode, keep_below: tuple[type, ...] = ()) -> None:
     """Enter `mode` at the bottom of the stack, but above the modes of the types `keep_below`."""
     above = _pop_until(lambda other: isinstance(other, keep_below))
-    mode.__enter__()
-    if above:
-        lowest = above[-1]
-        _inherit(mode, lowest)
-        inside = (True, not mode.is_infra_mode(), not mode.ignore_compile_internals())
-        for name, value in zip(_FLAGS, inside, strict=True):
-            memory = getattr(lowest, name, None)
-            if memory:
-                memory[-1] = memory[-1] or value
-    for other in reversed(above):
-        torch._C._push_on_torch_dispatch_stack(other)
+    with _put_back(above):
+        mode.__enter__()
+        if above:
+            lowest = above[-1]
+            _inherit(mode, lowest)
+            inside = (True, not mode.is_infra_mode(), not mode.ignore_compile_internals())
+            for name, value in zip(_FLAGS, inside, strict=True):
+                memory = getattr(lowest, name, None)
+                if memory:
+                    memory[-1] = memory[-1] or value
 
 
 def remove(mode: TorchDispatchMode) -> None:
     """Leave `mode` wherever it is in the stack; nothing happens when it is not there."""
     above = _pop_until(lambda other: other is mode)
-    if torch._C._len_torch_dispatch_stack() > 0:
-        if above:
-            _inherit(above[-1], mode)
-            for name, value in zip(_FLAGS, _present(), strict=True):
-                if memory := getattr(mode, name, None):
-                    memory[-1] = value
-        mode.__exit__(None, None, None)
-    for other in reversed(above):
-        torch._C._push_on_torch_dispatch_stack(other)
+    with _put_back(above):
+        if torch._C._len_torch_dispatch_stack() > 0:
+            if above:
+                _inherit(above[-1], mode)
+                for name, value in zip(_FLAGS, _present(), strict=True):
+                    if memory := getattr(mode, name, None):
+                        memory[-1] = value
+            mode.__exit__(None, None, None)
+
+
+@contextmanager
+def _put_back(above: list[Any]) -> Iterator[None]:
+    """Push the modes of the program again that were popped, whatever happens meanwhile."""
+    try:
+        yield
+    finally:
+        for other in reversed(above):
+            torch._C._push_on_torch_dispatch_stack(other)
 
 
 def _pop_until(found: Callable[[Any], bool]) -> list[Any]:

@@ -19,6 +19,8 @@ import torch
 from torch import nn
 
 from .frames import is_user_file
+from .guard import ends_no_run
+from .messages import describe, say
 
 __all__ = ["ModuleNames", "ModuleStack", "Running", "fsdp_state", "holder_of", "models_with", "strip_wrappers"]
 
@@ -212,14 +214,21 @@ class ModuleStack:
 
     The hooks cost next to nothing while `active` is False. Under compilation they do nothing, so that compiled code is
     the same with and without them.
+
+    Args:
+        names: of the modules.
+        on_enter: called when a module is entered, with whether it is the outermost one, and its arguments.
+        broken: told of an error in a hook.
     """
 
     def __init__(
         self,
         names: ModuleNames,
         on_enter: Callable[[nn.Module, bool, tuple[Any, ...]], None] | None = None,
+        broken: Callable[[Exception], None] = lambda error: say(f"modules are not known: {describe(error)}"),
     ) -> None:
         self.names = names
+        self.broken = broken
         self.active = False
         self._on_enter = on_enter
         self._stacks: dict[int, list[Running]] = {}
@@ -251,6 +260,7 @@ class ModuleStack:
             for module in root.modules():
                 self._watch_compiled(module)
 
+    @ends_no_run
     def _watch_compiled(self, module: nn.Module) -> None:
         """Wrap the compiled call of modules compiled in place (`module.compile()`), which run no hooks."""
         compiled = getattr(module, "_compiled_call_impl", None)
@@ -318,13 +328,17 @@ class ModuleStack:
                 found[id(top)] = top
         return list(found.values())
 
+    @ends_no_run
     def _registered(self, parent: nn.Module, _name: str, child: Any) -> None:
         if isinstance(child, nn.Module):
             self._parents[id(child)] = (weakref.ref(child), weakref.ref(parent))
 
     def _enter(self, module: nn.Module, args: tuple[Any, ...]) -> None:
-        if torch.compiler.is_compiling():
-            return
+        if not torch.compiler.is_compiling():
+            self._push(module, args)
+
+    @ends_no_run
+    def _push(self, module: nn.Module, args: tuple[Any, ...]) -> None:
         stack = self._stacks.setdefault(threading.get_ident(), [])
         if self._on_enter is not None:
             self._on_enter(module, not stack, args)
@@ -333,8 +347,11 @@ class ModuleStack:
             stack.append(Running(module, self.names.name(module) or _inherited(stack, module)))
 
     def _leave(self, module: nn.Module, _args: tuple[Any, ...], _output: Any) -> None:
-        if torch.compiler.is_compiling():
-            return
+        if not torch.compiler.is_compiling():
+            self._pop(module)
+
+    @ends_no_run
+    def _pop(self, module: nn.Module) -> None:
         stack = self._stacks.get(threading.get_ident())
         # an exception inside may have left modules behind whose exit hook never ran
         if stack and any(running.module is module for running in stack):

@@ -12,6 +12,7 @@ import torch
 
 from .attribution import BACKWARD, GRADIENTS, OPTIMIZER, PREPARE
 from .event import Event
+from .guard import ends_no_run
 from .modules import ModuleNames
 
 __all__ = ["OptimizerNames", "OptimizerWatch", "SteppedParameters", "makes_states", "name_written", "owned_tensors"]
@@ -154,11 +155,14 @@ class OptimizerWatch:
 
     Args:
         on_made: called with one that has been made.
+        broken: told of an error.
     """
 
-    def __init__(self, on_made: Callable[[Any], None]) -> None:
+    def __init__(self, on_made: Callable[[Any], None], broken: Callable[[Exception], None]) -> None:
         self._on_made = on_made
-        self._made: weakref.WeakSet[Any] = weakref.WeakSet()
+        self.broken = broken
+        # by identity: one that defines `__eq__` has no hash
+        self._made: dict[int, weakref.ref[Any]] = {}
         self._original: Any = None
 
     def install(self) -> None:
@@ -172,8 +176,9 @@ class OptimizerWatch:
 
         torch.optim.Optimizer.__init__ = made
 
+    @ends_no_run
     def _add(self, optimizer: Any) -> None:
-        self._made.add(optimizer)
+        self._made[id(optimizer)] = weakref.ref(optimizer)
         self._on_made(optimizer)
 
     def learn(self, optimizer: Any) -> None:
@@ -192,11 +197,11 @@ class OptimizerWatch:
 
     def known(self) -> list[Any]:
         """Return the optimizers that still exist."""
-        return list(self._made)
+        return [optimizer for made in self._made.values() if (optimizer := made()) is not None]
 
     def parameters(self) -> set[int]:
         """Return the ids of the parameters that an optimizer trains."""
-        return {id(p) for found in self._made for group in found.param_groups for p in group["params"]}
+        return {id(p) for found in self.known() for group in found.param_groups for p in group["params"]}
 
 
 def _module_of(names: set[str], known: Any) -> str | None:

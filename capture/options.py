@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import argparse
+import os
 from pathlib import Path
 from typing import NoReturn
 
+from .messages import printable
 from .settings import Settings
 
 __all__ = ["ABOUT", "EXAMPLES", "USAGE", "add_options", "from_text", "make_parser", "settings_of"]
@@ -26,29 +28,44 @@ spread into every weight. Compare two runs with `numtui DIR_A DIR_B`.
 """
 
 
+_MOST = 100_000
+
+
 def _numbers(text: str) -> tuple[int, ...]:
     """Parse a list of numbers such as `1,2,5-7`."""
-    found: list[int] = []
+    found: dict[int, None] = {}
     for part in text.split(","):
         first, dash, last = part.strip().partition("-")
         try:
             if "_" in part:  # Python reads 1_0 as 10
                 raise ValueError
-            found += range(int(first), int(last if dash else first) + 1)
+            numbers = range(int(first), int(last if dash else first) + 1)
         except ValueError:
-            raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers such as 1,2,5-7") from None
-    return tuple(dict.fromkeys(found))
+            numbers = range(0)
+        if not numbers:
+            raise argparse.ArgumentTypeError(f"{text!r} is not a list of numbers such as 1,2,5-7")
+        if numbers.stop - numbers.start + len(found) > _MOST:
+            raise argparse.ArgumentTypeError(f"{text!r} is more than {_MOST:,} numbers")
+        found |= dict.fromkeys(numbers)
+    return tuple(found)
 
 
 def _steps(text: str) -> tuple[int, ...]:
     steps = _numbers(text)
-    if not steps or min(steps) < 1:
+    if min(steps) < 1:
         raise argparse.ArgumentTypeError("steps are counted from 1")
     return steps
 
 
 def _weights(text: str) -> tuple[int, ...] | None:
     return None if text == "every" else _steps(text)
+
+
+def _seed(text: str) -> int:
+    seed = int(text)
+    if not 0 <= seed < 1 << 64:
+        raise argparse.ArgumentTypeError(f"the seed must be from 0 to 2**64 - 1, not {seed}")
+    return seed
 
 
 def add_options(parser: argparse.ArgumentParser) -> None:
@@ -67,7 +84,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--no-sketch", dest="sketch", action="store_false", help="no sketches: cheaper, but errors are only bounds")
     add("--compact", action="store_true", help="logs of less than half the size: what repeats is written once")
     add("--ranks", type=_numbers, default=None, metavar="0,3", help="only these ranks write logs (default: all)")
-    add("--deterministic", type=int, nargs="?", const=42, default=None, metavar="SEED",
+    add("--deterministic", type=_seed, nargs="?", const=42, default=None, metavar="SEED",
         help="seed everything and use deterministic algorithms before the script starts (seed: 42)")  # fmt: skip
     add("--perturb", type=int, nargs="?", const=0, default=None, metavar="SEED",
         help="move all parameters by one rounding error before the first step, for numtui --noise")  # fmt: skip
@@ -75,7 +92,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
 
 def make_parser(prog: str) -> argparse.ArgumentParser:
     """Return the parser of a command line that begins with `prog`."""
-    parser = argparse.ArgumentParser(
+    parser = _Saying(
         prog=prog,
         description=ABOUT,
         epilog=EXAMPLES,
@@ -84,6 +101,13 @@ def make_parser(prog: str) -> argparse.ArgumentParser:
     )
     add_options(parser)
     return parser
+
+
+class _Saying(argparse.ArgumentParser):
+    """A parser that repeats arguments in a form that a terminal does not act upon."""
+
+    def error(self, message: str) -> NoReturn:
+        super().error(printable(message))
 
 
 class _Raising(argparse.ArgumentParser):
@@ -107,7 +131,19 @@ def from_text(arguments: list[str], output: Path) -> argparse.Namespace:
 
 
 def settings_of(args: argparse.Namespace) -> Settings:
-    """Return the settings that the options ask for."""
+    """Return the settings that the options ask for.
+
+    Raises:
+        ValueError: there can be no such capture.
+    """
+    try:
+        folder = args.output.absolute()
+    except OSError:
+        raise ValueError(f"-o {args.output}: the current folder was deleted; give a path that begins with /") from None
+    # the first that there is; the others are made when a log is written
+    found = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
+    if not os.path.isdir(found):
+        raise ValueError(f"-o {args.output}: {found} is no folder")
     return Settings(
         ops=tuple(args.ops),
         exclude_ops=tuple(args.exclude_ops),

@@ -6,13 +6,14 @@ import atexit
 import contextlib
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from . import session
+from .guard import no_harm
 from .messages import describe, say
 from .termination import Termination
 
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from .schedule import AutomaticSchedule
     from .weights_schedule import WeightsSchedule
 
-__all__ = ["Capture", "is_captured", "no_harm"]
+__all__ = ["Capture", "close", "is_captured"]
 
 
 class Capture:
@@ -69,16 +70,22 @@ class Capture:
         self._started = True
         with no_harm("nothing is captured"):
             from .options import settings_of
+
+            try:
+                args = self._options()
+                settings = settings_of(args)
+            except ValueError as error:
+                say(f"nothing is captured: {error}")
+                return
             from .schedule import AutomaticSchedule
             from .weights_schedule import WeightsSchedule
 
-            args = self._options()
-            settings = settings_of(args)
             self._last_step = max(args.steps)
             if args.deterministic is not None and not self._in_fork:
                 from .determinism import make_deterministic
 
-                say(str(make_deterministic(args.deterministic)))
+                for line in str(make_deterministic(args.deterministic)).splitlines():
+                    say(line)
             if args.weights != ():
                 self._weights = WeightsSchedule(self._folder, args.weights, settings, place=self._places)
             self._schedule = AutomaticSchedule(
@@ -157,6 +164,12 @@ class Capture:
 _current: Capture | None = None
 
 
+def close(*, quiet: bool = False) -> None:
+    """Close the capture of this process, if it has one."""
+    if _current is not None:
+        _current.close(quiet=quiet)
+
+
 def is_captured() -> bool:
     """Return True while this process is captured."""
     return _current is not None and not _current._closed
@@ -180,15 +193,6 @@ def _trains(schedule: AutomaticSchedule, *, certainly: bool) -> bool:
 def _reaches_children() -> bool:
     """Return True where every Python that starts reads `numtui_capture.pth`."""
     return any(os.path.exists(os.path.join(entry, "numtui_capture.pth")) for entry in sys.path)
-
-
-@contextlib.contextmanager
-def no_harm(what: str) -> Iterator[None]:
-    """Turn an error inside the block into one line on standard error."""
-    try:
-        yield
-    except Exception as error:  # noqa: BLE001 a program does not fail because its capture does
-        say(f"{what}: {describe(error)}")
 
 
 def _torch_is_there() -> None:
@@ -258,7 +262,8 @@ class _Waiting:
         if fullname != self._name:
             return None
         for finder in sys.meta_path:
-            spec = None if isinstance(finder, _Waiting) else finder.find_spec(fullname, *place)
+            find = None if isinstance(finder, _Waiting) else getattr(finder, "find_spec", None)
+            spec = find and find(fullname, *place)
             if spec is not None:
                 self._watch(spec.loader)
                 return spec

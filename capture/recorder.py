@@ -7,7 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
-from functools import partial, wraps
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,9 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 
 from .attribution import AFTER, FORWARD, NO_TASK, PHASES, PREPARE
 from .event import Event
+from .guard import ends_no_run, no_harm, pass_on
 from .log_writer import write_log
-from .messages import say, warn
+from .messages import describe, say, warn
 from .modules import ModuleNames, ModuleStack, holder_of, models_with
 from .optimizers import OptimizerNames, makes_states, name_written
 from .perturb import perturb
@@ -42,19 +43,6 @@ def current_rank() -> int:
         return int(os.environ.get("RANK") or os.environ.get("SLURM_PROCID") or 0)
     except ValueError:
         return 0
-
-
-def _ends_no_run(hook: Callable[..., None]) -> Callable[..., None]:
-    """Wrap a hook so that an error in it ends the recording and not the training run."""
-
-    @wraps(hook)
-    def guarded(self: Recorder, *args: Any) -> None:
-        try:
-            hook(self, *args)
-        except Exception as error:  # noqa: BLE001 any error here is the capture's, not the user's
-            self._broken(error)
-
-    return guarded
 
 
 def _not_compiled(hook: Callable[..., None]) -> Callable[..., None]:
@@ -96,7 +84,7 @@ class Recorder:
         self.settings = settings
         self.optimizers: Callable[[], tuple[int, int]] | None = None
         self.names = ModuleNames(models)
-        self.modules = ModuleStack(self.names, self._entered)
+        self.modules = ModuleStack(self.names, self._entered, self.broken)
         self.tracer: StepTracer | None = None
         self.step = 0
         self.written: list[Path] = []
@@ -109,7 +97,7 @@ class Recorder:
         self._finds_steps = finds_steps
         self._window = Window()
         self._start: StepStart | None = None
-        self._perturbed = False
+        self._perturbed = self._is_broken = False
         self._started = 0.0
         self._left_behind: list[StepTracer] = []
 
@@ -131,7 +119,7 @@ class Recorder:
             handle.remove()
         self._handles = []
 
-    @_ends_no_run
+    @ends_no_run
     def _entered(self, module: nn.Module, outermost: bool, args: tuple[Any, ...]) -> None:
         if not outermost:
             return
@@ -189,11 +177,13 @@ class Recorder:
         for _, tensor in self.names.tensors():
             tracer.measuring.forget_writes(tensor, before)
 
-    def _broken(self, error: Exception) -> None:
-        if self.tracer is None:
-            warn(f"step {self.step} is not recorded: {type(error).__name__}: {error}")
-        else:
+    def broken(self, error: Exception) -> None:
+        """Report an error and record no more of the step."""
+        if self.tracer is not None:
             self.tracer.fail(error)
+        elif not self._is_broken:
+            self._is_broken = True
+            warn(f"step {self.step} is not recorded: {describe(error)}")
 
     def _perturb_once(self) -> None:
         seed = self.settings.perturb
@@ -207,10 +197,11 @@ class Recorder:
             made = self.tracer.made if self.tracer is not None else lambda _: False
             return StepStart(self.names.parameters(), self.names.buffers(), batch, made)
         except Exception as error:  # noqa: BLE001 a training run does not fail because its capture does
-            say(f"the start of step {self.step} was not recorded: {type(error).__name__}: {error}")
+            pass_on(error)
+            say(f"the start of step {self.step} was not recorded: {describe(error)}")
             return None
 
-    @_ends_no_run
+    @ends_no_run
     def _before_optimizer(self, optimizer: Any, args: Any, kwargs: Any) -> None:
         if makes_states():
             return
@@ -237,7 +228,7 @@ class Recorder:
                 if any(id(p) in parameters for p in top.parameters()):
                     self.names.add_root(top)
 
-    @_ends_no_run
+    @ends_no_run
     def _after_optimizer(self, optimizer: Any, _args: Any, _kwargs: Any) -> None:
         if makes_states():
             return
@@ -259,21 +250,24 @@ class Recorder:
 
     # A step
 
+    @ends_no_run
     def begin(self, step: int) -> None:
         """Begin to record a step."""
         self.step = step
-        self._start, self._started, self._window = None, time.perf_counter(), Window()
+        self._start, self._started, self._window, self.tracer = None, time.perf_counter(), Window(), None
         self.tracer = StepTracer(self.names, self.modules, self.settings)
         if self._finds_steps:
             self.tracer.wait()
         self.tracer.start()
 
+    @ends_no_run
     def mark(self) -> None:
         """Note that a forward pass begins, which may be the first of the next step."""
         if self.tracer is not None and self._window.mark is None:
             self._window.mark = len(self.tracer.events), self.tracer.attribution.passes
             self.tracer.go_on()
 
+    @ends_no_run
     def end(self, following: int | None) -> None:
         """End the step, at the mark if there is one: write what its last optimizer left to be done, and go on.
 
@@ -316,6 +310,7 @@ class Recorder:
         for model in models_with(lambda tensor: tracer.identity(tensor) in written) if written else ():
             self.names.add_root(model, holder_of(model), trained=self.trained)
 
+    @ends_no_run
     def pause(self) -> None:
         """Pause the recording; the step may continue."""
         if self.tracer is not None:
@@ -329,6 +324,7 @@ class Recorder:
         if self.tracer is not None:
             self._window.left = len(self.tracer.events)
 
+    @ends_no_run
     def resume(self) -> None:
         """Continue the paused step."""
         if self.tracer is not None:
@@ -346,24 +342,21 @@ class Recorder:
             return
         if self.settings.perturb is not None and not self._perturbed:
             say("nothing was perturbed (--perturb): the step called no model with parameters")
-        try:
+        with no_harm(f"the log of step {self.step} was not written"):
             tracer.stop()
             tracer.finish()
             self._write(tracer, "; ".join(map(without_private, filter(None, (tracer.failure, incomplete)))) or None)
-        except OSError as error:
-            say(f"the log of step {self.step} was not written: {error}")
-        except Exception as error:  # noqa: BLE001 a training run does not fail because its capture does
-            say(f"the log of step {self.step} was not written: {type(error).__name__}: {error}")
 
+    @ends_no_run
     def drop(self) -> None:
         """Discard the step, whose log, if there is one, does not change any more."""
         self._tell()
         if self.tracer is not None:
-            self.tracer.stop()
-            self._left_behind.append(self.tracer)
-            self.tracer = None
+            tracer, self.tracer = self.tracer, None
+            self._left_behind.append(tracer)
             self._sweep()
 
+    @ends_no_run
     def _sweep(self) -> None:
         """Remove tracers that were stopped inside a compiled function, where they could not leave."""
         for tracer in self._left_behind:

@@ -200,7 +200,7 @@ class AutomaticSchedule:
             on_optimizer=self._optimizer,
             finds_steps=True,
         )
-        self._optimizers = OptimizerWatch(self._made)
+        self._optimizers = OptimizerWatch(self._made, self.recorder.broken)
         self.recorder.optimizers = lambda: (len(self._stepped), len(self._stepped | self._live))
         self._weights, self._on_begin = weights, on_begin
         self._begun = False

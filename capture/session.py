@@ -24,12 +24,11 @@ _SINCE = time.time_ns()
 
 
 def join() -> bool:
-    """Join the session of the environment; True if there was none, and this process begins it."""
-    if os.environ.get(SESSION):
-        return False
-    folder = f"numtui-capture-{os.getpid()}-{time.time_ns():x}"
-    os.environ[SESSION] = os.path.join(os.environ.get("TMPDIR") or "/tmp", folder)  # noqa: S108 - no other has this name
-    return True
+    """Join the session of the environment, or begin one; True for the process that has begun it."""
+    if not os.environ.get(SESSION):
+        folder = f"numtui-capture-{os.getpid()}-{time.time_ns():x}"
+        os.environ[SESSION] = os.path.join(os.environ.get("TMPDIR") or "/tmp", folder)  # noqa: S108 - no other has this name
+    return os.path.basename(os.environ[SESSION]).startswith(f"numtui-capture-{os.getpid()}-")
 
 
 def end() -> None:
@@ -84,7 +83,10 @@ def _job() -> str:
     if distributed is not None and distributed.is_available() and distributed.is_initialized():
         world = distributed.get_world_size()
     else:
-        world = int(os.environ.get("WORLD_SIZE") or 1)
+        try:
+            world = int(os.environ.get("WORLD_SIZE") or 1)
+        except ValueError:  # of another program
+            world = 1
     if world == 1:
         return _process()
     port = os.environ.get("MASTER_PORT")

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
+
+from .guard import pass_on
+from .messages import describe
 
 __all__ = ["Settings"]
 
@@ -14,7 +18,7 @@ __all__ = ["Settings"]
 class Settings:
     """Filters and switches of a capture; a filter leaves records out and never changes the keys of the others.
 
-    The default records everything.
+    The default records everything. What is wrong is a ValueError when they are made, before anything is captured.
 
     Attributes:
         ops: globs of the operation names to record (`mm`, `*attention*`); empty for all.
@@ -40,7 +44,16 @@ class Settings:
     hash: Callable[[Any], Any] | str | None = None
     ranks: tuple[int, ...] | None = None
     perturb: int | None = None
+    hash_function: Callable[[Any], Any] | None = field(init=False, repr=False, compare=False)
     _known: dict[tuple[str, str], bool] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    def __post_init__(self) -> None:
+        for glob in (*self.ops, *self.exclude_ops, *self.modules):
+            try:
+                fnmatchcase("", glob)
+            except re.error as error:  # before Python 3.11, as of `[z-a]`
+                raise ValueError(f"{glob}: no pattern of names: {error}") from None
+        object.__setattr__(self, "hash_function", _resolved(self.hash))
 
     def wants_op(self, name: str) -> bool:
         """Return True if operations of this name are recorded."""
@@ -73,27 +86,6 @@ class Settings:
             return False
         return not results or max(numel for _, numel in results) >= self.min_numel
 
-    def resolve_hash(self) -> Callable[[Any], Any] | None:
-        """Return the function named by `hash`.
-
-        Raises:
-            ValueError: the name is not `module:function`, or there is no such function.
-        """
-        if self.hash is None or callable(self.hash):
-            return self.hash
-        from importlib import import_module
-
-        module, colon, function = self.hash.partition(":")
-        if not colon:
-            raise ValueError(f"--hash {self.hash}: expected module:function, as in mypackage.checks:row_sums")
-        try:
-            found = getattr(import_module(module), function)
-        except (ImportError, AttributeError) as error:
-            raise ValueError(f"--hash {self.hash}: {error}") from None
-        if not callable(found):
-            raise ValueError(f"--hash {self.hash}: {function} is not a function")
-        return found
-
     def as_json(self) -> dict[str, Any]:
         """Return the settings that differ from the defaults, for the run info."""
         out: dict[str, Any] = {}
@@ -110,3 +102,28 @@ class Settings:
             named = getattr(self.hash, "__qualname__", type(self.hash).__qualname__)
             out["hash"] = self.hash if isinstance(self.hash, str) else named
         return out
+
+
+def _resolved(named: Callable[[Any], Any] | str | None) -> Callable[[Any], Any] | None:
+    """Return the function of a name such as `module:function`, which imports the module.
+
+    Raises:
+        ValueError: the name has another form, or there is no such function.
+    """
+    if named is None or callable(named):
+        return named
+    from importlib import import_module
+
+    module, colon, function = named.partition(":")
+    if not (colon and module and function) or module.startswith("."):
+        raise ValueError(f"--hash {named}: expected module:function, as in mypackage.checks:row_sums")
+    try:
+        found = getattr(import_module(module), function)
+    except (ImportError, AttributeError) as error:
+        raise ValueError(f"--hash {named}: {error}") from None
+    except (Exception, SystemExit) as error:  # noqa: BLE001 the module is any program
+        pass_on(error)
+        raise ValueError(f"--hash {named}: {describe(error)}") from None
+    if not callable(found):
+        raise ValueError(f"--hash {named}: {function} is not a function")
+    return found

@@ -7,7 +7,8 @@ from __future__ import annotations
 
 import ctypes
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -15,11 +16,12 @@ from typing import Any, NamedTuple
 
 import torch
 
+from .guard import pass_on
 from .kernels import eager
 from .kernels.guards import has_own_dispatch, no_functions, storage_address, unnoticed
 from .kernels.native import DIGEST, SKETCH, SOURCE, Native
 from .kernels.row import FIELDS, ROW
-from .messages import warn
+from .messages import describe, warn
 from .native_library import attempt
 from .sketch import Positions
 
@@ -228,20 +230,29 @@ class Statistics:
     def _hash(self, tensor: torch.Tensor, slot: int) -> None:
         assert self._user_hash is not None
         try:
-            with unnoticed():
-                value = self._user_hash(tensor.detach())
+            with unnoticed(), _generators_kept(tensor.device):
+                # a copy: what the function writes to is not the training's
+                value = self._user_hash(tensor.detach().clone())
                 # a result on a device is read later, together with all others
-                self._user[slot] = value.detach().clone() if isinstance(value, torch.Tensor) else value
-        except Exception as error:  # noqa: BLE001  user code; the training continues
-            if not self._user_hash_failed:
-                self._user_hash_failed = True
-                warn(f"the user's hash failed and is left out: {error!r}")
+                self._user[slot] = value.detach().clone() if isinstance(value, torch.Tensor) else _plain(value)
+        except (Exception, SystemExit) as error:  # noqa: BLE001  user code; the training continues
+            self._hash_failed(error)
+
+    def _hash_failed(self, error: BaseException) -> None:
+        pass_on(error)
+        if not self._user_hash_failed:
+            self._user_hash_failed = True
+            warn(f"the user's hash failed and is left out: {describe(error)}")
 
     def _user_value(self, slot: int) -> float | int | str | None:
         value = self._user.get(slot)
-        if isinstance(value, torch.Tensor):
-            value = value.item() if value.numel() == 1 else str(value.tolist())
-        return value if value is None or isinstance(value, (int, float)) else str(value)
+        if not isinstance(value, torch.Tensor):
+            return value
+        try:
+            return _plain(value.item() if value.numel() == 1 else value.tolist())
+        except Exception as error:  # noqa: BLE001  a result that has no values; the training continues
+            self._hash_failed(error)
+            return None
 
     def _summary(self, slot: int, row: tuple[Any, ...], numel: int, take: int) -> Summary:
         nan, inf, zero, digest, l1, l2, low, high, mean, sketch = row
@@ -261,6 +272,24 @@ class Statistics:
             sketch if take & SKETCH else None,
             self._user_value(slot) if self._user else None,
         )
+
+
+def _plain(value: Any) -> float | int | str | None:
+    """Return the result of a user's function in a type of Python's own, such as JSON has."""
+    if value is None:
+        return None
+    if isinstance(value, float):
+        return float(value)
+    text = str(value)  # an integer of too many digits has none
+    return int(value) if isinstance(value, int) else text
+
+
+@contextmanager
+def _generators_kept(device: torch.device) -> Iterator[None]:
+    """Leave torch's random generators as they were: a user's function may seed them, or draw from them."""
+    on_device = device.type not in {"cpu", "meta"}
+    with torch.random.fork_rng([device] if on_device else [], device_type=device.type if on_device else "cuda"):
+        yield
 
 
 def _check(tensor: torch.Tensor) -> None:

@@ -26,9 +26,10 @@ from .event import Event, Input, Slot
 from .exchange import Exchange
 from .frames import Frame, parse_traceback
 from .graph_nodes import Replayed, of_meta
+from .guard import pass_on
 from .local_parts import dtype_name
 from .measuring import Measuring
-from .messages import warn
+from .messages import describe, warn
 from .mode_stack import insert_below, inside_compiled_call, is_tracing, remove
 from .modules import ModuleNames, ModuleStack
 from .op_kind import OpKind, kind_of
@@ -140,12 +141,13 @@ class StepTracer(DebugMode):
         try:
             yield
         except Exception as error:  # noqa: BLE001 any error here is the capture's, not the user's
+            pass_on(error)
             self.fail(error)
 
     def fail(self, error: Exception) -> None:
         """Report an error of the capture once and stop recording."""
         if self.failure is None:
-            self.failure = f"capture failed: {type(error).__name__}: {error}"
+            self.failure = f"capture failed: {describe(error)}"
             warn(f"{self.failure}; the training continues without it")
 
     # Dispatch
@@ -167,7 +169,12 @@ class StepTracer(DebugMode):
                 return func(*args, **kwargs)
         kind = self._kinds.get(func)
         if kind is None:
-            kind = self._kinds[func] = kind_of(func)
+            try:
+                kind = self._kinds[func] = kind_of(func)
+            except Exception as error:  # noqa: BLE001 see _guard
+                pass_on(error)
+                self.fail(error)
+                return func(*args, **kwargs)
         if kind.ignored or is_tracing():
             return func(*args, **kwargs)
         if not types and runs_rank_by_rank():
@@ -180,6 +187,7 @@ class StepTracer(DebugMode):
         try:
             call = self._before(kind, args, kwargs)
         except Exception as error:  # noqa: BLE001 see _guard; inlined, this runs for every operation
+            pass_on(error)
             self.fail(error)
             return func(*args, **kwargs)
         result = func(*args, **kwargs)
@@ -187,6 +195,7 @@ class StepTracer(DebugMode):
             try:
                 self._after(func, kind, call, result)
             except Exception as error:  # noqa: BLE001 see above
+                pass_on(error)
                 self.fail(error)
         return result
 
@@ -418,13 +427,15 @@ class StepTracer(DebugMode):
     ) -> None:
         """Receive from `DebugInterpreter` the metadata of the compiled region's next node."""
         meta = {"nn_module_stack": nn_module_stack, "fwd_nn_module_stack": fwd_nn_module_stack}
-        self.attribution.replayed = of_meta(meta)
+        with self._guard():
+            self.attribution.replayed = of_meta(meta)
 
     @contextlib.contextmanager
     def set_fx_stack_trace(self, stack_trace: str) -> Iterator[None]:
         """Receive from `DebugInterpreter` the stack trace of the node it runs."""
-        known = self.attribution.replayed or Replayed(None, False, None)
-        self.attribution.replayed = replace(known, frames=parse_traceback(stack_trace) or None)
+        with self._guard():
+            known = self.attribution.replayed or Replayed(None, False, None)
+            self.attribution.replayed = replace(known, frames=parse_traceback(stack_trace) or None)
         try:
             yield
         finally:

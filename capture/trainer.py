@@ -8,9 +8,10 @@ from typing import Any, Literal
 
 from torch import nn
 
+from .guard import ends_no_run
 from .messages import describe, say
 from .options import from_text
-from .process import Capture, is_captured, no_harm
+from .process import Capture, is_captured
 from .settings import Settings
 
 __all__ = ["TrainerCapture"]
@@ -40,7 +41,7 @@ class TrainerCapture:
     ) -> None:
         if not steps or min(steps) < 1:
             raise ValueError(f"steps={steps!r}: steps are counted from 1")
-        Settings(**options).resolve_hash()
+        Settings(**options)
         self._folder = Path(dump_folder)
         self._options = {**options, "steps": tuple(steps), "weights": None if weights == "every" else tuple(weights)}
         self._last = max(steps) if weights == () else None
@@ -52,6 +53,7 @@ class TrainerCapture:
     def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> None:
         self.end(error)
 
+    @ends_no_run
     def begin(self, model: nn.Module, optimizers: Iterable[Any] = (), completed: int = 0) -> None:
         """Begin with a training.
 
@@ -70,11 +72,11 @@ class TrainerCapture:
         args = from_text([], self._folder)
         vars(args).update(self._options)
         self._capture = capture = Capture(lambda: args, self._folder, inherited=False)
-        with no_harm("nothing is captured"):
-            capture.begin()
-            if capture.schedule is not None:
-                capture.schedule.follow(model, optimizers, completed)
+        capture.begin()
+        if capture.schedule is not None:
+            capture.schedule.follow(model, optimizers, completed)
 
+    @ends_no_run
     def batch_begins(self, step: int | None) -> None:
         """Say that a micro-batch begins.
 
@@ -84,6 +86,7 @@ class TrainerCapture:
         if self._capture is not None and self._capture.schedule is not None:
             self._capture.schedule.batch_begins(step)
 
+    @ends_no_run
     def batch_ends(self, completed: int | None) -> None:
         """Say that a micro-batch, or all of a step, has ended.
 
@@ -95,6 +98,7 @@ class TrainerCapture:
             if self._last is not None and schedule.step > self._last:
                 self.end()
 
+    @ends_no_run
     def end(self, reason: BaseException | str | None = None) -> None:
         """Write what is recorded, and remove all hooks.
 
@@ -104,3 +108,8 @@ class TrainerCapture:
         capture, self._capture = self._capture, None
         if capture is not None:
             capture.close(describe(reason) if isinstance(reason, BaseException) else reason)
+
+    def broken(self, error: Exception) -> None:
+        """Report an error, and capture no more of this training."""
+        say(f"the training goes on without capture: {describe(error)}")
+        self.end(describe(error))

@@ -6,7 +6,8 @@ from collections.abc import Callable, Collection
 from pathlib import Path
 from typing import Any
 
-from .messages import say
+from .guard import ends_no_run
+from .messages import describe, say
 from .modules import holder_of, models_with
 from .recorder import Recorder, current_rank
 from .run_info import run_info
@@ -39,33 +40,32 @@ class WeightsSchedule:
         self._log: WeightsLog | None = None
         self._failed = self._searched = False
 
+    @ends_no_run
     def after_step(self, step: int, optimizer: Any, recorder: Recorder) -> None:
         """Record an optimizer that has just stepped, while its gradients still exist."""
         if self._failed or not self._settings.wants_rank(current_rank()):
             return
-        try:
-            recorder.find_models(optimizer)
-            if self._log is None:
-                self._log = self._begin(step, recorder)
-            self._log.record(step, [optimizer])
-        except Exception as error:  # noqa: BLE001 a training run does not fail because its capture does
-            self._failed = True
-            say(f"weights are no longer recorded: {type(error).__name__}: {error}")
+        recorder.find_models(optimizer)
+        if self._log is None:
+            self._log = self._begin(step, recorder)
+        self._log.record(step, [optimizer])
 
+    @ends_no_run
     def after_all(self, step: int, recorder: Recorder) -> None:
         """Record what no optimizer owns, such as averaged copies, when the step is over."""
         if self._failed or self._log is None or not self._log.wants(step):
             return
-        try:
-            if not self._searched:
-                # copies that are never called announce themselves in no other way
-                self._searched = True
-                for model in models_with(lambda _: True):
-                    recorder.names.add_root(model, holder_of(model), trained=recorder.trained)
-            self._log.record_rest(step, recorder.trained or ())
-        except Exception as error:  # noqa: BLE001 a training run does not fail because its capture does
-            self._failed = True
-            say(f"weights are no longer recorded: {type(error).__name__}: {error}")
+        if not self._searched:
+            # copies that are never called announce themselves in no other way
+            self._searched = True
+            for model in models_with(lambda _: True):
+                recorder.names.add_root(model, holder_of(model), trained=recorder.trained)
+        self._log.record_rest(step, recorder.trained or ())
+
+    def broken(self, error: Exception) -> None:
+        """Report an error and record no more."""
+        self._failed = True
+        say(f"weights are no longer recorded: {describe(error)}")
 
     def close(self) -> None:
         """Finish the log at the end of the run."""

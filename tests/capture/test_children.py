@@ -13,10 +13,12 @@ import sysconfig
 import venv
 from importlib import import_module
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
-from capture.process import Capture
+from capture.inherited import begin
+from capture.process import Capture, close
 from capture.recorder import current_rank
 from capture.session import SESSION, Places, end, join, written
 from tests.capture.conftest import HEAD, LOOP, REPOSITORY, Script
@@ -77,14 +79,14 @@ class Runs:
 
     def __init__(self, python: str, folder: Path) -> None:
         self.folder = folder
-        self._python = python
+        self.python = python
         for name, text in (("train.py", TRAIN), ("spawn.py", SPAWN), ("launched.py", LAUNCHED), ("sweep.py", SWEEP)):
             (folder / name).write_text(text)
 
     def __call__(self, *command: str, **variables: str) -> subprocess.CompletedProcess[str]:
         inherited = {name: value for name, value in os.environ.items() if name != "PYTHONPATH"}
         return subprocess.run(
-            [self._python, *command],
+            [self.python, *command],
             check=False,
             capture_output=True,
             text=True,
@@ -149,11 +151,41 @@ class TestEnvironment:
         assert log.run["incomplete"] == "ValueError: too"
 
     def test_torch_is_left_to_the_program(self, run: Runs) -> None:
-        done = run("-c", "import sys; print([m for m in ('torch', 'numpy', 'argparse') if m in sys.modules])",
-            NUMTUI_CAPTURE="out")  # fmt: skip
-        assert done.stdout == "[]\n"
-        unset = run("-c", "import sys; print([m for m in sys.modules if 'numtui' in m or 'capture' in m])")
-        assert unset.stdout == "[]\n"
+        """Nor is anything else imported before, which every Python that starts would wait for."""
+        modules = "import sys; print(*sys.modules)"
+        unset, armed = run("-c", modules).stdout.split(), run("-c", modules, NUMTUI_CAPTURE="out").stdout.split()
+        assert not any("numtui" in name or "capture" in name for name in unset)
+        assert set(armed) - set(unset) <= {"numtui", "numtui.armed", "atexit", "time"}
+
+    def test_a_process_that_forks_before_it_imports_torch(self, run: Runs, printed: str) -> None:
+        (run.folder / "forks.py").write_text(
+            "import multiprocessing\n"
+            "def work():\n    import train\n"
+            "one = multiprocessing.get_context('fork').Process(target=work)\n"
+            "one.start(), one.join()\n"
+        )
+        done = run("forks.py", NUMTUI_CAPTURE="out")
+        assert done.stdout == printed
+        assert run.logs() == TWO[:1]
+        assert "1 log of the processes that trained, in out/numerics" in done.stderr
+        assert not list(run.folder.glob("numtui-capture-*"))
+
+    @pytest.mark.parametrize(
+        ("code", "said"),
+        [("pass", 0), ("import torch", "NUMTUI_CAPTURE=out: the current folder was deleted; give a path that begins")],
+    )
+    def test_a_deleted_folder(self, run: Runs, code: str, said: str | int) -> None:
+        (run.folder / "torch.py").touch()
+        gone = run.folder / "gone"
+        gone.mkdir()
+        done = subprocess.run(
+            ["bash", "-c", 'rmdir "$PWD"; exec "$@"', "", run.python, "-c", code],
+            check=False, capture_output=True, text=True, cwd=gone,
+            env={**os.environ, "NUMTUI_CAPTURE": "out", "PYTHONPATH": str(run.folder)},
+        )  # fmt: skip
+        assert (done.returncode, done.stdout) == (0, "")
+        assert done.stderr.count("\n") == bool(said), done.stderr
+        assert str(said or "") in done.stderr
 
     def test_options_that_are_none_are_one_line(self, run: Runs) -> None:
         done = run("train.py", NUMTUI_CAPTURE="out", NUMTUI_CAPTURE_ARGS="--stepz 1")
@@ -267,7 +299,9 @@ class TestPlaces:
 
     def test_the_second_process_of_a_rank_writes_beside_the_first(self, monkeypatch: pytest.MonkeyPatch) -> None:
         assert join()
-        assert not join()
+        with monkeypatch.context() as other:
+            other.setattr("os.getpid", lambda: 1)
+            assert not join(), "a child joins"
         a, b = Path("out/numerics/a.log"), Path("out/numerics/b.log")
         first = self.place(monkeypatch, "1")
         assert (first(a), first(b), first(a)) == (a, b, a)
@@ -342,6 +376,56 @@ def test_an_error_of_the_capture_is_one_line(
     capture.begin()
     capture.close()
     assert capsys.readouterr().err == "numtui capture: nothing is captured: RuntimeError: on two\n"
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        ("--hash nowhere:f", "NUMTUI_CAPTURE_ARGS: --hash nowhere:f: No module named 'nowhere'"),
+        ("--hash exits:f", "NUMTUI_CAPTURE_ARGS: --hash exits:f: SystemExit: 3"),
+        ("--hash .x:f", "NUMTUI_CAPTURE_ARGS: --hash .x:f: expected module:function, as in mypackage.checks:row_sums"),
+        ("--steps 1-1000000000000", "'1-1000000000000' is more than 100,000 numbers"),
+        ("--deterministic -1", "the seed must be from 0 to 2**64 - 1, not -1"),
+        ("'--steps", "NUMTUI_CAPTURE_ARGS: No closing quotation"),
+        ("--\x1b[31m\nred", "unrecognized arguments: --\\x1b[31m red"),
+        ("", "is no folder"),
+    ],
+)
+def test_options_of_the_environment_are_looked_at_before_anything_is_captured(
+    tmp_path: Path,
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
+    options: str,
+    said: str,
+) -> None:
+    (tmp_path / "exits.py").write_text("raise SystemExit(3)")
+    monkeypatch.syspath_prepend(str(tmp_path))
+    monkeypatch.setattr("capture.process._current", None)
+    monkeypatch.setenv(SESSION, str(tmp_path))
+    monkeypatch.setenv("NUMTUI_CAPTURE", str(tmp_path / "out" if options else tmp_path / "exits.py" / "below"))
+    monkeypatch.setenv("NUMTUI_CAPTURE_ARGS", options)
+    begin()
+    close()
+    err = capsys.readouterr().err
+    assert err.startswith("numtui capture: nothing is captured: ")
+    assert said in err
+    assert err.count("\n") == 1
+
+
+@pytest.mark.parametrize("isolated", [True, False])
+def test_an_isolated_python_runs_no_code_that_the_environment_names(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, isolated: bool
+) -> None:
+    monkeypatch.setattr("capture.inherited.sys", SimpleNamespace(flags=SimpleNamespace(isolated=isolated)))
+    monkeypatch.setattr("capture.process._current", None)
+    monkeypatch.setenv(SESSION, str(tmp_path))
+    monkeypatch.setenv("NUMTUI_CAPTURE", str(tmp_path / "out"))
+    monkeypatch.setenv("NUMTUI_CAPTURE_ARGS", "--hash nowhere:f")
+    begin()
+    close(quiet=True)
+    err = capsys.readouterr().err
+    assert ("--hash is left out" in err) == isolated
+    assert ("No module named" in err) != isolated
 
 
 def test_the_file_that_every_python_reads_is_one_line_and_costs_nothing(monkeypatch: pytest.MonkeyPatch) -> None:

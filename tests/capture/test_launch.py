@@ -52,6 +52,10 @@ class TestMistakes:
             (["--steps", "0", "--", EXAMPLE], "steps are counted from 1"),
             (["--steps", "one", "--", EXAMPLE], "not a list of numbers"),
             (["--nonsense", "--", EXAMPLE], "--nonsense"),
+            (["--steps", "1-1000000000000", "--", EXAMPLE], "more than 100,000 numbers"),
+            (["--ranks", "5-3", "--", EXAMPLE], "not a list of numbers"),
+            (["--deterministic", "-1", "--", EXAMPLE], "the seed must be from 0"),
+            (["--\x1b[31m", "--", EXAMPLE], "--\\x1b[31m"),
         ],
     )
     def test_are_answered_before_anything_runs(
@@ -62,11 +66,23 @@ class TestMistakes:
         assert ended.value.code == 2
         assert answer in capsys.readouterr().err
 
-    @pytest.mark.parametrize("name", ["no_colon", "no_such_module:f", "math:no_such_function", "math:pi"])
-    def test_a_hash_that_is_none_is_said(self, capsys: pytest.CaptureFixture[str], name: str) -> None:
+    @pytest.mark.parametrize(
+        "option",
+        [
+            *("--hash no_colon", "--hash no_such_module:f", "--hash math:no_such_function", "--hash math:pi"),
+            *("--hash .x:f", "--hash broken:f", "--hash exits:f", "-o broken.py", "-o broken.py/x/y"),
+        ],
+    )
+    def test_what_cannot_be_is_said(
+        self, capsys: pytest.CaptureFixture[str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, option: str
+    ) -> None:
+        (tmp_path / "broken.py").write_text("def (")
+        (tmp_path / "exits.py").write_text("raise SystemExit(3)")
+        monkeypatch.syspath_prepend(str(tmp_path))
+        monkeypatch.chdir(tmp_path)
         with process_restored():
-            assert main(["--hash", name, "--", str(EXAMPLE)]) == 2
-        assert f"--hash {name}" in capsys.readouterr().err
+            assert main([*option.split(), "--", str(EXAMPLE)]) == 2
+        assert option in capsys.readouterr().err
 
 
 def test_help_and_mistakes_do_not_wait_for_torch(tmp_path: Path) -> None:

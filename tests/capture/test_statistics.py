@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import math
 import struct
+import sys
 import threading
 import tracemalloc
 from collections.abc import Callable, Iterator
@@ -421,6 +422,35 @@ def test_a_users_hash_that_fails_is_left_out_with_one_warning() -> None:
     statistics.measure(torch.ones(2))  # a warning would be an error
     statistics.measure(torch.ones(3))
     assert [summary.user_hash for summary in statistics.results().values()] == ["text", None, None, 3]
+
+
+@pytest.mark.filterwarnings("ignore:numtui capture:RuntimeWarning")
+@pytest.mark.parametrize(
+    ("strange", "recorded"),
+    [
+        (lambda _: sys.exit(3), None),
+        (lambda _: 10**10_000, None),
+        (lambda _: torch.empty(3, device="meta"), None),
+        (lambda _: Strange(), None),
+        (lambda t: t.zero_().sum(), 0.0),
+        (lambda _: torch.manual_seed(1).initial_seed(), 1),
+    ],
+)
+def test_a_users_hash_neither_ends_nor_changes_the_run(strange: Any, recorded: Any) -> None:
+    x, state = torch.ones(3), torch.get_rng_state()
+    statistics = Statistics(user_hash=strange)
+    statistics.measure(x)
+    (found,) = statistics.results().values()
+    assert (found.user_hash, found.l1) == (recorded, 3.0)
+    assert torch.equal(x, torch.ones(3))
+    assert torch.equal(torch.get_rng_state(), state)
+
+
+class Strange:
+    """An object without a text."""
+
+    def __str__(self) -> str:
+        raise SystemExit(4)
 
 
 def test_what_is_not_asked_for_is_absent() -> None:
