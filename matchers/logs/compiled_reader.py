@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from matchers.logs.columns import KeyColumn, Ragged, Texts, TextTable
 from matchers.logs.op_log import COUNTS, STATISTICS
 from matchers.logs.reader_library import library
-from matchers.logs.records import Records, Start
+from matchers.logs.records import Contents, Records, Start
 
 __all__ = ["CompiledReader"]
 
@@ -21,7 +21,7 @@ _COLUMNS = ("line", "module", "op", "counter", "shape", "location", "phase", "pr
 _TABLES = ("modules", "ops", "shapes", "locations")
 _LISTS = ("outputs", "inputs", "producers", "digests", "input_digests")
 _TEXTS = ("Placement", "Stack", "Parameter", "Mutated", "Sketch", "Group", "Exchanged", "User hash", "Named")
-_STATE = 6
+_STATE = 9
 
 
 class _Library(NamedTuple):
@@ -89,13 +89,21 @@ class CompiledReader:
             raise MemoryError
         return self._taken("digest text").tobytes()
 
+    def contents(self) -> Contents:
+        """As in `RecordReader`."""
+        state = self._state()
+        return Contents(state[1], *state[6:])
+
+    def _state(self) -> list[int]:
+        state = (ctypes.c_int64 * _STATE)()
+        self._c.reader_state(self._reader, state)
+        return list(state)
+
     def finish(self) -> Records:
         """As in `RecordReader`."""
         if self._c.reader_finish(self._reader):
             raise MemoryError
-        state = np.zeros(_STATE, np.int64)
-        self._c.reader_state(self._reader, state.ctypes.data)
-        lines, rows, problem_count, is_open, ends_blank, blank_before_last = state.tolist()
+        lines, rows, problem_count, is_open, ends_blank, blank_before_last = self._state()[:6]
         return Records(
             columns={name: self._taken(name) for name in _COLUMNS},
             stats=self._together(STATISTICS, np.float64, rows),

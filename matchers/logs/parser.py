@@ -22,7 +22,7 @@ from matchers.logs.file_identity import Content
 from matchers.logs.named import parameters
 from matchers.logs.op_log import Header, OpLog, Problem
 from matchers.logs.reader_library import library
-from matchers.logs.records import MAX_PROBLEMS, RecordReader, Records, Start
+from matchers.logs.records import MAX_PROBLEMS, Contents, RecordReader, Records, Start
 from matchers.logs.source import LogSource
 
 __all__ = ["read_log"]
@@ -31,6 +31,9 @@ Progress = Callable[[str, float], None]
 
 _MAX_HEADER = 4 << 20
 """A header is a few lines; a file with no record in its first four megabytes is not a log."""
+_MAX_MEMORY = 25
+"""Bytes of memory for each byte of a log, from `_FREE` on. A log takes 2 to 5."""
+_FREE = 256 << 20
 
 
 def record_reader(start: Start) -> RecordReader:
@@ -91,6 +94,8 @@ class _Builder:
         """The last piece was read to its end, which has records."""
         self.cut_key = False
         """The log ends within the key of a record."""
+        self.size = 0
+        """Bytes of records."""
 
     def add(self, piece: bytes, last: bool) -> None:
         """Read the records of one piece; the first piece also holds the header."""
@@ -101,7 +106,17 @@ class _Builder:
         piece = piece[: len(piece) - cut]
         if piece:
             self.digests.update(self.reader.add(piece, last and not cut))
+            self.size += len(piece)
+            self._refuse_excess(self.reader.contents())
         self.ends_with_piece = last and bool(piece) and not cut
+
+    def _refuse_excess(self, read: Contents) -> None:
+        """Refuse what would fill the memory: a log of a few megabytes may have millions of records without content."""
+        if read.memory > max(_FREE, _MAX_MEMORY * self.size):
+            raise LogError(
+                f"{self.path}: its first {read.records:,} records with {read.values:,} values would take"
+                f" {read.memory >> 20:,} MiB of memory, more than {_MAX_MEMORY} times their size, which no log does"
+            )
 
     def _take_header(self, piece: bytes) -> tuple[bytes, RecordReader]:
         """Read the header at the start of the first piece and return the rest, and the reader of it."""

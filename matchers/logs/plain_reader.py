@@ -20,7 +20,7 @@ from capture import log_format
 from matchers.arrays import Int64
 from matchers.logs.columns import KeyColumn, Ragged, Texts
 from matchers.logs.op_log import COUNTS, NO_DIGEST, STATISTICS, Phase
-from matchers.logs.records import MAX_PROBLEMS, Records, Start
+from matchers.logs.records import MAX_PROBLEMS, Contents, Records, Start
 
 __all__ = ["PlainReader", "digest", "number"]
 
@@ -451,6 +451,12 @@ class PlainReader:
         return values[start[row] : start[row + 1]]
 
     # ------------------------------------------------------------------ the whole
+
+    def contents(self) -> Contents:
+        """As in `RecordReader`."""
+        names = sum(map(len, self._tables.values()))
+        values = sum(len(values) for _, values in self._lists.values())
+        return Contents(len(self._keys), names, values, len(self._texts) - len(_TEXTS) - 1)
 
     def finish(self) -> Records:
         """As in `RecordReader`."""

@@ -1184,10 +1184,14 @@ int reader_finish(Reader *r)
 }
 
 /* Lines, rows, problems; whether the log ends within a line, and with a blank one; whether the line before its last
-   record is blank. */
+   record is blank; and the last three of `Contents` in records.py. */
 void reader_state(const Reader *r, int64_t *state)
 {
-    const int64_t all[] = {r->lines, r->rows, r->problems, r->open, r->ends_blank, r->blank_before_last};
+    int64_t names = count_of(&r->modules) + count_of(&r->ops) + count_of(&r->shapes) + count_of(&r->locations);
+    int64_t values = (r->outputs.value.size + r->inputs.value.size + r->digests.value.size + r->input_digests.value.size) / 8
+                     + r->producers.value.size / 4;
+    const int64_t all[] = {r->lines, r->rows, r->problems, r->open, r->ends_blank, r->blank_before_last, names, values,
+                           count_of(&r->further_names)};
     memcpy(state, all, sizeof all);
 }
 

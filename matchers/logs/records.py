@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 from matchers.arrays import Float64, Int64, columns
 from matchers.logs.columns import KeyColumn, Ragged, Texts
 
-__all__ = ["MAX_PROBLEMS", "RecordReader", "Records", "Start"]
+__all__ = ["MAX_PROBLEMS", "Contents", "RecordReader", "Records", "Start"]
 
 MAX_PROBLEMS = 1000
 """Problems that are kept; all are counted."""
@@ -28,6 +28,27 @@ class Start(NamedTuple):
     lines: int
     ours: bool
     compact: bool
+
+
+class Contents(NamedTuple):
+    """The number of things that have been read, which decides how much memory a log will need.
+
+    Attributes:
+        records: records.
+        names: distinct modules, operations, shapes and locations.
+        values: hashes, digests and producers of all records.
+        outputs: distinct fields `Output k`.
+    """
+
+    records: int
+    names: int
+    values: int
+    outputs: int
+
+    @property
+    def memory(self) -> int:
+        """Bytes that a comparison takes for them at its peak, rounded up; measured on logs that have little else."""
+        return 1000 * self.records + 800 * self.names + 64 * self.values + 4000 * self.outputs
 
 
 @columns
@@ -75,6 +96,10 @@ class RecordReader(Protocol):
 
         Returns the values of `Digest` of all its records, each but the log's first after a newline.
         """
+        ...
+
+    def contents(self) -> Contents:
+        """Return how much has been read so far."""
         ...
 
     def finish(self) -> Records:

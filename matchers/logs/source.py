@@ -32,9 +32,10 @@ _MAX_LINES = 1 << 20
 _TOO_LARGE = f"{_MAX_RECORD >> 20} MiB or {_MAX_LINES:,} lines"
 _MAX_LINE = 16 << 20
 _FEW = 1 << 20
-_SUSPICIOUS = 32 << 20
-_MAX_EXPANSION = 200
-"""Greatest ratio of a gzip file's content to itself, from `_SUSPICIOUS` bytes on. A log has 5 to 20."""
+_SUSPICIOUS = 8 << 20
+_MAX_EXPANSION = 100
+"""Greatest ratio of a gzip file's content to itself, from `_SUSPICIOUS` bytes on. A log has 2 to 8, and 53 if all its
+values are zeros."""
 
 
 class LogSource:

@@ -20,7 +20,7 @@ from matchers.logs import parser, source
 from matchers.logs.compiled_reader import CompiledReader
 from matchers.logs.plain_reader import PlainReader, number
 from matchers.logs.reader_library import SOURCE
-from matchers.logs.records import Start
+from matchers.logs.records import Contents, Start
 from tests.compacted import compacted
 from tests.conftest import DATA, EXAMPLES
 from tests.fuzz.logs import Damage, Good, after_damages, damages, goods, text_of
@@ -35,16 +35,18 @@ JUNK = (
 )
 
 
-def read_by(reader: Any, data: bytes, **options: Any) -> dict[str, Any] | str:
-    """What a reader makes of a log; the sentence that refuses it."""
+def read_by(reader: Any, data: bytes, **options: Any) -> tuple[dict[str, Any] | str, list[Contents]]:
+    """What a reader makes of a log, or the sentence that refuses it; what it had read after each piece."""
+    read: list[Contents] = []
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(parser, "record_reader", reader)
+        patch.setattr(parser._Builder, "_refuse_excess", lambda _, contents: read.append(contents))
         path = Path(folder, "a.log")
         path.write_bytes(data)
         try:
-            return contents(parser.read_log(path, **options))
+            return contents(parser.read_log(path, **options)), read
         except LogError as error:
-            return str(error).replace(folder, "")
+            return str(error).replace(folder, ""), read
 
 
 def assert_alike(data: bytes, **options: Any) -> None:
