@@ -16,21 +16,47 @@ from concurrent.futures import ThreadPoolExecutor, as_completed
 from dataclasses import asdict
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+
+import pytest
 
 from tests.bed_cases import ALL_CASES, RANKS, Case
 from tests.conftest import REPOSITORY
 from tests.two_ranks import free_port, made_once
 
-if TYPE_CHECKING:
-    import pytest
-
 __all__ = ["start_runs_bed", "write_runs"]
 
 
-def start_runs_bed(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder of all cases, made by the first test worker that asks for it."""
-    return made_once(tmp_path_factory, "runs_bed", "cases.json", partial(write_runs, cases=ALL_CASES))
+def start_runs_bed(tmp_path_factory: pytest.TempPathFactory, tests: Sequence[pytest.Item]) -> Path:
+    """The folder of the cases that some tests ask for, made by the first test worker that gets there."""
+    return made_once(tmp_path_factory, "runs_bed", "cases.json", partial(write_runs, cases=_asked_for(tests)))
+
+
+def _asked_for(tests: Sequence[pytest.Item]) -> list[Case]:
+    """The cases that tests name by a parameter or the mark `bed`; all if one of them names none.
+
+    A text names each case whose name has it at an end, or is it. With a fault goes the run that has none.
+    """
+    found: set[str] = set()
+    for test in tests:
+        if isinstance(test, pytest.Function) and "runs_bed" in test.fixturenames:
+            given = [*test.callspec.params.values()] if hasattr(test, "callspec") else []
+            named = _named([*given, *(name for mark in test.iter_markers("bed") for name in mark.args)])
+            found |= named or {case.name for case in ALL_CASES}
+    healthy = {(case.script, case.arguments) for case in ALL_CASES if case.name in found}
+    return [c for c in ALL_CASES if c.name in found or (not c.bug and (c.script, c.arguments) in healthy)]
+
+
+def _named(values: Sequence[object]) -> set[str]:
+    found: set[str] = set()
+    for value in values:
+        if isinstance(value, Case):
+            found.add(value.name)
+        elif isinstance(value, tuple):
+            found |= _named(value)
+        elif isinstance(value, str):
+            names = (case.name for case in ALL_CASES)
+            found |= {name for name in names if f"-{name}-".startswith(f"-{value}-") or name.endswith(f"-{value}")}
+    return found
 
 
 def write_runs(folder: Path, cases: Sequence[Case]) -> None:

@@ -138,6 +138,7 @@ def test_one_gradient_is_not_the_same_on_all_ranks(runs_bed: Path, bug: str, val
             assert all(len({digests[rank] for rank in group}) == 1 for group in case.groups)
 
 
+@pytest.mark.bed("ddp-sum-not-mean")
 def test_one_gradient_is_averaged_where_the_others_are_summed(runs_bed: Path) -> None:
     """The other sums are formed in another order, as the bucket has another length."""
     case = BY_NAME["ddp-sum-not-mean"]
@@ -171,6 +172,7 @@ def test_a_recomputed_layer_has_the_same_bits_but_for_the_fault(runs_bed: Path, 
     assert different[:1] == ([(case.module, case.op)] if case.bug else [])
 
 
+@pytest.mark.bed("megatron-skipped-collective")
 def test_a_rank_that_skips_a_collective_leaves_cut_off_logs(runs_bed: Path) -> None:
     """Its group goes on with another collective in the place of the one that it skipped."""
     (case,) = (case for case in CASES if case.dies)
