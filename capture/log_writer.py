@@ -390,10 +390,12 @@ def _portion(portion: Portion) -> dict[str, Any]:
 def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     """Open a file that replaces `path` if the block ends without an exception, and is deleted otherwise.
 
+    It also replaces a link at `path`, which somebody else may have put there, and not the file that this leads to.
+
     Raises:
         OSError: with the path in its text.
     """
-    target = Path(os.path.realpath(path))
+    target = Path(path)
     # created by open(2), not mkstemp, so that the umask applies: it cannot be read without changing it
     temporary = target.with_name(f".{target.name[:64]}.{os.getpid()}.{time.monotonic_ns():x}.part")
     try:

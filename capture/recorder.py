@@ -23,6 +23,7 @@ from .messages import describe, say, warn
 from .modules import ModuleNames, ModuleStack, holder_of, models_with
 from .optimizers import OptimizerNames, makes_states, name_written
 from .perturb import perturb
+from .places import say_if_open_to_others
 from .privacy import without_private
 from .run_info import run_info
 from .settings import Settings
@@ -424,7 +425,9 @@ class Recorder:
             if incomplete:
                 run["incomplete"] = incomplete
             simulated = rank if ranks is not None else None
-            replaces = path not in self.written and path.exists()
+            replaces = None
+            if path not in self.written and os.path.lexists(path):
+                replaces = "a link, which is not followed" if path.is_symlink() else "the log of another run"
             write_log(
                 path,
                 records(events, stacks, summaries, micro_batches, simulated),
@@ -436,8 +439,9 @@ class Recorder:
             )
             if path not in self.written:
                 self.written.append(path)
+                say_if_open_to_others(path)
             note = f" (incomplete: {incomplete})" if incomplete else ""
-            note += " (replaces the log of another run)" if replaces else ""
+            note += f" (replaces {replaces})" if replaces else ""
             self._unsaid[path] = f"step {self.step}: {len(events)} operations in {path}{note}"
 
     def _tell(self) -> None:

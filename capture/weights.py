@@ -16,6 +16,7 @@ from .local_parts import LocalParts
 from .log_format import json_line, render_weights_footer, render_weights_header
 from .log_writer import summary_fields
 from .modules import ModuleNames
+from .places import open_own
 from .statistics import Statistics
 
 __all__ = ["WeightsLog", "rest_parts", "weight_parts"]
@@ -181,8 +182,11 @@ class _StepFile:
     def _write(self, text: str) -> None:
         try:
             self.path.parent.mkdir(parents=True, exist_ok=True)
+            if not self._steps:
+                # not emptied: it may be a link, or have another name in a copy of the folder
+                self.path.unlink(missing_ok=True)
             # unbuffered and open only for the write: nothing is lost or written twice if the process forks or dies
-            with self.path.open("ab" if self._steps else "wb", buffering=0) as file:
+            with open(self.path, "ab" if self._steps else "xb", buffering=0, opener=open_own) as file:
                 size = file.seek(0, os.SEEK_END)
                 try:
                     _write_all(file, text.encode())

@@ -9,6 +9,7 @@ from typing import Any
 from .guard import ends_no_run
 from .messages import describe, say
 from .modules import holder_of, models_with
+from .places import say_if_open_to_others
 from .recorder import Recorder, current_rank
 from .run_info import run_info
 from .settings import Settings
@@ -78,6 +79,8 @@ class WeightsSchedule:
             say(f"the log of weights was not finished: {error}")
         else:
             say(f"weights in {', '.join(map(str, paths))}")
+            for path in paths:
+                say_if_open_to_others(path)
 
     def _begin(self, step: int, recorder: Recorder) -> WeightsLog:
         rank = current_rank()
