@@ -84,14 +84,16 @@ class Cover(IntEnum):
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A part of a log that was not compared.
+    """A part of a log that was not compared, or ranks of a run.
 
     Attributes:
-        name: `the optimizer step`, `layers.3`, `the second half`.
+        name: `the optimizer step`, `layers.3`, `the second half`, `ranks 1–3`.
         side: `a`, `b`, or empty where it is a part of both logs.
         operations: number of operations in it that are neither compared nor covered.
         of: number of all operations in it.
-        why: `has no partner`, `has no values`, `was not judged` or `is sharded`: what holds for most of them.
+        why: `has no partner`, `has no values`, `was not judged` or `is sharded`: what holds for most of them; of ranks
+            that of `LeftOut`.
+        ranks: which ones, if they are ranks.
     """
 
     name: str
@@ -99,10 +101,12 @@ class Part:
     operations: int
     of: int
     why: str
+    ranks: tuple[int, ...] = ()
 
     def __str__(self) -> str:
         side = self.side or ("both logs" if self.name in (_ALL, _MOST) else "")
-        return f"{self.name}{f' of {side}' if side else ''} ({self.operations:,})"
+        many = f" ({self.operations:,})" if self.operations or not self.ranks else ""
+        return f"{self.name}{f' of {side}' if side else ''}{many}"
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,7 +131,7 @@ class Coverage:
     Attributes:
         cover: int8[r] of `Cover`, by row.
         a, b: numbers of operations of each log.
-        parts: the parts that were not compared, the largest first.
+        parts: the parts that were not compared: ranks, then the largest first.
         left: why operations of the log with more of them are neither compared nor covered: (for one, for several,
             number).
         fewer: pairs that agree in fewer kinds of values than one of their records has: a line of the other is missing.
@@ -149,8 +153,13 @@ class Coverage:
 
     @property
     def enough(self) -> bool:
-        """True if something was compared, and of every part of both logs more than half is covered."""
+        """True if something was compared, no rank was left out, and no part of a log."""
         return not self.nothing and not self.parts
+
+    @property
+    def missing(self) -> str:
+        """What was not compared, in words: all ranks that were left out, else the largest part; empty for none."""
+        return " and ".join(str(part) for part in self.parts if part.ranks) or next(map(str, self.parts), "")
 
     @property
     def half(self) -> bool:
@@ -177,7 +186,7 @@ class Coverage:
         if side.covered and self.left:
             told += f", {side.covered:,} covered"
         if self.parts and not self.nothing:
-            return f"{told}; {self.parts[0]} {self.parts[0].why}"
+            return f"{told}; {self.missing} {self.parts[0].why}"
         if self.left:
             return f"{told}; {', '.join(f'{n:,} {one if n == 1 else several}' for one, several, n in self.left)}"
         if side.covered:
@@ -229,11 +238,20 @@ def coverage(c: Rows, kept: tuple[Bool, Bool] | None = None, allowed: Bool | Non
         cover=cover,
         a=a,
         b=b,
-        parts=_merged([*_parts(c.a, "a", cover[c.at_a], why[c.at_a]), *_parts(c.b, "b", cover[c.at_b], why[c.at_b])]),
+        parts=(
+            *_ranks_left_out(c),
+            *_merged([*_parts(c.a, "a", cover[c.at_a], why[c.at_a]), *_parts(c.b, "b", cover[c.at_b], why[c.at_b])]),
+        ),
         left=tuple((*reason, n) for reason, n in zip(_REASONS, many, strict=True) if n),
         fewer=_by_fewer_values(c),
         unmerged=_unmerged(c),
     )
+
+
+def _ranks_left_out(c: Rows) -> Iterator[Part]:
+    for log, side in ((c.a, "a"), (c.b, "b")):
+        for left in log.left_out:
+            yield Part(left.name, side, left.operations, left.operations, left.why, left.ranks)
 
 
 def _unmerged(c: Rows) -> str:

@@ -123,6 +123,25 @@ class Folding:
     by_part: Bool
 
 
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """Ranks of a run that its virtual log (`matchers.runs.layouts`) lacks.
+
+    Attributes:
+        ranks: ascending.
+        name: the same in words: `rank 1`, `ranks 1–3`.
+        operations: number of operations in their logs.
+        why: a clause for one rank and for several: `could not be merged`.
+        note: what that means, as the end of a sentence; empty if the clause says all.
+    """
+
+    ranks: tuple[int, ...]
+    name: str
+    operations: int
+    why: str
+    note: str = ""
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class OpLog:
     """The columns of one log: n rows, in file order.
@@ -152,6 +171,7 @@ class OpLog:
         partial: only the head of the file was read (the explorer's first screen).
         stated_digest: the digest over all records in the footer of our own capture; empty without one.
         members: the logs that were merged, by rank (`matchers.runs.layouts`); empty for the log of one rank.
+        left_out: ranks of the run that were not merged; of the log of one rank by itself none.
         content: SHA-256 of the file as it was read; empty if it was not taken.
         folding: set where the numbers are those of all micro-batches together.
     """
@@ -190,6 +210,7 @@ class OpLog:
     stated_digest: str = ""
     content: str = ""
     members: Mapping[int, str] = field(default_factory=dict)
+    left_out: tuple[LeftOut, ...] = ()
     folding: Folding | None = None
 
     def __len__(self) -> int:

@@ -16,7 +16,6 @@ from matchers.ops.module_path import canonical
 from matchers.status import LabelledEnum
 
 __all__ = [
-    "LEFT_OUT",
     "MERGED_FINDINGS",
     "MERGED_RANKS",
     "DividedBatch",
@@ -36,8 +35,6 @@ MERGED_FINDINGS = "merged_findings"
 """Entry of the run info of a virtual log (`matchers.runs.layouts`): what its ranks contradict each other in."""
 MERGED_RANKS = "merged_ranks"
 """Entry of the run info of a virtual log: the number of its ranks."""
-LEFT_OUT = "left_out_ranks"
-"""Entry of the run info of a virtual log: ranks whose passes it lacks: the other run does not read their samples."""
 _MAX_FINDINGS = 3
 
 
@@ -436,10 +433,6 @@ def _merged(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
     for side, run in (("a", a), ("b", b)):
         if type(ranks := run.get(MERGED_RANKS)) is int:
             yield Note(Severity.HARMLESS, "merged", f"{side} is the log of {ranks:,} ranks, merged by their placements")
-        if ranks := _list(run, LEFT_OUT):
-            named = f"rank {ranks[0]}" if len(ranks) == 1 else f"{len(ranks):,} ranks"
-            text = f"the other run lacks the samples of {named} of {side}: their passes are left out"
-            yield Note(Severity.SUSPICIOUS, "samples", text)
         found = contradictions(run)
         for text in found[:_MAX_FINDINGS]:
             yield Note(Severity.SUSPICIOUS, "ranks", f"the ranks of {side} contradict each other: {text}")

@@ -26,9 +26,9 @@ from matchers.runs.same_collectives import check_same_collectives
 from matchers.runs.same_program import check_same_program
 from matchers.runs.trained import check_after_step, check_trained, without_gradient
 
-__all__ = ["check_logs", "check_run"]
+__all__ = ["MAX_WORLD", "check_logs", "check_run"]
 
-_MAX_WORLD = 1 << 16
+MAX_WORLD = 1 << 16
 """Ranks of which those without a log are named."""
 
 
@@ -101,7 +101,7 @@ def _described(run: Run, logs: Mapping[int, OpLog], unreadable: Mapping[int, str
     cut = {rank: log.header.incomplete or "it is cut off" for rank, log in logs.items() if log.complete is False}
     mesh = next((mesh for info in infos.values() if isinstance(mesh := info.get("mesh"), dict)), {})
     coordinates = {rank: named_integers(info.get("mesh_coordinates")) for rank, info in infos.items()}
-    missing = tuple(rank for rank in range(min(world or 0, _MAX_WORLD)) if rank not in run.paths)
+    missing = tuple(rank for rank in range(min(world or 0, MAX_WORLD)) if rank not in run.paths)
     steps = {step for info in infos.values() if type(step := info.get("step")) is int}
     return replace(
         run,

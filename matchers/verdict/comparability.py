@@ -83,6 +83,7 @@ def comparability(
     """
     draws = any(_draws(log) for log in (a, b))
     notes = list(compare_run_info(a.header.run, b.header.run, draws=draws))
+    notes += [*_left_out(a, "a"), *_left_out(b, "b")]
     notes += [*_incomplete(a, "a"), *_incomplete(b, "b"), *_micro_batches(a, b)]
     if any(note.kind == "layout" for note in notes):
         notes += [*_one_rank(a, "a"), *_one_rank(b, "b")]
@@ -125,6 +126,11 @@ def _incomplete(log: OpLog, side: str) -> Iterator[Note]:
     if log.problem_count:
         many = f"{log.problem_count:,} place{'s' * (log.problem_count > 1)}"
         yield Note(Severity.SUSPICIOUS, "unreadable", f"{many} in {side} could not be read")
+
+
+def _left_out(log: OpLog, side: str) -> Iterator[Note]:
+    for left in log.left_out:
+        yield Note(Severity.SUSPICIOUS, "left-out", f"{left.name} of {side} {left.why}{left.note}")
 
 
 def _one_rank(log: OpLog, side: str) -> Iterator[Note]:

@@ -40,5 +40,7 @@ def _run(args: argparse.Namespace) -> int:
     parts = {name: read_part(typed_path(name)) for name in args.parts}
     first = next(iter(parts.values()))
     fail_on = tuple(dict.fromkeys(args.fail_on or FAIL_ON))
-    report = RunsReport(RunComparison(first.names, joined(parts)), first.runs, first.criteria, fail_on)
+    report = RunsReport(
+        RunComparison(first.names, joined(parts), first.broken_rules), first.runs, first.criteria, fail_on
+    )
     return write_runs(report, targets_of(args), color=not args.no_color)

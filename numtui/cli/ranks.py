@@ -90,25 +90,28 @@ def _report_on(
     names = default_names(args.a, args.b)
     named = getattr(args, "name_a", None) or names[0], getattr(args, "name_b", None) or names[1]
     rules = rule_files(requested_for(_without_noise(args), "", "", None, named))
-    _refuse_broken(rules.applied, allow)
+    broken = _refuse_broken(rules.applied, allow)
     options = _Options(args, allow, rules.applied)
     with ProgressLine() as progress:
         summaries = dict(sorted(_summaries(options, a, b, named, ranks, progress)))
     return RunsReport(
-        RunComparison(named, summaries), (args.a, args.b), options.criteria, tuple(dict.fromkeys(fail_on))
+        RunComparison(named, summaries, broken), (args.a, args.b), options.criteria, tuple(dict.fromkeys(fail_on))
     )
 
 
-def _refuse_broken(rules: Path | None, allow: Path | None) -> None:
-    """Read both files here once: each rank would say the same of them; single broken rules are said."""
+def _refuse_broken(rules: Path | None, allow: Path | None) -> tuple[str, ...]:
+    """Read both files here once, as each rank would say the same of them; return, and say, what rules are broken."""
+    broken: tuple[str, ...] = ()
     if rules is not None:
         from numtui.cli.comparing import load_rules
 
-        complain_briefly([str(problem) for problem in load_rules(rules).problems], "{} more rules need a look".format)
+        broken = tuple(map(str, load_rules(rules).problems))
+        complain_briefly(broken, "{} more rules need a look".format)
     if allow is not None:
         from numtui.report.known_differences import load_allow_list
 
         load_allow_list(allow)
+    return broken
 
 
 def _without_noise(args: argparse.Namespace) -> argparse.Namespace:
@@ -214,6 +217,7 @@ def _write_part(args: argparse.Namespace, allow: Path | None) -> int:
         shard=args.shard,
         ranks=ranks,
         criteria=made.criteria,
+        broken_rules=made.comparison.broken_rules,
         summaries=tuple(made.comparison.summaries.values()),
     )
     deliver(lambda out: print(render_part(part), end="", file=out), args.output)

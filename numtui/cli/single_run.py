@@ -14,6 +14,7 @@ from matchers.status import Status
 from numtui.cli.output import ExitCode, complain_briefly, deliver
 from numtui.cli.user_cache import keep_for_later
 from numtui.inputs import OpenRequest
+from numtui.report.evidence_basis import log_trouble
 from numtui.report.gate import Allowed, failures_of
 from numtui.report.recomputation import mismatch_groups
 from numtui.report.text import recompute_lines
@@ -58,7 +59,10 @@ def _lines(c: SingleRun, name: str) -> Iterator[str]:
     broken, groups = int(np.count_nonzero(odd)), tuple(mismatch_groups(c))
     copies = sum(found.stays for found in c.recompute_mismatches)
     told = f"; {plural(copies, 'recomputed copy differs', 'recomputed copies differ')}" if copies else ""
-    yield f"{safe_text(name, 200)}: {plural(len(c), 'operation')}, {broken:,} of them with NaN or Inf{told}"
+    told += "".join(f"; {text}" for text in log_trouble(c.a))
+    told += f"; {plural(c.a.problem_count, 'unreadable spot')}" if c.a.problem_count else ""
+    first = f"{safe_text(name, 200)}: {plural(len(c), 'operation')}, {broken:,} of them with NaN or Inf"
+    yield first + safe_text(told, 1_000)
     if groups:
         yield ""
         yield "Recompute mismatches:"

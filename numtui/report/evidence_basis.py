@@ -12,7 +12,7 @@ from matchers.ops.run_info import contradictions
 from matchers.status import Status
 from numtui.text.counts import plural
 
-__all__ = ["agreement", "certificate", "extent", "log_trouble", "why_nothing"]
+__all__ = ["agreement", "broken_entries", "certificate", "extent", "log_trouble", "why_nothing"]
 
 _MAX_PARTS = 6
 
@@ -24,24 +24,33 @@ def extent(c: Comparison) -> str:
     return f"{told}; rules ignore {ignored:,}." if ignored else f"{told}."
 
 
+def broken_entries(many: int) -> str:
+    """Say that so many entries of the rule file are broken."""
+    return f"{many:,} rule {'entry is' if many == 1 else 'entries are'} broken"
+
+
 def agreement(c: Comparison) -> str:
     """Return the outcome of a comparison without red rows, in one sentence."""
+    broken = f"; {broken_entries(len(c.rules.problems))}" if c.rules.problems else ""
+    return f"{_agreement(c)}{broken}."
+
+
+def _agreement(c: Comparison) -> str:
     known = c.coverage
     if known.nothing:
-        return f"Nothing was compared: {why_nothing(c)}."
+        return f"Nothing was compared: {why_nothing(c)}"
     agree = known.larger.compared
     agrees = f"{plural(agree, 'operation')} {'agrees' if agree == 1 else 'agree'}"
     if known.parts:
-        part = known.parts[0]
-        return f"Not compared: {part}, which {part.why}; {agrees}."
+        return f"Not compared: {known.missing}, which {known.parts[0].why}; {agrees}"
     if by_rules := int(np.count_nonzero(c.within_rules_only)):
         return (
-            f"{plural(by_rules, 'row')} {'is' if by_rules == 1 else 'are'} within a tolerance that rules set; {agrees}."
+            f"{plural(by_rules, 'row')} {'is' if by_rules == 1 else 'are'} within a tolerance that rules set; {agrees}"
         )
     if odd := [side for side, log in c.logs if contradictions(log.header.run)]:
-        return f"The ranks of {' and of '.join(odd)} contradict each other; {agrees}."
+        return f"The ranks of {' and of '.join(odd)} contradict each other; {agrees}"
     bits = " bitwise" if c.counts[Status.EQUAL] and not (c.counts[Status.SAME_PRINT] + c.counts[Status.CLOSE]) else ""
-    return f"No divergence: {agrees}{bits}."
+    return f"No divergence: {agrees}{bits}"
 
 
 def why_nothing(c: Comparison) -> str:

@@ -183,6 +183,9 @@ def _not_compared(c: Comparison, allowed: Allowed) -> Iterator[str]:
         yield f"{part} {part.why}"
     if (more := len(known.parts) - _MAX_PARTS) > 0:
         yield f"{plural(more, 'more part')} {'was' if more == 1 else 'were'} not compared"
+    for side, log in c.logs:
+        if log.problem_count:
+            yield f"{plural(log.problem_count, 'region')} of {side} could not be understood"
 
 
 def _not_comparable(c: Comparison, _allowed: Allowed) -> Iterator[str]:

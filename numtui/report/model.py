@@ -21,7 +21,7 @@ from matchers.pairing.pairing import Method
 from matchers.rules.emit import flow_item
 from matchers.status import Role, Status
 from numtui import __version__
-from numtui.report.evidence_basis import agreement, certificate, extent, log_trouble
+from numtui.report.evidence_basis import agreement, broken_entries, certificate, extent, log_trouble
 from numtui.report.gate import GatedRows
 from numtui.report.options import found_rules
 from numtui.report.parts import (
@@ -105,9 +105,11 @@ class Report(GatedRows):
         if self.red:
             rows = f"{self.red:,} of {plural(len(c), 'row')} {'is' if self.red == 1 else 'are'} red"
             found = f"{rows}, {plural(self.cause_count, 'first cause')}"
+            if self.broken_rules:
+                found += f"; {broken_entries(len(self.broken_rules))}"
             if not c.coverage.parts:
                 return found
-            missing = str(c.coverage.parts[0])
+            missing = c.coverage.missing
             return f"Not compared: {missing}; {found}" if c.coverage.half else f"{found}; not compared: {missing}"
         return agreement(c)
 

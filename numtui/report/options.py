@@ -61,7 +61,7 @@ CONDITIONS = MappingProxyType(
         "first-difference": "a compared operation differs, however little",
         "stale-rule": "a rule or an allowed difference is broken or unused",
         "incomplete": "a log is cut off or damaged",
-        "not-compared": "half of a log, a phase or a module was not compared",
+        "not-compared": "a half, phase, module or rank was not compared, or a region not understood",
         "not-comparable": "the two runs cannot be compared",
         "recompute-mismatch": "a recomputed copy differs from its original",
     }

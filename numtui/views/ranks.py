@@ -154,8 +154,7 @@ def _around(at: int, number: int, room: int) -> range:
 
 def _title(runs: RunComparison) -> str:
     a, b = (short_name(name) for name in runs.names)
-    missing = f"; {ranks_words(runs.missing)} without logs" if runs.missing else ""
-    return f"{a} ⇄ {b}: {result(runs)}{missing}"
+    return f"{a} ⇄ {b}: {result(runs)}"
 
 
 _SIGNS: Final = {

@@ -23,10 +23,12 @@ class RunComparison:
     Attributes:
         names: of the runs.
         summaries: by rank, ascending, of all ranks of which a run has a log.
+        broken_rules: what is wrong with single entries of the rule file.
     """
 
     names: tuple[str, str]
     summaries: Mapping[int, RankSummary]
+    broken_rules: tuple[str, ...] = ()
 
     @cached_property
     def red(self) -> tuple[int, ...]:

@@ -41,6 +41,7 @@ class Part:
         ranks: all ranks of the two runs, not only those of this part.
         criteria: options that the verdicts depend on, the same in all parts.
         summaries: of the ranks of this part.
+        broken_rules: as of `RunComparison`.
     """
 
     runs: tuple[str, str]
@@ -49,6 +50,7 @@ class Part:
     ranks: tuple[int, ...]
     criteria: tuple[str, ...]
     summaries: tuple[RankSummary, ...]
+    broken_rules: tuple[str, ...] = ()
 
 
 def render_part(part: Part) -> str:

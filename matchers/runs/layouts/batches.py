@@ -57,7 +57,7 @@ def as_micro_batches(logs: Sequence[OpLog], updates: OpLog, of: int, other: OpLo
 
 def _order(logs: Sequence[OpLog], other: OpLog) -> list[tuple[int, int]]:
     """The micro-batches, as (number, log), in the order of those of another log with the same samples."""
-    places = same_samples(logs, other)
+    places = same_samples(logs, [other])
     place = {(own, k): at for k, of_log in enumerate(places) for own, at in enumerate(of_log)}
     apart = -1 not in place.values() and len(set(place.values())) == len(place)
     in_turn = all(of_log == sorted(of_log) for of_log in places)

@@ -119,10 +119,10 @@ def read_both(
         _read(path, cache, _half(progress, k), [rule for rule in said if rule.side in (None, side)])
         for k, (path, side) in enumerate(zip(paths, Side, strict=True))
     ]
-    firsts = [side if isinstance(side, OpLog) else next(iter(side.logs.values())) for side in sides]
+    logs = [[side] if isinstance(side, OpLog) else list(side.logs.values()) for side in sides]
     parts = [1 if isinstance(side, OpLog) else side.with_one_batch for side in sides]
     a, b = (
-        side if isinstance(side, OpLog) else virtual_log(side, firsts[1 - k], parts[1 - k])
+        side if isinstance(side, OpLog) else virtual_log(side, logs[1 - k], parts[1 - k])
         for k, side in enumerate(sides)
     )
     return a, _with_other_marks(b) if all(isinstance(side, RankLogs) for side in sides) else b

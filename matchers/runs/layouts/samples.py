@@ -17,10 +17,10 @@ FIRST: Final = 20
 """Results of a micro-batch that are compared."""
 
 
-def same_samples(logs: Sequence[OpLog], other: OpLog) -> list[list[int]]:
-    """For each micro-batch of each log, that of another one that has most of its first results; -1 for none."""
-    by_bits = all(len(log.digests.value) for log in (*logs, other))
-    found = first_results(other, by_bits)
+def same_samples(logs: Sequence[OpLog], others: Sequence[OpLog]) -> list[list[int]]:
+    """For each micro-batch of each log, the one of all others that has most of its first results; -1 for none."""
+    by_bits = all(len(log.digests.value) for log in (*logs, *others))
+    found = [results for other in others for results in first_results(other, by_bits)]
 
     def place(own: AbstractSet[float]) -> int:
         shared = [len(own & theirs) for theirs in found]

@@ -7,7 +7,7 @@ replicated or sharded over all ranks, are merged again.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -15,13 +15,13 @@ import numpy as np
 from matchers.arrays import Int64
 from matchers.errors import InputError
 from matchers.logs.columns import Texts
-from matchers.logs.op_log import OpLog, Phase
+from matchers.logs.op_log import LeftOut, OpLog, Phase
 from matchers.logs.raw_record import MEMBERS
 from matchers.ops.laws import communicating, filling
 from matchers.ops.placement import AS_PARTS, MERGED, NOT_SUMMED, unsummed
-from matchers.ops.run_info import LEFT_OUT, MERGED_FINDINGS, contradictions
+from matchers.ops.run_info import MERGED_FINDINGS, contradictions
 from matchers.ops.shapes import dimensions
-from matchers.runs.check import check_logs
+from matchers.runs.check import MAX_WORLD, check_logs
 from matchers.runs.finding import Check, listed
 from matchers.runs.layouts.batches import as_micro_batches
 from matchers.runs.layouts.inferred import with_inferred_placements
@@ -34,17 +34,25 @@ __all__ = ["virtual_log"]
 
 _OF_EACH = (Check.FINITE, Check.RECOMPUTE)
 """Checks of each rank by itself."""
+_NOT_MERGED = (
+    "could not be merged",
+    ": the logs do not say which parts of tensors, or copies, each rank holds; one rank stands for itself alone",
+)
+_NOT_MATCHED = (
+    "matched nothing in the other run",
+    ": other samples, or wrong values; the passes are left out",
+)
 _UNSUMMED = {
     NOT_SUMMED: "a term on each rank, read though no collective adds them up",
     AS_PARTS: "declared Shard, acts as Partial: a term on each rank, gathered as parts",
 }
 
 
-def virtual_log(ranks: RankLogs, other: OpLog, parts: int = 1) -> OpLog:
-    """Merge the logs of all ranks.
+def virtual_log(ranks: RankLogs, others: Sequence[OpLog], parts: int = 1) -> OpLog:
+    """Merge the logs of all ranks; those that cannot be are left out, and named in `OpLog.left_out`.
 
     Args:
-        other: the log that it is to be compared with, or one of its ranks: it has the shapes of whole tensors.
+        others: the log to compare it with, or those of its ranks; the first has the shapes of whole tensors.
         parts: ranks of that run that hold parts of one model each.
 
     Raises:
@@ -52,8 +60,21 @@ def virtual_log(ranks: RankLogs, other: OpLog, parts: int = 1) -> OpLog:
     """
     if len(ranks.roles) > 1:
         raise InputError(f"{ranks.run.name}: ranks with different parameters (pipeline stages) cannot be merged yet")
-    ranks = with_inferred_placements(ranks, other) if parts == 1 else ranks
-    return _as_whole_as(ranks, _with_unsummed(_without_buffers(_virtual_log(ranks, other, Wholes(other, parts)))))
+    ranks = with_inferred_placements(ranks, others[0]) if parts == 1 else ranks
+    log = _with_unsummed(_without_buffers(_virtual_log(ranks, others, Wholes(others[0], parts))))
+    return _as_whole_as(ranks, replace(log, left_out=(*log.left_out, *_without_log(ranks))))
+
+
+def _without_log(ranks: RankLogs) -> Iterator[LeftOut]:
+    said = [size for log in ranks.logs.values() if type(size := log.header.run.get("world_size")) is int]
+    world = min(max((max(ranks.logs) + 1, *said)), MAX_WORLD)
+    if missing := [rank for rank in range(world) if rank not in ranks.logs]:
+        yield _left_out(ranks, missing, "left no log")
+
+
+def _left_out(ranks: RankLogs, which: Sequence[int], why: str, note: str = "") -> LeftOut:
+    operations = sum(len(ranks.logs[rank]) for rank in which if rank in ranks.logs)
+    return LeftOut(tuple(which), f"rank{'s' * (len(which) > 1)} {listed(which)}", operations, why, note)
 
 
 def _as_whole_as(ranks: RankLogs, log: OpLog) -> OpLog:
@@ -67,23 +88,25 @@ def _as_whole_as(ranks: RankLogs, log: OpLog) -> OpLog:
     return replace(log, header=header, complete=False, problem_count=problems)
 
 
-def _virtual_log(ranks: RankLogs, other: OpLog, wholes: Wholes) -> OpLog:
+def _virtual_log(ranks: RankLogs, others: Sequence[OpLog], wholes: Wholes) -> OpLog:
     role = ranks.roles[0]
     groups = _by_batch(ranks, role, wholes)
     if len(groups) == 1 and not any(log.header.run for log in ranks.logs.values()):
-        return ranks.logs[role.reference]  # parts of tensors, and nothing says which
+        rest = [rank for rank in role.ranks if rank != role.reference]
+        left = [_left_out(ranks, rest, *_NOT_MERGED)] if rest else []
+        return replace(ranks.logs[role.reference], left_out=tuple(left))
     together = _with_findings(_merged(ranks, role, role.ranks, wholes), ranks)
     if len(groups) == 1:
         return together
-    first = same_samples([ranks.logs[group[0]] for group in groups], other)
+    first = same_samples([ranks.logs[group[0]] for group in groups], others)
     places = {group: of[0] for group, of in zip(groups, first, strict=True)}
     known = sorted((group for group in groups if places[group] >= 0), key=lambda group: places[group])
     if len({places[group] for group in known}) < len(known) or not known:
         known = groups  # first results do not tell which samples are the same
-    left_out = [rank for group in groups if group not in known for rank in group]
+    unknown = sorted(rank for group in groups if group not in known for rank in group)
     of = next((k for k, group in enumerate(known) if role.reference in group), -1)
-    log = as_micro_batches([_merged(ranks, role, group, wholes) for group in known], together, of, other)
-    return replace(log, header=replace(log.header, run={**log.header.run, LEFT_OUT: left_out}))
+    log = as_micro_batches([_merged(ranks, role, group, wholes) for group in known], together, of, others[0])
+    return replace(log, left_out=(_left_out(ranks, unknown, *_NOT_MATCHED),) if unknown else ())
 
 
 def _without_buffers(log: OpLog) -> OpLog:

@@ -64,6 +64,10 @@ def _failures(c: RunComparison, condition: str) -> Iterator[str]:
     if condition == "incomplete":
         yield from reasons(c)
         return
+    if condition == NOT_COMPARED:
+        unread = [rank for rank, summary in c.summaries.items() if not summary.read]
+        if out := sorted({*unread, *c.missing}):
+            yield f"{ranks_words(out)}: not compared"
     by_text: dict[str, list[int]] = {}
     for rank, summary in c.summaries.items():
         for name, text in summary.failures:
@@ -72,4 +76,6 @@ def _failures(c: RunComparison, condition: str) -> Iterator[str]:
     if condition == "stale-rule":  # a rule is used if it matches on any rank
         read = c.outcomes(Outcome.COMPARED)
         by_text = {text: ranks for text, ranks in by_text.items() if len(ranks) == len(read)}
+        yield from c.broken_rules  # also where all ranks are equal by their footers, and no rule was used
+        by_text = {text: ranks for text, ranks in by_text.items() if text not in c.broken_rules}
     yield from (f"{ranks_words(ranks)}: {text}" for text, ranks in islice(by_text.items(), _MAX_REASONS))

@@ -9,6 +9,8 @@ from matchers.runs.diff.classes import Kind, RankClass, common_place
 from matchers.runs.diff.comparison import RunComparison
 from matchers.runs.diff.origins import Origin, Reached
 from matchers.runs.diff.summary import Event, Outcome, Received
+from numtui.report.evidence_basis import broken_entries
+from numtui.report.gate import NOT_COMPARED
 from numtui.text.counts import plural
 from numtui.text.ranks import ranks_words
 from numtui.text.safe import safe_text
@@ -50,18 +52,33 @@ def runs_words(c: RunComparison) -> str:
 
 def result(c: RunComparison) -> str:
     """Return the outcome in one sentence."""
-    total = len(c.summaries)
-    out = [rank for rank, summary in c.summaries.items() if not summary.read]
-    left = f"; {ranks_words(out)} not compared" if out else ""
+    rest = "".join(f"; {text}" for text in _weaker(c))
     if c.nothing:
-        return "Nothing was compared"
+        return f"Nothing was compared{rest}"
+    missing = " and ".join(_not_compared(c))
     if c.red:
-        many = f"{len(c.red):,} of {plural(total, 'rank')} {'is' if len(c.red) == 1 else 'are'} red"
-        return f"{many}; {_where_all_began(c.causes.origins)}{left}"
+        many = f"{len(c.red):,} of {plural(len(c.summaries), 'rank')} {'is' if len(c.red) == 1 else 'are'} red"
+        left = f"; {missing} not compared" if missing else ""
+        return f"{many}; {_where_all_began(c.causes.origins)}{left}{rest}"
     close = sum(len(each.ranks) for each in c.classes if each.kind == Kind.CLOSE)
-    many = f"No divergence: {plural(total - len(out), 'rank agrees', 'ranks agree')}"
-    within = f", {close:,} of them within tolerance" if close else ""
-    return f"{many}{within}{left}"
+    read = sum(summary.read for summary in c.summaries.values())
+    agree = plural(read, "rank agrees", "ranks agree") + (f", {close:,} of them within tolerance" if close else "")
+    return (f"Not compared: {missing}; {agree}" if missing else f"No divergence: {agree}") + rest
+
+
+def _not_compared(c: RunComparison) -> Iterator[str]:
+    if out := sorted({*c.missing, *(rank for rank, summary in c.summaries.items() if not summary.read)}):
+        yield ranks_words(out)
+    if partly := [rank for rank, s in c.summaries.items() if any(name == NOT_COMPARED for name, _ in s.failures)]:
+        yield f"parts of {ranks_words(partly)}"
+
+
+def _weaker(c: RunComparison) -> Iterator[str]:
+    """Yield what else a reader of the headline has to know."""
+    if cut := [rank for rank, summary in c.summaries.items() if summary.troubles]:
+        yield f"the logs of {ranks_words(cut)} are not whole"
+    if c.broken_rules:
+        yield broken_entries(len(c.broken_rules))
 
 
 def _where_all_began(origins: Sequence[Origin]) -> str:

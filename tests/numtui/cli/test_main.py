@@ -533,6 +533,17 @@ def test_one_log_by_itself_is_told_in_a_few_lines(tmp_path: Path, capsys: pytest
     )
 
 
+def test_one_log_that_is_cut_off_says_so_first(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    log = write_log(tmp_path / "rank_0_activations.log", training_step())
+    log.write_text(log.read_text()[:1500])
+    assert main(["diff", str(log)]) == 0
+    first, _, _ = capsys.readouterr().out.partition("\n")
+    assert " with NaN or Inf; the log is cut off, " in first
+    assert first.endswith("; 1 unreadable spot")
+    assert main(["check", str(tmp_path)]) in (0, 1)
+    assert capsys.readouterr().out.partition("\n")[0].endswith("; rank 0 left no whole log")
+
+
 @pytest.mark.parametrize("key", ["", "/", "m/op_3_"])
 @pytest.mark.parametrize("form", ["text", "json"])
 def test_a_record_without_a_name_is_reported(

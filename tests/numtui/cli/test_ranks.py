@@ -48,8 +48,12 @@ def test_a_rank_without_a_log_in_one_run_is_said_and_the_others_are_compared(
     log_of("b", 2).unlink()
     assert diff() == 1
     printed = capsys.readouterr()
-    assert "No divergence: 2 ranks agree; rank 2 not compared\n" in printed.out
-    assert printed.err == "numtui: fails on incomplete: rank 2: only a has a log of it\n"
+    assert "\nNot compared: rank 2; 2 ranks agree\n" in printed.out
+    assert printed.err == (
+        "numtui: fails on incomplete: rank 2: only a has a log of it\n"
+        "numtui: fails on not-compared: rank 2: not compared\n"
+    )
+    assert diff("--fail-on", "not-compared") == diff("--fail-on", "incomplete") == 1
     assert [each.outcome for each in compared().summaries] == [Outcome.COMPARED, Outcome.COMPARED, Outcome.ABSENT]
 
 
@@ -196,6 +200,20 @@ def test_a_rule_that_is_broken_is_said_once(capsys: pytest.CaptureFixture[str]) 
     )
 
 
+def test_a_broken_rule_is_in_the_headline_and_fails_also_where_no_rule_was_needed(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    """All ranks are equal by their footers: not one of them has read the rules."""
+    write_runs(red=())
+    Path("rules.yaml").write_text("version: 1\ntolerance:\n- match: '*'\n  rtol: .nan\n")
+    assert diff("-r", "rules.yaml", "--fail-on", "stale-rule") == 1
+    printed = capsys.readouterr()
+    assert "\nNo divergence: 3 ranks agree; 1 rule entry is broken\n" in printed.out
+    assert "fails on stale-rule: rules.yaml:4:9: 'rtol' must be a relative error" in printed.err
+    assert main(["diff", "a", "b", "-r", "rules.yaml", "--shard", "1/1", "-o", "part.json"]) == 0
+    assert main(["merge", "part.json", "--fail-on", "stale-rule"]) == 1
+
+
 def test_a_cluster_that_does_not_answer(monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]) -> None:
     pytest.importorskip("distributed")
     monkeypatch.setattr(ranks, "_DASK_SECONDS", 0.2)
@@ -227,7 +245,7 @@ class TestParts:
         first, _ = self.parts()
         assert main(["merge", first]) == 1
         printed = capsys.readouterr()
-        assert "No divergence: 2 ranks agree; rank 1 not compared" in printed.out
+        assert "\nNot compared: rank 1; 2 ranks agree\n" in printed.out
         assert "fails on incomplete: rank 1: part 2 of 2 is missing" in printed.err
 
     @pytest.mark.parametrize("options", [("--rtol", "0.5"), ("--read-all",)])

@@ -45,7 +45,7 @@ def object_of(checked: CheckedRun, **options: Any) -> dict[str, Any]:
 
 def test_the_text_says_where_how_much_and_what_to_type() -> None:
     assert text_of(checked_run(run_of(ranks=3, cut={1: "killed by signal 9"}))) == (
-        "run_x: 3 of 4 ranks, step 2, mesh dp 2 × tp 2: 2 findings\n"
+        "run_x: 3 of 4 ranks, step 2, mesh dp 2 × tp 2: 2 findings; rank 1 left no whole log\n"
         "\n"
         "1. 2 parameters differ before the step on rank 2\n"
         "   layers.0.attention.wq.weight, layers.0.attention.wk.weight\n"

@@ -101,6 +101,28 @@ def test_a_rule_that_matches_nothing_is_stale() -> None:
     assert [text.partition(" ")[0] for text in found] == ["rules.yaml:5:5:", "rules.yaml:4:"]
 
 
+@pytest.mark.parametrize(
+    "text",
+    ["version: 2\n", "tolerance:\n- match: '*'\n  rtol: .nan\n", "ignore:\n- op: a\n  op: b\n", "ops: []\nops: []\n"],
+)
+def test_a_broken_rule_is_in_the_headline_and_stale(text: str, tmp_path: Path) -> None:
+    log = read_log(write_log(tmp_path / "a.log", training_step(1)))
+    c = compare(log, log, parse_rules(text, "rules.yaml"))
+    assert Report(c, ReportOptions()).result.endswith(" agree; 1 rule entry is broken.")
+    assert list(failures(c, "stale-rule")) == ["stale-rule"]
+    red = planted().with_rules(parse_rules(text, "rules.yaml"))
+    assert Report(red, ReportOptions()).result.endswith(" 1 first cause; 1 rule entry is broken")
+
+
+def test_a_region_that_is_not_understood_is_not_compared(tmp_path: Path) -> None:
+    path = write_log(tmp_path / "a.log", training_step(1))
+    path.write_text(path.read_text().replace("  Mean: ", "  Mean: ?", 1))
+    log = read_log(path)
+    assert failures(compare(log, log), "not-compared") == {
+        "not-compared": [f"1 region of {side} could not be understood" for side in "ab"]
+    }
+
+
 def test_an_empty_log_cannot_be_compared(tmp_path: Path) -> None:
     empty = read_log(write_log(tmp_path / "a.log", []))
     whole = read_log(write_log(tmp_path / "b.log", training_step()))

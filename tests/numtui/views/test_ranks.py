@@ -110,7 +110,7 @@ def test_equal_runs_and_runs_that_could_not_be_compared() -> None:
     equal = RankSummary(rank=0, outcome=Outcome.EQUAL, paths=("a", "b"), rows=9, world_size=(4, 4))
     failed = RankSummary(rank=1, outcome=Outcome.FAILED, why="b is cut off")
     shown = text(RanksCursor(RunComparison(("a", "b"), {0: equal})))
-    assert shown[0] == " a ⇄ b: No divergence: 1 rank agrees; ranks 1–3 without logs"
+    assert shown[0] == " a ⇄ b: Not compared: ranks 1–3; 1 rank agrees"
     assert " all 9 records equal by the digests at the end of both logs" in shown
     shown = text(RanksCursor(RunComparison(("a", "b"), {1: failed})))
     assert shown[0] == " a ⇄ b: Nothing was compared"

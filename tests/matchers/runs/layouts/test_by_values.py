@@ -40,7 +40,7 @@ def compared(folder: Path, one: list[Op], *ranks: list[Op]) -> Comparison:
 
 
 def noted(c: Comparison) -> list[str]:
-    return [note.text for note in c.comparability.notes if note.kind == "samples"]
+    return [note.text for note in c.comparability.notes if note.kind == "left-out"]
 
 
 def test_ranks_with_results_of_their_own_are_micro_batches(tmp_path: Path) -> None:
@@ -55,12 +55,18 @@ def test_ranks_whose_samples_the_other_run_lacks_are_left_out(tmp_path: Path) ->
     c = compared(tmp_path, micro_batches(1, 2), micro_batches(3), micro_batches(1))
     assert not c.red.any()
     assert c.coverage.a.compared >= len(micro_batches(1)) - 1
-    assert noted(c) == ["the other run lacks the samples of rank 0 of b: their passes are left out"]
+    (told,) = noted(c)
+    assert told.startswith("rank 0 of b matched nothing in the other run: other samples, or wrong values")
+    part = c.coverage.parts[0]
+    assert (part.name, part.side, part.ranks) == ("rank 0", "b", (0,))
 
 
 def test_ranks_with_one_batch_are_not_merged_by_their_numbers_alone(tmp_path: Path) -> None:
-    """The parts of a tensor have no names in such logs: the first rank stands for itself."""
+    """The parts of a tensor have no names in such logs: the first rank stands for itself, and the other is left out."""
     c = compared(tmp_path, micro_batches(1), micro_batches(1), micro_batches(1))
     assert not c.red.any()
     assert c.b.path.endswith("rank_0_activations.log")
     assert not c.b.header.run
+    (told,) = noted(c)
+    assert told.startswith("rank 1 of b could not be merged: the logs do not say which parts of tensors")
+    assert c.coverage.missing == f"rank 1 of b ({len(micro_batches(1)):,})"
