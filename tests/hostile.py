@@ -8,12 +8,17 @@ from collections.abc import Iterator
 
 from tests.builders import log_text, op, training_step
 
-__all__ = ["NASTY", "NUMBERS", "RAW_CONTROL", "hostile_logs", "small_log"]
+__all__ = ["NASTY", "NUMBERS", "RAW_CONTROL", "WORKFLOW_COMMAND", "hostile_logs", "small_log"]
 
 RAW_CONTROL = re.compile(
-    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff]"
+    "[\x00-\x09\x0b-\x1f\x7f-\x9f\u061c\u200b-\u200f\u2028-\u202e\u2060-\u2069\ufeff\ud800-\udfff"
+    "\u00ad\u034f\u115f\u1160\u17b4\u17b5\u180b-\u180f\u206a-\u206f\u3164\ufe00-\ufe0f\uffa0\U000e0000-\U000e0fff]"
 )
-"""What must never be in the output: C0 but the newline, DEL, C1, and what turns the reading direction around."""
+"""What must never be in the output: C0 but the newline, DEL, C1, what turns the reading direction around, and what
+cannot be seen."""
+
+WORKFLOW_COMMAND = re.compile(r"^\s*::|##\w*\[", re.MULTILINE)
+"""What a CI service takes for a command in the output of a job."""
 
 NASTY = {
     "colour": b"\x1b[31m",
@@ -39,6 +44,8 @@ NASTY = {
     "combining": ("e" + "\u0301" * 300).encode(),
     "wide": "層一二三🙂👩‍👩‍👧".encode(),
     "tags": "\U000e0041\U000e0042".encode(),
+    "invisible": "\u034f\u115f\u1160\u17b4\u180b\u180f\u3164\ufe00\ufe0f\uffa0\U000e0100\U000e01ef".encode(),
+    "workflow commands": b" ::error::owned ##[error]owned ##vso[task.complete]owned" * 8,
     "surrogate": b"\xed\xa0\x80\xed\xb0\x80",
     "invalid UTF-8": b"\xff\xfe\xc3(",
     "overlong": b"\xc0\x80\xe0\x80\xaf",

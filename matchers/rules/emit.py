@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Final
 
+from matchers.invisible import is_visible
 from matchers.logs.op_log import Phase
 from matchers.rules.model import (
     ApartRule,
@@ -31,9 +32,9 @@ def quoted(text: str) -> str:
     """A one-line YAML scalar that reads as exactly this text."""
     if _PLAIN.fullmatch(text) and text.lower() not in _WORDS:
         return text
-    if text.isprintable() and not ('"' in text or "\\" in text):
+    if is_visible(text) and not ('"' in text or "\\" in text):
         return f'"{text}"'
-    return '"' + "".join(_ESCAPES.get(char) or (char if char.isprintable() else _escape(char)) for char in text) + '"'
+    return '"' + "".join(_ESCAPES.get(char) or (char if is_visible(char) else _escape(char)) for char in text) + '"'
 
 
 def _escape(char: str) -> str:

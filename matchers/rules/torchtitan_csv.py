@@ -11,6 +11,7 @@ import re
 from dataclasses import dataclass
 from typing import Final
 
+from matchers.invisible import is_visible
 from matchers.rules.item import LINE_BREAK, block_item
 from matchers.rules.model import PairRule, RuleProblem
 
@@ -131,4 +132,4 @@ def _twice(rule: PairRule, before: PairRule) -> str:
 
 def _comment(content: str) -> str:
     """A comment that YAML can store: control characters, which YAML forbids even in comments, become spaces."""
-    return "".join(char if char.isprintable() else " " for char in content).rstrip()
+    return "".join(char if is_visible(char) else " " for char in content).rstrip()

@@ -14,7 +14,7 @@ from typing import TextIO, cast
 
 from matchers.errors import InputError
 from numtui.terminal.tty import give_up_stdout
-from numtui.text.safe import safe_text
+from numtui.text.safe import inert, safe_text
 
 __all__ = ["ExitCode", "briefly", "complain", "complain_briefly", "complain_of_reader", "deliver"]
 
@@ -35,7 +35,7 @@ class ExitCode(IntEnum):
 def complain(text: str) -> None:
     """Print a message on standard error."""
     with suppress(OSError, ValueError, AttributeError):
-        sys.stderr.write(f"numtui: {safe_text(text)}\n")
+        sys.stderr.write(f"numtui: {inert(safe_text(text))}\n")
 
 
 def briefly(texts: Sequence[str], rest: Callable[[int], str], *, number: int | None = None, most: int = 5) -> list[str]:

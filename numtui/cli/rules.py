@@ -13,7 +13,7 @@ from numtui.cli.output import ExitCode, complain, deliver
 from numtui.cli.user_cache import keep_for_later
 from numtui.paths import typed_path
 from numtui.text.counts import plural
-from numtui.text.safe import safe_text
+from numtui.text.safe import safe_text, write_lines
 
 if TYPE_CHECKING:
     from matchers.rules.file import RuleFile
@@ -113,7 +113,7 @@ def _check(args: argparse.Namespace) -> int:
     needless = [use.hint for use in usage if use.hint]
     lines = [safe_text(text, _MAX_LINE_LENGTH) for text in (*wrong, *(needless if args.hints else ()))]
     lines.append(f"{safe_text(args.rules, 200)}: {', '.join(_summary(file, logs is not None, usage, needless))}")
-    deliver(lambda out: out.writelines(f"{line}\n" for line in lines), None)
+    deliver(lambda out: write_lines(lines, out), None)
     return ExitCode.RED if wrong else ExitCode.SAME
 
 

@@ -20,7 +20,7 @@ from numtui.report.recomputation import mismatch_groups
 from numtui.report.text import recompute_lines
 from numtui.terminal.progress import ProgressLine
 from numtui.text.counts import plural
-from numtui.text.safe import safe_text
+from numtui.text.safe import safe_text, write_lines
 
 __all__ = ["report_single"]
 
@@ -43,7 +43,7 @@ def report_single(request: OpenRequest, *, fail_on: Sequence[str] = ("diverged",
         c = single_run(read_cached(request.path_a, request.cache, progress=progress))
 
     def write(out: TextIO) -> None:
-        out.writelines(f"{line}\n" for line in _lines(c, request.name_a))
+        write_lines(_lines(c, request.name_a), out)
 
     deliver(write, path)
     found = failures_of(c, fail_on, Allowed(np.zeros(len(c), bool)))

@@ -13,7 +13,7 @@ from typing import Final, TextIO
 from numtui.report.model import Report
 from numtui.report.parts import MEANING, RowFacts
 from numtui.report.recomputation import MismatchFacts
-from numtui.text.safe import safe_text
+from numtui.text.safe import safe_text, write_lines
 
 __all__ = ["bullets", "code", "more", "plain", "row_markdown", "write"]
 
@@ -27,7 +27,7 @@ _MAX_SENTENCE: Final = 600
 
 def write(report: Report, out: TextIO) -> None:
     """Write the report."""
-    out.writelines(f"{line}\n" for line in _lines(report))
+    write_lines(_lines(report), out)
 
 
 def code(text: str, limit: int = _MAX_KEY) -> str:

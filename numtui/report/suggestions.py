@@ -16,7 +16,7 @@ from matchers.ops.module_path import canonical, template
 from matchers.rules.emit import flow_item
 from matchers.rules.item import new_file
 from numtui.text.counts import plural
-from numtui.text.safe import safe_text
+from numtui.text.safe import safe_text, write_lines
 
 __all__ = ["effect_of", "left_out", "quiet_drift", "removes", "write_suggestions"]
 
@@ -47,8 +47,10 @@ def write_suggestions(
         title += f"\n{'# ' if form == 'yaml' else ''}{safe_text(note)}"
     shown = [s for s in suggestions if everything or s.matters]
     quiet = [s for s in suggestions if not (everything or s.matters)]
-    lines = (_yaml if form == "yaml" else _text)(comparison, shown, quiet, title, everything)
-    out.writelines(f"{line}\n" for line in lines)
+    if form == "yaml":  # data, which `quoted` makes safe
+        out.writelines(f"{line}\n" for line in _yaml(comparison, shown, quiet, title, everything))
+    else:
+        write_lines(_text(comparison, shown, quiet, title, everything), out)
 
 
 def _text(

@@ -13,7 +13,7 @@ from numtui.report.parts import MEANING, Log, RowFacts
 from numtui.report.recomputation import MismatchFacts
 from numtui.report.text_lines import BOLD, MAX_SENTENCE, RED, Paint, wrapped
 from numtui.text.counts import plural
-from numtui.text.safe import safe_text
+from numtui.text.safe import safe_text, write_lines
 
 __all__ = ["recompute_lines", "write_text"]
 
@@ -34,7 +34,7 @@ _MAX_HARMLESS = 12
 def write_text(report: Report, out: TextIO, *, color: bool = False) -> None:
     """Write the report: counts, first causes, and all caveats."""
     paint = Paint(color)
-    out.writelines(f"{line}\n" for line in _lines(report, paint))
+    write_lines(_lines(report, paint), out)
 
 
 def _lines(r: Report, paint: Paint) -> Iterator[str]:

@@ -24,7 +24,7 @@ from numtui.report.weights_words import (
     unlogged_before,
 )
 from numtui.text.counts import plural
-from numtui.text.safe import safe_text
+from numtui.text.safe import safe_text, write_lines
 
 __all__ = ["write_text"]
 
@@ -38,7 +38,7 @@ _WIDTH = 80
 def write_text(matrix: Matrix, out: TextIO) -> None:
     """Write the comparison: of two logs in detail, of more as a matrix of runs and steps."""
     lines = _two(matrix) if len(matrix.logs) == 2 else _several(matrix)
-    out.writelines(f"{line}\n" for line in [*lines, *_next(matrix)])
+    write_lines([*lines, *_next(matrix)], out)
 
 
 def _two(matrix: Matrix) -> Iterator[str]:

@@ -1,11 +1,19 @@
-"""Escape text of a log for the terminal."""
+"""Escape text of a log for the terminal, and for what reads the output of a job."""
 
 from __future__ import annotations
 
+import re
 import unicodedata
+from collections.abc import Iterable
 from functools import lru_cache
+from typing import Final, TextIO
 
-__all__ = ["safe_text"]
+from matchers.invisible import is_visible
+
+__all__ = ["inert", "safe_text", "write_lines"]
+
+_COMMAND: Final = re.compile(r"^(\s*):(?=:)|#(?=#\w*\[)", re.MULTILINE)
+"""What makes a line a command of a CI service: `::error::` where it begins, `##[error]` and `##vso[…]` anywhere."""
 
 
 def safe_text(text: str, limit: int | None = None) -> str:
@@ -19,7 +27,7 @@ def safe_text(text: str, limit: int | None = None) -> str:
     if cut:
         # Before scanning the characters: a line of a hostile log can be megabytes long.
         text = text[:limit]
-    shown = text if text.isprintable() else "".join(map(_visible_character, text))
+    shown = text if is_visible(text) else "".join(map(_visible_character, text))
     if limit is not None and (cut or len(shown) > limit):
         return shown[: limit - 1] + "…" if limit > 0 else ""
     return shown
@@ -27,7 +35,7 @@ def safe_text(text: str, limit: int | None = None) -> str:
 
 @lru_cache(maxsize=4096)
 def _visible_character(c: str) -> str:
-    if c.isprintable():
+    if is_visible(c):
         return c
     code = ord(c)
     if c == "\t" or unicodedata.category(c) == "Zs":
@@ -39,3 +47,15 @@ def _visible_character(c: str) -> str:
     if code < 0x100:
         return f"\\x{code:02x}"
     return f"\\u{code:04x}" if code < 0x10000 else f"\\U{code:08x}"
+
+
+def inert(text: str) -> str:
+    """Return lines in which a CI service finds no command, whatever a log or a name says: `\\x3a:error::`."""
+    if "::" not in text and "##" not in text:
+        return text
+    return _COMMAND.sub(lambda found: "\\x23" if found[1] is None else f"{found[1]}\\x3a", text)
+
+
+def write_lines(lines: Iterable[str], out: TextIO) -> None:
+    """Write the lines of a report that a job may print."""
+    out.writelines(f"{inert(line)}\n" for line in lines)

@@ -29,7 +29,7 @@ from numtui.report.write import write
 from tests.builders import Op, log_text, op
 from tests.captured import Step, write_captured
 from tests.fuzz.folders import fast_folder
-from tests.hostile import NASTY, NUMBERS, RAW_CONTROL
+from tests.hostile import NASTY, NUMBERS, RAW_CONTROL, WORKFLOW_COMMAND
 
 __all__ = [
     "Damage",
@@ -385,7 +385,7 @@ def outcome(a: OpLog, b: OpLog, forms: Iterable[str] = ("text", "json")) -> Outc
         out = io.StringIO()
         write(report, out, form)
         text = out.getvalue()
-        found = RAW_CONTROL.search(text)
+        found = RAW_CONTROL.search(text) or (WORKFLOW_COMMAND.search(text) if form == "text" else None)
         assert found is None, f"{found[0]!r} in {text[max(found.start() - 80, 0) : found.end() + 80]!r}"
         if form == "json":
             json.loads(text, parse_constant=_refuse)

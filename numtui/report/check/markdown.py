@@ -10,6 +10,7 @@ from numtui import __version__
 from numtui.report.check.model import CheckReport
 from numtui.report.check.words import log_line, size, subjects, summaries, where
 from numtui.report.markdown import bullets, code, more, plain
+from numtui.text.safe import write_lines
 
 __all__ = ["write"]
 
@@ -19,7 +20,7 @@ _MAX_NOTES: Final = 5
 
 def write(report: CheckReport, out: TextIO) -> None:
     """Write the report."""
-    out.writelines(f"{line}\n" for line in _lines(report))
+    write_lines(_lines(report), out)
 
 
 def _lines(r: CheckReport) -> Iterator[str]:

@@ -10,7 +10,7 @@ from matchers.runs.finding import Finding
 from numtui.report.check.model import CheckReport
 from numtui.report.check.words import log_line, size, subjects, summaries, where
 from numtui.report.text_lines import BOLD, RED, Paint, list_lines, wrapped
-from numtui.text.safe import safe_text
+from numtui.text.safe import safe_text, write_lines
 
 __all__ = ["write_text"]
 
@@ -23,7 +23,7 @@ _MAX_LOCATION = 200
 
 def write_text(report: CheckReport, out: TextIO, *, color: bool = False) -> None:
     """Write the report."""
-    out.writelines(f"{line}\n" for line in _lines(report, Paint(color)))
+    write_lines(_lines(report, Paint(color)), out)
 
 
 def _lines(r: CheckReport, paint: Paint) -> Iterator[str]:

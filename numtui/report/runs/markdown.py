@@ -22,6 +22,7 @@ from numtui.report.runs.words import (
     reasons,
     runs_words,
 )
+from numtui.text.safe import write_lines
 
 __all__ = ["write"]
 
@@ -32,7 +33,7 @@ _MAX_CLASSES: Final = 100
 
 def write(report: RunsReport, out: TextIO) -> None:
     """Write the report."""
-    out.writelines(f"{line}\n" for line in _lines(report))
+    write_lines(_lines(report), out)
 
 
 def _lines(r: RunsReport) -> Iterator[str]:

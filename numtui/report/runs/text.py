@@ -22,7 +22,7 @@ from numtui.report.runs.words import (
     runs_words,
 )
 from numtui.report.text_lines import BOLD, RED, Paint, list_lines, wrapped
-from numtui.text.safe import safe_text
+from numtui.text.safe import safe_text, write_lines
 
 __all__ = ["write_text"]
 
@@ -33,7 +33,7 @@ _MAX_CLASSES = 16
 
 def write_text(report: RunsReport, out: TextIO, *, color: bool = False) -> None:
     """Write the report."""
-    out.writelines(f"{line}\n" for line in _lines(report, Paint(color)))
+    write_lines(_lines(report, Paint(color)), out)
 
 
 def _lines(r: RunsReport, paint: Paint) -> Iterator[str]:
