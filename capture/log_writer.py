@@ -1,7 +1,8 @@
 """Writer of operation logs: the only code that writes the lines of a record.
 
-A log is written beside its target and renamed over it, so that a reader finds a whole log or none. The same records
-give the same bytes.
+A log is written beside its target and renamed over it, so that a reader finds a whole log or none; that of a step which
+was cut off is there from its first line on, as whatever ends the process may not wait. The same records give the same
+bytes.
 """
 
 from __future__ import annotations
@@ -183,7 +184,7 @@ def write_log(
     complete: bool,
     compact: bool = False,
 ) -> None:
-    """Write a log, whole or not at all; create its folder if missing.
+    """Write a log, whole or not at all, or of an incomplete step as far as it gets; create its folder if missing.
 
     Args:
         path: the log; an old one is replaced.
@@ -195,14 +196,14 @@ def write_log(
         compact: write once what repeats (`capture.compact`).
 
     Raises:
-        OSError: the folder cannot be written, or the disk is full. Nothing is left behind.
+        OSError: the folder cannot be written, or the disk is full. Nothing of a complete step is left behind.
     """
     digests, content = hashlib.sha256(), hashlib.sha256()
     text = _Escaped()
     folded = CompactLines(run.get("parameter_digests", ())) if compact else None
     written = 0
-    with _no_collection(), atomic_file(path) as out:
-        out.write(render_header(count, excluded, run, version=COMPACT_FORMAT if compact else FORMAT).encode())
+    header = render_header(count, excluded, run, version=COMPACT_FORMAT if compact else FORMAT).encode()
+    with _no_collection(), atomic_file(path, header, at_once=not complete) as out:
         for piece in _pieces(records):
             lines: list[str] = []
             for record in piece:
@@ -216,6 +217,8 @@ def write_log(
             data = "\n".join(lines).encode()
             content.update(data)
             out.write(data)
+            if not complete:
+                out.flush()
         if complete:
             out.write(render_footer(written, digests.hexdigest()[:16], content.hexdigest()[:16]).encode())
 
@@ -387,10 +390,15 @@ def _portion(portion: Portion) -> dict[str, Any]:
 
 
 @contextmanager
-def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
+def atomic_file(path: str | os.PathLike[str], first: bytes = b"", *, at_once: bool = False) -> Iterator[BinaryIO]:
     """Open a file that replaces `path` if the block ends without an exception, and is deleted otherwise.
 
     It also replaces a link at `path`, which somebody else may have put there, and not the file that this leads to.
+
+    Args:
+        path: the file.
+        first: what it begins with.
+        at_once: replace `path` before the block, and keep what is written however that ends.
 
     Raises:
         OSError: with the path in its text.
@@ -398,19 +406,26 @@ def atomic_file(path: str | os.PathLike[str]) -> Iterator[BinaryIO]:
     target = Path(path)
     # created by open(2), not mkstemp, so that the umask applies: it cannot be read without changing it
     temporary = target.with_name(f".{target.name[:64]}.{os.getpid()}.{time.monotonic_ns():x}.part")
+    left = "was not written and nothing is left of it"
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         try:
             with temporary.open("xb") as out:
+                out.write(first)
+                if at_once:
+                    out.flush()
+                    os.replace(temporary, target)
+                    left = "is cut off"
                 yield out
                 out.flush()
                 os.fsync(out.fileno())
-            os.replace(temporary, target)
+            if not at_once:
+                os.replace(temporary, target)
         except BaseException:
             # also after Ctrl-C: half a log must not be left
             with suppress(OSError):
                 temporary.unlink()
             raise
     except OSError as error:
-        reason = f"{error.strerror or error}; the log was not written and nothing is left of it"
+        reason = f"{error.strerror or error}; the log {left}"
         raise OSError(error.errno, reason, os.fspath(path)) from error

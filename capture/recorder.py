@@ -34,6 +34,9 @@ from .tracer import StepTracer
 
 __all__ = ["Recorder", "current_rank"]
 
+_PATIENCE = 5.0
+"""Seconds that a step which was cut off waits for the devices: one that waits for another rank may never answer."""
+
 
 def current_rank() -> int:
     """Return the rank of this process: from the process group, else from the launcher, else 0."""
@@ -395,8 +398,10 @@ class Recorder:
                 excluded[event.name] = excluded.get(event.name, 0) + 1
         detached = _detached(tracer)
         parameters = list(self.names.parameters())
-        end = ModelState([*parameters, *self.names.buffers()])
-        optimizer = self._window.optimizers.as_json(parameters)
+        answers = incomplete is None or tracer.measuring.statistics.wait(_PATIENCE)
+        # nothing is measured of a step that was cut off: there may be no time, and a device may not come to it
+        end = ModelState([*parameters, *self.names.buffers()]) if incomplete is None else None
+        optimizer = self._window.optimizers.as_json(parameters) if answers else None
         summaries = tracer.measuring.statistics.results()
         ranks = tracer.measuring.simulated_ranks
         for rank in ranks or (current_rank(),):
@@ -408,7 +413,7 @@ class Recorder:
                 rank=rank,
                 settings=self.settings.as_json() | _statistics(tracer),
                 models=self.names.roots,
-                start=None if self._start is None else self._start.as_json(rank),
+                start=self._start.as_json(rank) if self._start is not None and answers else None,
                 simulated=ranks is not None,
             )
             if detached:
@@ -416,7 +421,8 @@ class Recorder:
             run["excluded"] = dict(sorted(excluded.items()))
             run["phases"] = PHASES
             run["coverage"] = self._coverage(rank, end, parameters)
-            run["end_state"] = end.as_json(rank)
+            if end is not None:
+                run["end_state"] = end.as_json(rank)
             if optimizer:
                 run["optimizer"] = optimizer
             if unread:
@@ -453,13 +459,13 @@ class Recorder:
     def _is_trained(self, parameter: torch.Tensor) -> bool:
         return id(parameter) in self.trained if self.trained else bool(parameter.requires_grad)
 
-    def _coverage(self, rank: int, end: ModelState, parameters: Iterable[tuple[str, Any]]) -> dict[str, Any]:
+    def _coverage(self, rank: int, end: ModelState | None, parameters: Iterable[tuple[str, Any]]) -> dict[str, Any]:
         """Return what the log covers: optimizers that stepped, models that ran, parameters that changed."""
         out: dict[str, Any] = {}
         if self.optimizers is not None:
             out["optimizers"] = self.optimizers()
         out["models"] = [self.names.title(root) for root in self.names.roots if any(True for _ in root.parameters())]
-        if self._start is not None:
+        if self._start is not None and end is not None:
             before, now = self._start.parameters.digests(rank), end.digests(rank)
             trained = [name for name, p in parameters if name in before and self._is_trained(p)]
             out["parameters"] = sum(now[name] != before[name] for name in trained), len(trained)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -131,6 +131,7 @@ class Statistics:
         self._slots: list[tuple[_Rows, int, int, int]] = []
         """(where its row is, the number of the row, elements, what the row has)"""
         self._first = 0
+        self._unreachable = False
         self._kept: dict[int, Summary] = {}
         library, problem = attempt(SOURCE)
         self._native = None if library is None else Native(library)
@@ -197,16 +198,39 @@ class Statistics:
         self._slots, self._user = [], {}
         self._host, self._devices = _Rows(torch.device("cpu")), {}
 
+    def wait(self, seconds: float) -> bool:
+        """Wait at most so long for the devices; False if one does not end its work, as in a collective that never ends.
+
+        What lies there is then missing in `results`, which does not wait for it any more.
+        """
+        self._unreachable = bool(self._devices)
+        if self._unreachable:
+            waiting = threading.Thread(target=self._answer, daemon=True)
+            waiting.start()
+            waiting.join(seconds)
+        return not self._unreachable
+
+    def _answer(self) -> None:
+        with suppress(RuntimeError):  # of a device that has failed
+            self._synchronize()
+            self._unreachable = False
+
+    def _synchronize(self) -> None:
+        for device in {device for device, _ in self._devices}:
+            # its streams are not ordered among each other
+            torch.accelerator.synchronize(device)
+
     def results(self) -> dict[int, Summary]:
         """Return all summaries so far, by slot; waits for the devices."""
         with self._lock, unnoticed():
-            for device, _ in self._devices:
-                # its streams are not ordered among each other
-                torch.accelerator.synchronize(device)
-            read = {rows: rows.read() for rows in (self._host, *self._devices.values())}
+            if not self._unreachable:
+                self._synchronize()
+            devices = () if self._unreachable else self._devices.values()
+            read = {rows: rows.read() for rows in (self._host, *devices)}
             return self._kept | {
                 slot: self._summary(slot, read[rows][number], numel, take)
                 for slot, (rows, number, numel, take) in enumerate(self._slots, self._first)
+                if rows in read
             }
 
     def _rows(self, device: torch.device) -> _Rows:
@@ -248,6 +272,8 @@ class Statistics:
         value = self._user.get(slot)
         if not isinstance(value, torch.Tensor):
             return value
+        if self._unreachable and not value.is_cpu:
+            return None
         try:
             return _plain(value.item() if value.numel() == 1 else value.tolist())
         except Exception as error:  # noqa: BLE001  a result that has no values; the training continues

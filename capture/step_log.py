@@ -179,7 +179,7 @@ def _portion(
 def _summary(slot: Slot, summaries: Mapping[int, Summary], rank: int | None) -> Summary | None:
     if isinstance(slot, dict):
         slot = slot.get(rank)
-    return None if slot is None else summaries[slot]
+    return None if slot is None else summaries.get(slot)  # none of a device that could not be read
 
 
 def _leaf_summary(leaf: Leaf, summaries: Mapping[int, Summary], rank: int | None) -> TensorSummary:

@@ -1,4 +1,4 @@
-"""Ends of a process from outside: SIGTERM, and `std::terminate` of a C++ library; what is recorded is written first.
+"""Ends of a process from outside: signals, and `std::terminate` of a C++ library; what is recorded is written first.
 
 A rank that waits for another reaches no instruction of Python's, between which Python runs its handlers of signals. So
 a thread learns of the signal as well and writes where the main thread does not. A library that gives up in a thread of
@@ -18,6 +18,8 @@ from typing import Any
 
 __all__ = ["Termination"]
 
+_SIGNALS = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+"""Of launchers and schedulers, and of a terminal that is closed."""
 _PATIENCE = 1.0
 """Seconds after which a main thread that has not begun to handle the signal counts as waiting."""
 _LIMIT = 20.0
@@ -36,8 +38,9 @@ class Termination:
     def __init__(self, write: Callable[[str], None]) -> None:
         self._write = write
         self._once = threading.Lock()
-        self._over = self._written = self._late = False
-        self._before: Any = None
+        self._over = self._written = False
+        self._late: signal.Signals | None = None
+        self._before: dict[int, Any] = {}
         self._wakeup: tuple[int, int] | None = None
         self._on_terminate: Any = None
         self._terminate_before: Any = None
@@ -48,14 +51,15 @@ class Termination:
             return
         self._on_terminate = _Handler(self._aborting)
         self._terminate_before = _set_terminate(self._on_terminate)
-        before = signal.getsignal(signal.SIGTERM)
-        if before in (None, signal.SIG_IGN):  # not Python's, or no end
-            return
         # outside the main thread, the program owns the signals
         with contextlib.suppress(ValueError):
-            signal.signal(signal.SIGTERM, self._handle)
-            self._before = before
-            self._listen()
+            for number in _SIGNALS:
+                before = signal.getsignal(number)
+                if before not in (None, signal.SIG_IGN):  # not Python's, or no end
+                    signal.signal(number, self._handle)
+                    self._before[number] = before
+            if self._before:
+                self._listen()
 
     def give_back(self) -> None:
         """Leave everything as it was, for good; the signal only in the main thread."""
@@ -70,8 +74,9 @@ class Termination:
                 signal.set_wakeup_fd(other)
             os.close(self._wakeup[1])  # ends the thread
             self._wakeup = None
-        if self._before is not None and signal.getsignal(signal.SIGTERM) == self._handle:
-            signal.signal(signal.SIGTERM, self._before)
+        for number, before in self._before.items():
+            if signal.getsignal(number) == self._handle:
+                signal.signal(number, before)
 
     def forks(self) -> None:
         """Keep the signals of a child from the thread of its parent, also those that come at once."""
@@ -100,21 +105,21 @@ class Termination:
         finally:
             self._written = True
             self.give_back()
-            if self._late:
-                os.kill(os.getpid(), signal.SIGTERM)
+            if self._late is not None:
+                os.kill(os.getpid(), self._late)
 
     def _handle(self, number: int, frame: Any) -> None:
         """Handle the signal in the main thread."""
         if self._once.acquire(blocking=False):
-            self._write("SIGTERM")
+            self._write(signal.Signals(number).name)
         else:
-            self._late = True
+            self._late = signal.Signals(number)
             if not self._written:  # but begun, by another thread or by what the signal has interrupted
                 return
-        if callable(self._before):
-            self._before(number, frame)
+        if callable(before := self._before[number]):
+            before(number, frame)
         else:
-            _end()
+            _end(number)
 
     def _listen(self) -> None:
         """Start the thread that handles the signal where the main thread cannot."""
@@ -127,14 +132,16 @@ class Termination:
             os.close(write)
             return
         self._wakeup = read, write
-        threading.Thread(target=self._watch, args=(read,), name="numtui capture: SIGTERM", daemon=True).start()
+        threading.Thread(target=self._watch, args=(read,), name="numtui capture: signals", daemon=True).start()
 
     def _watch(self, read: int) -> None:
         while numbers := os.read(read, 64):
-            if signal.SIGTERM in numbers and signal.getsignal(signal.SIGTERM) == self._handle:
+            for number in self._before.keys() & set(numbers):
+                if signal.getsignal(number) != self._handle:
+                    continue
                 _wait(self._once.locked, _PATIENCE)
-                if self._write_aside("SIGTERM") and not callable(self._before):
-                    _end()
+                if self._write_aside(signal.Signals(number).name) and not callable(self._before[number]):
+                    _end(number)
         os.close(read)
 
     def _aborting(self) -> None:
@@ -159,10 +166,10 @@ def _wait(done: Callable[[], bool], seconds: float) -> None:
         time.sleep(_PATIENCE / 100)
 
 
-def _end() -> None:
-    """End the process as SIGTERM does by default; from any thread, which `signal.signal` is not for."""
-    ctypes.pythonapi.PyOS_setsig(int(signal.SIGTERM), None)
-    os.kill(os.getpid(), signal.SIGTERM)
+def _end(number: int) -> None:
+    """End the process as a signal does by default; from any thread, which `signal.signal` is not for."""
+    ctypes.pythonapi.PyOS_setsig(int(number), None)
+    os.kill(os.getpid(), number)
 
 
 def _set_terminate(handler: Any) -> Any:

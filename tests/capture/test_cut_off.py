@@ -58,7 +58,24 @@ def half_a_step(tmp_path: Path) -> Log:
 
 
 def test_a_process_that_waits_without_end_dies_of_the_signal_and_leaves_a_log(tmp_path: Path) -> None:
-    done = run(tmp_path, HEAD + HALF + STUCK)
+    """Also of that of a terminal that is closed; SIGTERM is below, torchrun's."""
+    done = run(tmp_path, HEAD + HALF.replace("SIGTERM", "SIGHUP") + STUCK)
+    assert done.returncode == -signal.SIGHUP
+    assert half_a_step(tmp_path).run["incomplete"] == "SIGHUP"
+
+
+def test_what_takes_too_long_to_write_is_cut_off_and_there(tmp_path: Path) -> None:
+    """On a slow machine a launcher's SIGKILL comes before the end; what is known by then is on the disk."""
+    slow = """
+    modules = {name.rpartition(".")[2]: module for name, module in sys.modules.items() if "capture." in name}
+    pieces = modules["log_writer"]._pieces
+    def slowly(records):
+        yield from pieces(records)
+        waiting.wait(["never"])
+    modules["log_writer"]._pieces = slowly
+    modules["termination"]._LIMIT = 0.2
+    """
+    done = run(tmp_path, HEAD + HALF + slow.replace("\n    ", "\n") + STUCK)
     assert done.returncode == -signal.SIGTERM
     assert half_a_step(tmp_path).run["incomplete"] == "SIGTERM"
 

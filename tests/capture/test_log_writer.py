@@ -259,8 +259,8 @@ def test_a_full_disk_keeps_the_old_log_and_nothing_of_the_new_one(
     whole = log_writer.atomic_file
 
     class Limited:
-        def __init__(self, target: Path) -> None:
-            self.inner = whole(target)
+        def __init__(self, *args: Any, **kwargs: Any) -> None:
+            self.inner = whole(*args, **kwargs)
 
         def __enter__(self) -> _FullDisk:
             return _FullDisk(self.inner.__enter__())
@@ -291,3 +291,22 @@ def test_records_that_fail_half_way_leave_nothing(tmp_path: Path) -> None:
     with pytest.raises(KeyError):
         write_log(tmp_path / "a.log", broken(), count=2, excluded={}, run={}, complete=True)
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_log_of_a_step_that_was_cut_off_is_there_while_it_is_written(tmp_path: Path) -> None:
+    """Whatever ends the process in the middle of it, such as SIGKILL."""
+    path = tmp_path / "numerics" / "a.log"
+    seen: list[int] = []
+
+    def records() -> Iterator[Record]:
+        for seq in range(2500):
+            if seq in (1, 2499):
+                seen.append(len(read_log(path)))
+            yield replace(full_record(seq), key=f"a/op_{seq}_mm")
+        raise KeyError("no such slot")
+
+    with pytest.raises(KeyError):
+        write_log(path, records(), count=2500, excluded={}, run={"incomplete": "SIGTERM"}, complete=False)
+    assert seen == [0, 2000]
+    assert len(read_log(path)) >= 2000
+    assert [p.name for p in path.parent.iterdir()] == ["a.log"]

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 from torch.utils._python_dispatch import TorchDispatchMode
 
 from capture.sketch import GAMMA, mixed
-from capture.statistics import Statistics, Summary, Unmeasurable
+from capture.statistics import Statistics, Summary, Unmeasurable, _Rows
 
 pytestmark = pytest.mark.filterwarnings("ignore:ComplexHalf support")
 
@@ -465,3 +465,20 @@ def test_the_tensor_can_change_afterwards(shape: tuple[int, int]) -> None:
     statistics.measure(x)
     x.zero_()
     assert statistics.results()[0].l1 == shape[0] * shape[1]
+
+
+def test_a_device_that_never_answers_is_left_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As one whose stream waits for a collective of other ranks."""
+    released = threading.Event()
+    monkeypatch.setattr(torch.accelerator, "synchronize", lambda _: released.wait())
+    statistics = Statistics()
+    host = statistics.measure(torch.ones(3))
+    assert statistics.wait(0.01), "there is no device yet"
+    rows = statistics._devices[torch.device("meta"), 0] = _Rows(torch.device("cpu"))
+    rows.take()
+    statistics._slots.append((rows, 0, 3, 0))
+    assert not statistics.wait(0.01)
+    assert list(statistics.results()) == [host]
+    released.set()
+    assert statistics.wait(60)
+    assert list(statistics.results()) == [host, host + 1]
