@@ -17,6 +17,10 @@ all_gather_single = getattr(dist, "all_gather_single", None) or dist.all_gather_
 reduce_scatter_single = getattr(dist, "reduce_scatter_single", None) or dist.reduce_scatter_tensor
 
 
+_JOINED = timedelta(minutes=1)
+"""The least time that ranks have to come together."""
+
+
 class Region(torch.autograd.Function):
     """A function of a tensor, and another one of its gradient."""
 
@@ -132,7 +136,8 @@ def joined_ranks(tp: int, dp: int, timeout: int) -> Iterator[tuple[Group, Group]
     if int(os.environ.get("WORLD_SIZE", "1")) != tp * dp:
         raise SystemExit(f"--tp, --dp: start it with torchrun --nproc_per_node {tp * dp}")
     limit = timedelta(seconds=timeout)
-    dist.init_process_group("gloo", timeout=limit)
+    # the ranks do not start at the same moment
+    dist.init_process_group("gloo", timeout=max(limit, _JOINED))
     rows = torch.arange(tp * dp).view(dp, tp)
     # Every rank makes every group, and is in one row and one column.
     groups = [(ranks, dist.new_group(ranks, timeout=limit)) for ranks in (*rows.tolist(), *rows.t().tolist())]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-__all__ = ["AGAIN", "ALL_CASES", "CASES", "LAYOUTS", "ONE_PROCESS", "PLAIN_LAYOUTS", "RANKS", "Case"]
+__all__ = ["AGAIN", "ALL_CASES", "CASES", "LAYOUTS", "ONE_PROCESS", "PLAIN_LAYOUTS", "RANKS", "Case", "compared_with"]
 
 RANKS = 4
 ALL = (0, 1, 2, 3)
@@ -270,3 +270,11 @@ ALL_CASES: tuple[Case, ...] = (
     _ONE_MEGATRON,
     *(case for case in _OF_MEGATRON if case not in CASES),
 )
+
+
+def compared_with(case: Case) -> list[Case]:
+    """The healthy run of a faulty one, and the one process of ranks that compute the same."""
+    healthy = [
+        other for other in CASES if not other.bug and (other.script, other.arguments) == (case.script, case.arguments)
+    ]
+    return (healthy if case.bug else []) + [one for one, ranks in (*LAYOUTS, *PLAIN_LAYOUTS) if ranks == case]

@@ -105,8 +105,8 @@ def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> TwoRanks:
 
 
 @pytest.fixture(scope="session")
-def runs_bed(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """The folder with the logs of tests/bed_cases.py that tests ask for: runs of four ranks with planted faults."""
+def runs_bed(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+    """The folder with the logs of tests/bed_cases.py that tests need: runs of four ranks with planted faults."""
     from tests.runs_bed import start_runs_bed
 
     return start_runs_bed(tmp_path_factory, request.session.items)

@@ -6,7 +6,6 @@ They run in an environment as pip leaves it, in which every Python reads `numtui
 from __future__ import annotations
 
 import os
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -28,8 +27,6 @@ from tests.two_ranks import free_port
 SHOWN = "print(model[0].weight.double().sum().item().hex())\n"
 TRAIN = HEAD + LOOP + SHOWN
 
-_ABORTED = "terminate called without an active exception"
-"""A rank that has written its log dies so, once in some hundred ends of processes with gloo; it is not known why."""
 RANKS = """
 import os, sys
 import torch.distributed as dist
@@ -37,16 +34,20 @@ import torch.distributed as dist
 def train(rank, world):
     dist.init_process_group("gloo", rank=rank, world_size=world)
     torch.manual_seed(rank)
-    model = nn.parallel.DistributedDataParallel(net())
+    model = net()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     for _ in range(2):
         optimizer.zero_grad()
         model(torch.randn(4, 8)).sum().backward()
+        for parameter in model.parameters():
+            dist.all_reduce(parameter.grad)
         optimizer.step()
     # one write, so that lines of two processes do not mix
-    os.write(1, f"{rank} {model.module[0].weight.double().sum().item().hex()}\\n".encode())
+    os.write(1, f"{rank} {model[0].weight.double().sum().item().hex()}\\n".encode())
     dist.destroy_process_group()
 """
+"""Nothing is reduced inside a backward pass, as DDP does: gloo's thread lets go of such a collective some time later,
+and of the pass' `contextvars.Context` with it; if Python has begun to end by then, `std::terminate` ends it."""
 SPAWN = (
     HEAD
     + RANKS
@@ -220,9 +221,6 @@ class TestLaunchers:
     def test_torchrun(self, run: Runs) -> None:
         launcher = ["-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", "launched.py"]
         done = run("-m", "numtui", "capture", "-o", "out", "--", *launcher)
-        if _ABORTED in done.stderr:
-            shutil.rmtree(run.folder / "out")
-            done = run("-m", "numtui", "capture", "-o", "out", "--", *launcher)
         assert done.returncode == 0, done.stderr[-4000:]
         assert run.logs() == TWO
         assert "2 logs of the processes that trained, in out/numerics" in done.stderr

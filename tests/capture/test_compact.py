@@ -49,6 +49,7 @@ def test_in_ones_own_loop(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("layout", ["ddp", "fsdp2", "tp", "fsdp2+tp", "fsdp2-ac", "megatron"])
+@pytest.mark.runs("{layout}")
 def test_the_logs_of_ranks_are_half_as_large_and_the_same(runs_bed: Path, tmp_path: Path, layout: str) -> None:
     for path in sorted((runs_bed / layout).rglob("rank_*.log")):
         text = path.read_text(encoding="utf-8")

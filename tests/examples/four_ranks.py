@@ -1,14 +1,17 @@
-"""Four gloo ranks that run cases of the bed, and alone their shares of those of one process.
+"""Four gloo ranks that run cases of the bed, alone their shares of those of one process; four more for each that dies.
 
 `four_ranks.py FOLDER PORT NAME…` writes the logs of each case to FOLDER/NAME, and what it printed.
 """
 
 from __future__ import annotations
 
+import itertools
 import os
 import sys
+from collections.abc import Sequence
 from importlib import import_module
 from multiprocessing import connection, get_context
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import cast
 from unittest import mock
@@ -24,21 +27,40 @@ def main() -> None:
     """See the module."""
     for name in _SLOW_TO_IMPORT:  # once, not in each rank
         import_module(name)
-    ranks = [get_context("fork").Process(target=_as_rank, args=(rank,), daemon=True) for rank in range(RANKS)]
-    for process in ranks:
+    names = sys.argv[3:]
+    cases = [case for case in ALL_CASES if case.name in names]
+    jobs = [[case for case in cases if not case.dies], *([case] for case in cases if case.dies)]
+    port = int(sys.argv[2])
+    groups = []
+    for job in jobs:
+        groups.append([get_context("fork").Process(target=_as_rank, args=(rank, job, port)) for rank in range(RANKS)])
+        port += len(job)
+    for process in itertools.chain(*groups):
         process.start()
-    left = {process.sentinel: process for process in ranks}
+    for job, group in zip(jobs, groups, strict=True):
+        whole = _join(group)
+        if whole == any(case.dies for case in job):
+            for process in itertools.chain(*groups):
+                process.terminate()
+            sys.exit(f"{', '.join(case.name for case in job)}: {[process.exitcode for process in group]}")
+
+
+def _join(group: Sequence[BaseProcess]) -> bool:
+    """Return True if all ranks reached their end; as torchrun does, terminate those that wait for one that died."""
+    left = {process.sentinel: process for process in group}
     while left:
         for done in connection.wait(list(left)):
             process = left.pop(cast(int, done))
             process.join()
             if process.exitcode != 0:
-                sys.exit(1)  # the others would wait for it
+                for other in left.values():
+                    other.terminate()
+    return not any(process.exitcode for process in group)
 
 
-def _as_rank(rank: int) -> None:
-    folder, port, names = Path(sys.argv[1]), int(sys.argv[2]), sys.argv[3:]
-    for number, case in enumerate(case for case in ALL_CASES if case.name in names):
+def _as_rank(rank: int, cases: Sequence[Case], port: int) -> None:
+    folder = Path(sys.argv[1])
+    for number, case in enumerate(cases):
         if case.ranks > 1:
             of_rank = {"RANK": str(rank), "WORLD_SIZE": str(RANKS), "MASTER_PORT": str(port + number)}
             with mock.patch.dict(os.environ, of_rank):

@@ -67,6 +67,7 @@ def test_healthy_ranks_agree(runs_bed: Path, case: Case) -> None:
 
 @pytest.mark.parametrize("layout", ["ddp", "fsdp2"])
 @pytest.mark.parametrize("form", ["", "--tied", "--experts 4", "--freeze embedding.*", "--unused"])
+@pytest.mark.runs("{layout}", "{layout}-tied", "{layout}-experts", "{layout}-freeze", "{layout}-unused")
 def test_four_ranks_agree_with_one(train: Train, runs_bed: Path, layout: str, form: str) -> None:
     alone = train(f"--steps 1 --micro-batches 4 {form}")
     for rank in trained(runs_bed, BY_NAME["-".join([layout, *form.replace("--", "").split()[:1]])]):
@@ -104,6 +105,7 @@ def test_what_is_to_be_named_is_in_the_logs(runs_bed: Path, case: Case) -> None:
 
 
 @pytest.mark.parametrize("layout", ["ddp", "tp", "fsdp2+tp", "megatron"])
+@pytest.mark.runs("{layout}-flipped-bit")
 def test_one_bit_of_one_parameter_of_one_rank_is_flipped(runs_bed: Path, layout: str) -> None:
     case = BY_NAME[f"{layout}-flipped-bit"]
     healthy = HEALTHY[case.script, case.arguments]
@@ -113,6 +115,7 @@ def test_one_bit_of_one_parameter_of_one_rank_is_flipped(runs_bed: Path, layout:
 
 
 @pytest.mark.parametrize("layout", ["ddp", "megatron"])
+@pytest.mark.runs("{layout}-not-broadcast")
 def test_every_rank_with_data_of_its_own_draws_its_own_matrices(runs_bed: Path, layout: str) -> None:
     case = BY_NAME[f"{layout}-not-broadcast"]
     for group in case.groups:
@@ -128,6 +131,7 @@ def clipped(folder: Path, case: Case) -> list[Row]:
 
 
 @pytest.mark.parametrize(("bug", "values"), [("not-reduced", 4), ("wrong-group", 2), ("sum-not-mean", 1)])
+@pytest.mark.runs("ddp-{bug}")
 def test_one_gradient_is_not_the_same_on_all_ranks(runs_bed: Path, bug: str, values: int) -> None:
     """One value per rank, per half of them, or (though a wrong one) for all."""
     case = BY_NAME[f"ddp-{bug}"]
@@ -138,7 +142,7 @@ def test_one_gradient_is_not_the_same_on_all_ranks(runs_bed: Path, bug: str, val
             assert all(len({digests[rank] for rank in group}) == 1 for group in case.groups)
 
 
-@pytest.mark.bed("ddp-sum-not-mean")
+@pytest.mark.runs("ddp-sum-not-mean")
 def test_one_gradient_is_averaged_where_the_others_are_summed(runs_bed: Path) -> None:
     """The other sums are formed in another order, as the bucket has another length."""
     case = BY_NAME["ddp-sum-not-mean"]
@@ -149,6 +153,7 @@ def test_one_gradient_is_averaged_where_the_others_are_summed(runs_bed: Path) ->
 
 
 @pytest.mark.parametrize("layout", ["none", "ddp", "fsdp2", "tp", "fsdp2+tp", "megatron"])
+@pytest.mark.runs("{layout}-left-out")
 def test_one_rank_updates_all_but_one_parameter(runs_bed: Path, layout: str) -> None:
     case = BY_NAME[f"{layout}-left-out"]
     for rank in range(case.ranks):
@@ -160,6 +165,7 @@ def test_one_rank_updates_all_but_one_parameter(runs_bed: Path, layout: str) -> 
 
 
 @pytest.mark.parametrize("name", ["none-ac-dropout", "none-counter", "none-rng-not-restored"])
+@pytest.mark.runs("{name}")
 def test_a_recomputed_layer_has_the_same_bits_but_for_the_fault(runs_bed: Path, name: str) -> None:
     case = BY_NAME[name]
     originals = defaultdict(list)
@@ -172,7 +178,7 @@ def test_a_recomputed_layer_has_the_same_bits_but_for_the_fault(runs_bed: Path, 
     assert different[:1] == ([(case.module, case.op)] if case.bug else [])
 
 
-@pytest.mark.bed("megatron-skipped-collective")
+@pytest.mark.runs("megatron-skipped-collective")
 def test_a_rank_that_skips_a_collective_leaves_cut_off_logs(runs_bed: Path) -> None:
     """Its group goes on with another collective in the place of the one that it skipped."""
     (case,) = (case for case in CASES if case.dies)

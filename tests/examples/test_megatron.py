@@ -27,6 +27,7 @@ def test_what_is_only_about_communication_changes_no_bit_of_one_process(megatron
 
 
 @pytest.mark.parametrize("name", ["megatron-plain", "megatron-bucket"])
+@pytest.mark.runs("{name}")
 def test_four_ranks_agree_with_one(megatron: Train, runs_bed: Path, name: str) -> None:
     """Two data ranks see what one process sees as micro-batches."""
     alone = megatron("--micro-batches 2")

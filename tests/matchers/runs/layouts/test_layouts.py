@@ -74,8 +74,8 @@ def test_a_bug_of_the_ranks_is_the_first_cause(runs_bed: Path, pair: tuple[Case,
     assert log.module_name(record).startswith(pair[1].module)
 
 
-@pytest.mark.bed("layout-none-1")
 @pytest.mark.parametrize("bug", ["partial-as-replicated", "not-reduced"])
+@pytest.mark.runs("layout-tp-{bug}")
 def test_a_sum_that_no_collective_makes_is_the_cause_and_said_so(runs_bed: Path, bug: str) -> None:
     c = compared(runs_bed, *next(pair for pair in LAYOUTS if pair[1].name == f"layout-tp-{bug}"))
     (cause,) = c.consequences.causes
@@ -83,7 +83,7 @@ def test_a_sum_that_no_collective_makes_is_the_cause_and_said_so(runs_bed: Path,
     assert "contradiction" in failed_conditions(c)
 
 
-@pytest.mark.bed("layout-none", "layout-ddp")
+@pytest.mark.runs("layout-ddp", "layout-ddp-not-reduced")
 def test_what_ranks_contradict_each_other_in_is_noted(runs_bed: Path) -> None:
     pairs = {parallel.name: (one, parallel) for one, parallel in LAYOUTS}
     c = compared(runs_bed, *pairs["layout-ddp-not-reduced"])
@@ -96,7 +96,7 @@ def test_what_ranks_contradict_each_other_in_is_noted(runs_bed: Path) -> None:
     assert not any(note.kind == "ranks" for note in healthy.comparability.notes)
 
 
-@pytest.mark.bed("layout-none-2", "layout-fsdp2+tp")
+@pytest.mark.runs("layout-fsdp2+tp")
 def test_the_members_of_a_merged_record(runs_bed: Path) -> None:
     """Those of each rank, in its log; a sum that only the ranks together have is in none."""
     pairs = {parallel.name: (one, parallel) for one, parallel in LAYOUTS}
@@ -113,7 +113,7 @@ def test_the_members_of_a_merged_record(runs_bed: Path) -> None:
         raw_record(log, added)
 
 
-@pytest.mark.bed("layout-ddp", "layout-fsdp2")
+@pytest.mark.runs("layout-ddp", "layout-fsdp2")
 def test_two_layouts_of_several_ranks(runs_bed: Path) -> None:
     """Both are merged; the samples of four data ranks are not those of two."""
     ddp, fsdp = (
@@ -132,7 +132,7 @@ def merged_of(folder: Path, name: str) -> OpLog:
     return read_both((str(one.log(folder, 0)), str(parallel.log(folder, 0).parent)))[1]
 
 
-@pytest.mark.bed("layout-fsdp2", "layout-fsdp2+tp")
+@pytest.mark.runs("layout-fsdp2", "layout-fsdp2+tp")
 def test_the_parts_of_two_layouts_are_not_equal_because_only_parts_were_read(runs_bed: Path) -> None:
     cases = {parallel.name: str(parallel.log(runs_bed, 0).parent) for _, parallel in LAYOUTS}
     a, b = read_both((cases["layout-fsdp2"], cases["layout-fsdp2+tp"]))
@@ -140,7 +140,7 @@ def test_the_parts_of_two_layouts_are_not_equal_because_only_parts_were_read(run
     assert OF_PARTS not in b.digests.value
 
 
-@pytest.mark.bed("layout-none-2", "layout-fsdp2+tp")
+@pytest.mark.runs("layout-fsdp2+tp")
 def test_flat_buffers_and_what_other_ranks_add_to_them_are_not_merged(runs_bed: Path) -> None:
     """Two ranks of tensor parallelism read one batch; their gradients are reduced with the ranks of the other one."""
     log = merged_of(runs_bed, "layout-fsdp2+tp")
@@ -154,7 +154,7 @@ def test_flat_buffers_and_what_other_ranks_add_to_them_are_not_merged(runs_bed: 
     assert (log.shape[[*scattered, *reading]] < 0).all()  # of no known whole
 
 
-@pytest.mark.bed("layout-none-2", "layout-fsdp2+tp")
+@pytest.mark.runs("layout-fsdp2+tp")
 def test_norms_of_parts_do_not_add_up_but_their_powers_do(runs_bed: Path) -> None:
     log = merged_of(runs_bed, "layout-fsdp2+tp")
     clipping = [row for row in range(len(log)) if log.module_name(row) == "clip_grad_norm_"]
@@ -163,7 +163,6 @@ def test_norms_of_parts_do_not_add_up_but_their_powers_do(runs_bed: Path) -> Non
     assert told[next(row for row in clipping if log.op_name(row) == "pow")] == "4 ranks, partial, summed up later"
 
 
-@pytest.mark.bed("layout-none-4", LAYOUTS[-1], PLAIN_LAYOUTS)
 def test_which_runs_are_merged(runs_bed: Path) -> None:
     """Those with other numbers of ranks, all of whose logs are there, and say of what they are parts."""
     one, ddp = (run_of(runs_bed, case) for case in LAYOUTS[-1])
@@ -191,7 +190,7 @@ def test_parts_of_plain_tensors(runs_bed: Path, pair: tuple[Case, Case]) -> None
     assert all(text in told for text in ("shard like its parameter", "by its norm", "masked and summed up later"))
 
 
-@pytest.mark.bed("layout-tp", "layout-fsdp2")
+@pytest.mark.runs("layout-tp", "layout-fsdp2")
 def test_equally_many_ranks_are_merged_where_they_have_no_partners(runs_bed: Path) -> None:
     """Ranks that read one batch, and hold parts of it, against ranks that read one each."""
     cases = {parallel.name: parallel for _, parallel in LAYOUTS}
