@@ -463,10 +463,11 @@ def _same_size(a: OpLog, b: OpLog, batch_a: Int64, batch_b: Int64) -> bool:
     sides = []
     for log, batch, op, shape in ((a, batch_a, ops_a, shapes_a), (b, batch_b, ops_b, shapes_b)):
         rows = np.flatnonzero((log.phase == Phase.FORWARD) & (numel(log)[log.shape] > 1) & (batch <= 0))
-        sides.append(np.bincount((op[log.op[rows]] + 1) * (shapes + 1) + shape[log.shape[rows]] + 1, minlength=1))
-    n = min(map(len, sides))
-    common = int(np.minimum(sides[0][:n], sides[1][:n]).sum())
-    return common > _SAME_SIZE * min(int(side.sum()) for side in sides)
+        sides.append(np.unique((op[log.op[rows]] + 1) * (shapes + 1) + shape[log.shape[rows]] + 1, return_counts=True))
+    (kinds_a, many_a), (kinds_b, many_b) = sides
+    _, at_a, at_b = np.intersect1d(kinds_a, kinds_b, assume_unique=True, return_indices=True)
+    common = int(np.minimum(many_a[at_a], many_b[at_b]).sum())
+    return common > _SAME_SIZE * min(int(many.sum()) for _, many in sides)
 
 
 def accumulations(log: OpLog, number: Int64, flow: Ragged) -> list[tuple[int, int, int]]:

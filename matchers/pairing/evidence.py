@@ -376,9 +376,9 @@ class _SiteWeights:
 
     def __init__(self, right: Observed, wrong: Observed) -> None:
         self._right = np.bincount(_bucket(right.site_a, right.site_b), minlength=_BUCKETS)
-        self._right_of_a = np.bincount(right.site_a + 1)
+        self._right_of_a = np.unique(right.site_a, return_counts=True)
         self._wrong = np.bincount(_bucket(wrong.site_a, wrong.site_b), minlength=_BUCKETS)
-        self._wrong_of_a = np.bincount(wrong.site_a + 1)
+        self._wrong_of_a = np.unique(wrong.site_a, return_counts=True)
         self._context = np.bincount(right.context, minlength=_BUCKETS)
         self._wrong_context = np.bincount(wrong.context, minlength=_BUCKETS)
 
@@ -390,14 +390,18 @@ class _SiteWeights:
         pair = _bucket(seen.site_a, seen.site_b)
         prior = np.where(seen.same_pattern, 0.8, 0.05)
         n_right, n_wrong = self._right[pair] - right, self._wrong[pair] - wrong
-        of_right = (n_right + 3.0 * prior) / (_at(self._right_of_a, seen.site_a + 1) - right + 3.0)
-        of_wrong = (n_wrong + 3.0 * 0.3) / (_at(self._wrong_of_a, seen.site_a + 1) - wrong + 3.0)
+        of_right = (n_right + 3.0 * prior) / (_many(self._right_of_a, seen.site_a) - right + 3.0)
+        of_wrong = (n_wrong + 3.0 * 0.3) / (_many(self._wrong_of_a, seen.site_a) - wrong + 3.0)
         # the context refines the site: its odds relative to those of the site alone
         odds = (n_right + 1.0) / (n_wrong + 1.0)
         fine = (self._context[seen.context] - right + 2.0 * odds) / (self._wrong_context[seen.context] - wrong + 2.0)
         return np.digitize(np.log(of_right / of_wrong), _SITE_EDGES), np.digitize(np.log(fine / odds), _CONTEXT_EDGES)
 
 
-def _at(table: Int64, index: Int64) -> Int64:
-    """Entries of a table, 0 beyond its end."""
-    return np.where(index < len(table), table[np.minimum(index, len(table) - 1)], 0) if len(table) else 0 * index
+def _many(counted: tuple[Int64, Int64], of: Int64) -> Int64:
+    """Numbers of some values, by the values that were counted, ascending, and their numbers."""
+    values, numbers = counted
+    if not len(values):
+        return np.zeros(len(of), np.int64)
+    at = np.minimum(np.searchsorted(values, of), len(values) - 1)
+    return np.where(values[at] == of, numbers[at], 0)

@@ -57,11 +57,13 @@ def find_parts(f: Features, free: Sides, order: Order, known: Sequence[Parts] = 
         same: only parts whose norms together are that of the whole. Otherwise the nearest that fit.
     """
     # where a module has as many operations of a name in both runs, none is in parts
-    sites = int(max(f.a.site.max(initial=-1), f.b.site.max(initial=-1))) + 2
-    uneven = np.bincount(f.a.site + 1, minlength=sites) != np.bincount(f.b.site + 1, minlength=sites)
+    # numbered anew: there are as many numbers of sites as modules times names
+    known_sites, site = np.unique(np.concatenate((f.a.site, f.b.site)), return_inverse=True)
+    sites = np.split(site, [len(f.a)])
+    in_a, in_b = (np.bincount(of, minlength=len(known_sites)) for of in sites)
     free_a, free_b = (
-        rows & uneven[side.site + 1] & (side.kind >= 0) & (side.log.shape >= 0) & ~collective(side.log)
-        for side, rows in zip((f.a, f.b), free, strict=True)
+        rows & (in_a != in_b)[of] & (side.kind >= 0) & (side.log.shape >= 0) & ~collective(side.log)
+        for side, of, rows in zip((f.a, f.b), sites, free, strict=True)
     )
     if not (free_a.any() and free_b.any()):
         return []

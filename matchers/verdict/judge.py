@@ -379,14 +379,10 @@ class ErrorColumns:
         if further_a and further_b:
             told = [k for k in slots.tolist() if int(i[k]) in further_a and int(j[k]) in further_b]
             count[told] = np.minimum(count[told], 1)
-        self._add(a.outputs.first(i), b.outputs.first(j), count > 0, self.norms)
-        for k in range(1, int(count.max(initial=0))):  # few rows have further outputs
-            has = np.flatnonzero(count > k)
-            x, y, known = np.zeros(len(i)), np.zeros(len(i)), np.zeros(len(i), bool)
-            x[has] = a.outputs.value[a.outputs.start[i[has]] + k]
-            y[has] = b.outputs.value[b.outputs.start[j[has]] + k]
-            known[has] = True
-            self._add(x, y, known, self.norms)
+        pairs, place = repeated(np.arange(len(i)), count)
+        x = a.outputs.value[a.outputs.start[i[pairs]] + place]
+        y = b.outputs.value[b.outputs.start[j[pairs]] + place]
+        self._add(pairs, x, y, self.norms)
 
     def add_inputs(self, changed: Bool) -> None:
         """Compare the L1 norms of the inputs, position by position, of operations with no other numbers."""
@@ -412,7 +408,8 @@ class ErrorColumns:
         for k, name in enumerate(STATISTICS):
             scale = self._magnitude if name in ("Min", "Max") else self._mean_size if name == "Mean" else None
             into = self.extremes if name in ("Min", "Max") else self.norms
-            self._add(a.stats[k][i], b.stats[k][j], (present >> k) & 1 == 1, into, scale)
+            pairs = np.flatnonzero((present >> k) & 1)
+            self._add(pairs, a.stats[k][i[pairs]], b.stats[k][j[pairs]], into, scale)
 
     def _magnitude(self, at: Int64) -> Float64:
         """The largest magnitude in the tensors of some pairs."""
@@ -426,28 +423,29 @@ class ErrorColumns:
         return np.asarray(np.fmax(a.outputs.first(i), b.outputs.first(j)) / size)
 
     def _add(
-        self, x: Float64, y: Float64, known: Bool, into: Float64, scale: Callable[[Int64], Float64] | None = None
+        self, pairs: Int64, x: Float64, y: Float64, into: Float64, scale: Callable[[Int64], Float64] | None = None
     ) -> None:
-        """Enter the relative difference of a number of a and one of b, for the pairs where both are known.
+        """Enter the relative difference of a number of a and one of b; a pair may have several.
 
         Args:
             scale: what the difference of some pairs is relative to; default: the larger of the two.
         """
         # with counts, the statistics are those of the finite values, and NaN stands where there are none
-        known = known & ~self._hidden & ~(self._counted_a & np.isnan(x)) & ~(self._counted_b & np.isnan(y))
-        self.compared |= known
-        unlike = np.flatnonzero(known & (x != y))
-        x, y = x[unlike], y[unlike]
-        odd = ~np.isfinite(x) | ~np.isfinite(y)
-        self.nonfinite[unlike[odd]] = True
-        unlike, x, y = unlike[~odd], x[~odd], y[~odd]
+        empty = (self._counted_a[pairs] & np.isnan(x)) | (self._counted_b[pairs] & np.isnan(y))
+        known = ~self._hidden[pairs] & ~empty
+        self.compared[pairs[known]] = True
+        unlike = known & (x != y)
+        odd = unlike & ~(np.isfinite(x) & np.isfinite(y))
+        self.nonfinite[pairs[odd]] = True
+        at = np.flatnonzero(unlike & ~odd)
+        pairs, x, y = pairs[at], x[at], y[at]
         larger = None
         if scale is not None:
             with np.errstate(invalid="ignore", divide="ignore"):
-                larger = scale(unlike)
+                larger = scale(pairs)
             larger = np.where((larger > 0) & np.isfinite(larger), larger, np.maximum(np.abs(x), np.abs(y)))
         difference = np.nan_to_num(relative(x, y, larger), nan=0.0, posinf=np.inf)
-        into[unlike] = np.maximum(into[unlike], difference)
+        np.maximum.at(into, pairs, difference)
 
 
 _ORDERLESS = sum(1 << STATISTICS.index(name) for name in ("L2 norm", "Min", "Max"))
