@@ -152,6 +152,8 @@ CAMPAIGNS: Mapping[str, tuple[float, Campaign]] = {
     "user files": (0.05, _examples(user_files(), _read)),
     "kills while saving": (0.05, _program("tests.fuzz.kills")),
     "races of saves": (0.02, _program("tests.fuzz.races")),
+    "libraries": (0.02, _program("tests.fuzz.libraries")),
+    "memory": (0.1, _program("tests.fuzz.memory")),
     "full disks": (0.03, _program("tests.fuzz.full_disks", "unshare", "--mount")),
     "terminal storms": (0.2, _storms),
 }

@@ -13,7 +13,7 @@ from tests.fuzz.logs import Damage, Good, check_damage, check_honest, log_pairs
 from tests.fuzz.rule_files import CHANGES, Change, check_saves, files
 from tests.fuzz.seeds import LOGS, RULE_FILES, USER_FILES
 from tests.fuzz.user_files import check_read, user_files
-from tests.needs import examples
+from tests.needs import examples, lacking
 
 
 @pytest.mark.parametrize("name", LOGS)
@@ -51,8 +51,18 @@ def test_any_file_of_the_user_is_read_or_refused(
     check_read(tmp_path_factory.mktemp("user"), *file)
 
 
-@pytest.mark.parametrize(("module", "tries"), [("kills", "15"), ("races", "20")])
-def test_killed_while_saving_and_racing(module: str, tries: str) -> None:
+@pytest.mark.parametrize(
+    ("module", "tries"),
+    [
+        ("kills", "15"),
+        ("races", "20"),
+        pytest.param(
+            "libraries", "10", marks=pytest.mark.skipif(bool(lacking("compiler")), reason=lacking("compiler"))
+        ),
+        ("memory", "2"),
+    ],
+)
+def test_programs_of_their_own(module: str, tries: str) -> None:
     done = subprocess.run(
         [sys.executable, "-m", f"tests.fuzz.{module}", tries, "0"], check=False, capture_output=True, text=True
     )
