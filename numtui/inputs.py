@@ -172,9 +172,9 @@ def other_layouts(a: str, b: str, step: int | None = None) -> tuple[str, str] | 
 
 
 def _of_all_ranks(runs: tuple[Run, Run], folders: tuple[str, str]) -> tuple[str, str]:
-    """Return the folder of each run, or of its step, or the log of one rank."""
+    """Return the folder of each run, or of its step; or the log of rank 0 if that is the only one."""
     one, other = (
-        path if len(run.paths) == 1 else folder if run.step is None else os.path.dirname(path)
+        path if list(run.paths) == [0] else folder if run.step is None else os.path.dirname(path)
         for run, folder in zip(runs, folders, strict=True)
         for path in [next(iter(run.paths.values()))]
     )

@@ -80,6 +80,8 @@ def _loss_scale(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> flo
         return 1.0
     first = np.flatnonzero(red)[np.argmin(pairing.lead_a[red])]
     middle = float(np.median(ratio[red]))
+    if middle <= 0:  # no norm is negative: the log is damaged
+        return 1.0
     losses = (a.phase[pairing.lead_a] == Phase.FORWARD) & (numel(a)[a.shape[pairing.lead_a]] == 1) & np.isfinite(ratio)
     for factor in (many[0] / many[1], many[1] / many[0]):
         # the first one is the factor itself, and a loss is, or the others are not as they were: a bug may change them

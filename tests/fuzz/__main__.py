@@ -28,6 +28,7 @@ from matchers.atomic_write import atomic_write
 from tests.fuzz.folders import fast_folder
 from tests.fuzz.full_disks import NOT_PERMITTED
 from tests.fuzz.logs import check_damage, log_pairs
+from tests.fuzz.ranks import check_folder, folder_pairs
 from tests.fuzz.rule_files import CHANGES, check_saves, files
 from tests.fuzz.storms import storm
 from tests.fuzz.user_files import check_read, user_files
@@ -144,7 +145,8 @@ def _program(module: str, *before: str) -> Campaign:
 
 
 CAMPAIGNS: Mapping[str, tuple[float, Campaign]] = {
-    "log pairs": (0.45, _examples(log_pairs, _once(check_damage))),
+    "log pairs": (0.4, _examples(log_pairs, _once(check_damage))),
+    "ranks": (0.05, _examples(folder_pairs, check_folder)),
     "rule-file edit-saves": (
         0.2,
         _examples(st.tuples(files(), CHANGES), lambda folder, one: check_saves(folder / "rules.yaml", *one)),

@@ -8,9 +8,10 @@ from typing import Any, NamedTuple
 from matchers.rules.model import OpRule
 from tests.builders import log_text, op
 from tests.fuzz.logs import Damage, Good, damaged, text_of
+from tests.fuzz.ranks import FolderDamage, GoodFolder
 from tests.fuzz.rule_files import Change
 
-__all__ = ["LOGS", "RULE_FILES", "USER_FILES", "LogSeed"]
+__all__ = ["LOGS", "RANKS", "RULE_FILES", "USER_FILES", "LogSeed"]
 
 
 class LogSeed(NamedTuple):
@@ -61,6 +62,15 @@ LOGS: Mapping[str, LogSeed] = {
     "the shape is missing": _without(b"  Shape: "),
 }
 
+
+RANKS: Mapping[str, tuple[GoodFolder, list[FolderDamage]]] = {
+    "a second log says that it is that of rank 0": (GoodFolder("world", 1, 0), [FolderDamage("more", 0, 0)]),
+    "the only log is that of another rank": (
+        GoodFolder("copies", 1, 0),
+        [FolderDamage("more", 0, 0), FolderDamage("missing", 0, 0)],
+    ),
+    "norms are negative": (GoodFolder("samples", 3, 0), [FolderDamage("more", 1, 0), FolderDamage("scaled", 0, 2)]),
+}
 
 _RULE = '  - a: "l.{i}/op_{n}_add"\n    b: "m.{i}/op_{n}_add"\n'
 

@@ -10,8 +10,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 
 from tests.fuzz.logs import Damage, Good, check_damage, check_honest, log_pairs
+from tests.fuzz.ranks import FolderDamage, GoodFolder, check_folder, folder_pairs
 from tests.fuzz.rule_files import CHANGES, Change, check_saves, files
-from tests.fuzz.seeds import LOGS, RULE_FILES, USER_FILES
+from tests.fuzz.seeds import LOGS, RANKS, RULE_FILES, USER_FILES
 from tests.fuzz.user_files import check_read, user_files
 from tests.needs import examples, lacking
 
@@ -31,10 +32,23 @@ def test_found_before_in_files_of_the_user(name: str, tmp_path: Path) -> None:
     check_read(tmp_path, *USER_FILES[name])
 
 
+@pytest.mark.parametrize("name", RANKS)
+def test_found_before_in_folders_of_ranks(name: str, tmp_path: Path) -> None:
+    check_folder(tmp_path, RANKS[name])
+
+
 @settings(max_examples=examples(40))
 @given(log_pairs)
 def test_what_happened_to_a_log_is_said(pair: tuple[Good, list[Damage]]) -> None:
     check_damage(*pair)
+
+
+@settings(max_examples=examples(4), suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(folder_pairs)
+def test_nothing_that_happens_to_a_folder_of_ranks_passes(
+    tmp_path: Path, pair: tuple[GoodFolder, list[FolderDamage]]
+) -> None:
+    check_folder(tmp_path, pair)
 
 
 @settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])

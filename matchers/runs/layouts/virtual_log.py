@@ -126,8 +126,18 @@ def _with_unsummed(log: OpLog) -> OpLog:
 def _with_findings(log: OpLog, ranks: RankLogs) -> OpLog:
     """The log with what its ranks contradict each other in, which the merged records do not show."""
     found = [one for one in check_logs(ranks.run, ranks.logs).findings if one.check not in _OF_EACH]
-    told = [f"{one.subject}: {one.text}, ranks {listed(one.ranks)}" for one in found]
+    told = [*_mistaken(ranks), *(f"{one.subject}: {one.text}, ranks {listed(one.ranks)}" for one in found)]
     return replace(log, header=replace(log.header, run={**log.header.run, MERGED_FINDINGS: told}))
+
+
+def _mistaken(ranks: RankLogs) -> Iterator[str]:
+    """Yield what logs say of their own place that their names, or their number, contradict."""
+    for rank, log in ranks.logs.items():
+        said, size = (log.header.run.get(name) for name in ("rank", "world_size"))
+        if type(said) is int and said != rank:
+            yield f"the log of rank {rank} says that it is that of rank {said}"
+        elif type(size) is int and size <= max(ranks.logs):
+            yield f"the log of rank {rank} says that there are {size:,} ranks"
 
 
 def _by_batch(ranks: RankLogs, role: Role, wholes: Wholes) -> list[tuple[int, ...]]:
