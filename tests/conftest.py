@@ -33,9 +33,10 @@ DATA = TESTS / "data"
 
 
 def pytest_configure() -> None:
-    """Hear ctrl+c, which a shell lets programs in its background ignore, and those that they start."""
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    """Hear what a shell lets programs in its background ignore, and `nohup` others, with those that they start."""
+    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+        if signal.getsignal(number) is signal.SIG_IGN:
+            signal.signal(number, handler)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
