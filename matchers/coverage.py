@@ -22,12 +22,10 @@ from numpy.typing import NDArray
 from matchers.arrays import Bool, Int32, Int64, columns
 from matchers.laws.law import Form
 from matchers.logs.columns import Ragged
-from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import MARKS, NO_DIGEST, OpLog, Phase
 from matchers.ops.laws import collective, communicating, copies, rows_named, rows_where
 from matchers.ops.micro_batches import of_other_ranks
 from matchers.ops.module_path import NO_MODULE, canonical
-from matchers.ops.outputs import records_changes
 from matchers.ops.run_info import MERGED_RANKS
 from matchers.rows import Rows
 from matchers.status import AGREE, Status
@@ -272,18 +270,7 @@ def _by_fewer_values(c: Rows) -> int:
     shape = (a.shape[i] >= 0) != (b.shape[j] >= 0)
     norms = (a.outputs.count[i] > 0) != (b.outputs.count[j] > 0)
     numbers = np.isin(verdict, (Status.SAME_PRINT, Status.CLOSE)) & (norms | (a.present[i] != b.present[j]))
-    # as a function, an operation returns what it changes in place
-    op_a, op_b, _ = shared_ids(a.ops, b.ops)
-    changes = (_says_changes(a)[i] != _says_changes(b)[j]) & (op_a[a.op[i]] == op_b[b.op[j]])
-    changes &= records_changes(a) and records_changes(b)
-    return int(np.count_nonzero(~p.grouped & (np.isin(verdict, list(AGREE)) & (shape | changes) | numbers)))
-
-
-def _says_changes(log: OpLog) -> Bool:
-    """bool[n]: the record says what the operation changed in place."""
-    found = np.zeros(len(log), bool)
-    found[list(log.texts("Mutated"))] = True
-    return found
+    return int(np.count_nonzero(~p.grouped & (np.isin(verdict, list(AGREE)) & shape | numbers)))
 
 
 def _into_buckets(log: OpLog, of: Int32) -> Bool:
