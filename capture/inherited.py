@@ -20,6 +20,8 @@ from .process import Capture, close, is_captured
 if TYPE_CHECKING:
     from argparse import Namespace
 
+    from .settings import Settings
+
 __all__ = ["begin", "install", "passed_on"]
 
 FOLDER, OPTIONS = "NUMTUI_CAPTURE", "NUMTUI_CAPTURE_ARGS"
@@ -40,7 +42,7 @@ def begin(*, forked: bool = False) -> bool:
         say(f"nothing is captured: {FOLDER}={folder}: the current folder was deleted; give a path that begins with /")
         return False
 
-    def options() -> Namespace:
+    def options() -> tuple[Namespace, Settings]:
         from .options import from_text, settings_of
 
         try:
@@ -48,10 +50,9 @@ def begin(*, forked: bool = False) -> bool:
             if args.hash is not None and sys.flags.isolated:
                 say(f"{OPTIONS}: --hash is left out, as `python -I` runs no code that the environment names")
                 args.hash = None
-            settings_of(args)
+            return args, settings_of(args)
         except ValueError as error:
             raise ValueError(f"{OPTIONS}: {error}") from None
-        return args
 
     capture = Capture(options, folder, inherited=True)
     capture.begin()

@@ -47,12 +47,12 @@ def main(argv: Sequence[str] | None = None, prog: str = "python -m capture") -> 
 def _run(args: Namespace, options: list[str], command: list[str], prog: str) -> int:
     _enter_as_python_would(command)
     try:
-        settings_of(args)
+        settings = settings_of(args)
     except ValueError as error:
         sys.stderr.write(f"{prog}: {printable(str(error))}\n")
         return 2
     with passed_on(args.output, options):
-        capture = Capture(lambda: args, args.output, inherited=False)
+        capture = Capture(lambda: (args, settings), args.output, inherited=False)
         # not torch yet: what the script sets in the environment before it imports torch must count
         capture.begin()
         if args.deterministic is not None:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from argparse import Namespace
 
     from .schedule import AutomaticSchedule
+    from .settings import Settings
     from .weights_schedule import WeightsSchedule
 
 __all__ = ["Capture", "close", "is_captured"]
@@ -30,12 +31,12 @@ class Capture:
     """The one capture of a process. Errors in it are one line on standard error and never end the program.
 
     Args:
-        options: gives the options once torch is there.
+        options: gives the options and what they ask for, once torch is there; a ValueError says that they are wrong.
         folder: logs go to `numerics/` in it.
         inherited: from the environment: a program that never trains is not spoken of.
     """
 
-    def __init__(self, options: Callable[[], Namespace], folder: Path, *, inherited: bool) -> None:
+    def __init__(self, options: Callable[[], tuple[Namespace, Settings]], folder: Path, *, inherited: bool) -> None:
         self.inherited = inherited
         self._options, self._folder, self._absolute = options, folder, folder.absolute()
         self._began_session = False
@@ -69,11 +70,8 @@ class Capture:
             return
         self._started = True
         with no_harm("nothing is captured"):
-            from .options import settings_of
-
             try:
-                args = self._options()
-                settings = settings_of(args)
+                args, settings = self._options()
             except ValueError as error:
                 say(f"nothing is captured: {error}")
                 return

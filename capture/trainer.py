@@ -10,7 +10,7 @@ from torch import nn
 
 from .guard import ends_no_run
 from .messages import describe, say
-from .options import from_text
+from .options import from_text, settings_of
 from .process import Capture, is_captured
 from .settings import Settings
 
@@ -71,7 +71,7 @@ class TrainerCapture:
             return
         args = from_text([], self._folder)
         vars(args).update(self._options)
-        self._capture = capture = Capture(lambda: args, self._folder, inherited=False)
+        self._capture = capture = Capture(lambda: (args, settings_of(args)), self._folder, inherited=False)
         capture.begin()
         if capture.schedule is not None:
             capture.schedule.follow(model, optimizers, completed)
