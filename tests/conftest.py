@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import os
-import signal
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from hypothesis import HealthCheck, settings
 
+from tests.ignored_signals import hear_again
 from tests.needs import HAS_TORCH, MARKS, TORCH_FOLDERS, lacking, marks_of
 
 if TYPE_CHECKING:
@@ -33,10 +33,8 @@ DATA = TESTS / "data"
 
 
 def pytest_configure() -> None:
-    """Hear what a shell lets programs in its background ignore, and `nohup` others, with those that they start."""
-    for number, handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
-        if signal.getsignal(number) is signal.SIG_IGN:
-            signal.signal(number, handler)
+    """Hear the signals that tests send."""
+    hear_again()
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -58,10 +56,11 @@ def pytest_report_header() -> list[str]:
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark each test by its folder and fixtures; skip those that lack something, except on CI, where they fail."""
+    """Mark tests by their folder and fixtures, too; skip those that lack something, except on CI, where they fail."""
     for item in items:
         fixtures = item.fixturenames if isinstance(item, pytest.Function) else ()
-        for mark in marks_of(item.path.relative_to(TESTS), fixtures):
+        of_its_own = {mark.name for mark in item.iter_markers()} & {*MARKS}
+        for mark in marks_of(item.path.relative_to(TESTS), fixtures) | of_its_own:
             item.add_marker(mark)
             if (reason := lacking(mark)) and not os.environ.get("CI"):
                 item.add_marker(pytest.mark.skip(reason=reason))

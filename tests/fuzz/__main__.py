@@ -32,6 +32,7 @@ from tests.fuzz.ranks import check_folder, folder_pairs
 from tests.fuzz.rule_files import CHANGES, check_saves, files
 from tests.fuzz.storms import storm
 from tests.fuzz.user_files import check_read, user_files
+from tests.ignored_signals import hear_again
 from tests.pty.test_signals import Work
 
 _CHUNK = 500
@@ -197,6 +198,7 @@ def main() -> int:
     seed = options.seed if options.seed is not None else random.SystemRandom().randrange(10**6)
     names = options.only or list(CAMPAIGNS)
     print(f"seed {seed}, counts in {options.tally}", flush=True)
+    hear_again()
     # The user's own state and settings are neither read nor written.
     whole = sum(CAMPAIGNS[name][0] for name in names)
     found = {}

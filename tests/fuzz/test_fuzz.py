@@ -14,7 +14,7 @@ from tests.fuzz.ranks import FolderDamage, GoodFolder, check_folder, folder_pair
 from tests.fuzz.rule_files import CHANGES, Change, check_saves, files
 from tests.fuzz.seeds import LOGS, RANKS, RULE_FILES, USER_FILES
 from tests.fuzz.user_files import check_read, user_files
-from tests.needs import examples, lacking
+from tests.needs import examples
 
 
 @pytest.mark.parametrize("name", LOGS)
@@ -70,9 +70,7 @@ def test_any_file_of_the_user_is_read_or_refused(
     [
         ("kills", "15"),
         ("races", "20"),
-        pytest.param(
-            "libraries", "10", marks=pytest.mark.skipif(bool(lacking("compiler")), reason=lacking("compiler"))
-        ),
+        pytest.param("libraries", "10", marks=pytest.mark.compiler),
         ("memory", "2"),
     ],
 )

@@ -9,13 +9,11 @@ import fcntl
 import os
 import re
 import select
-import signal
 import struct
 import subprocess
 import termios
 import time
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any
 
 __all__ = ["RawTerminal"]
@@ -55,7 +53,7 @@ class RawTerminal:
             # As most people run it: what is written waits in buffers.
             env={**os.environ, "PYTHONUNBUFFERED": "", "TERM": "tmux-256color", **(env or {})},
             start_new_session=True,
-            preexec_fn=partial(_begin, controls),  # noqa: PLW1509 - a test starts no thread before
+            preexec_fn=_take_terminal if controls else None,  # noqa: PLW1509 - a test starts no thread before
         )
 
     def __enter__(self) -> RawTerminal:
@@ -130,14 +128,6 @@ class RawTerminal:
             and {mode for mode, state in modes.items() if state == b"h"} == {25, 7}
             and len(re.findall(rb"\x1b\[>\d*u", self.written)) == self.written.count(b"\x1b[<u")  # the kitty keyboard
         )
-
-
-def _begin(controls: bool) -> None:
-    """Hear the signals that whoever runs the tests may ignore, as `nohup` does; they would be ignored here, too."""
-    for number in (signal.SIGHUP, signal.SIGINT, signal.SIGQUIT):
-        signal.signal(number, signal.SIG_DFL)
-    if controls:
-        _take_terminal()
 
 
 def _take_terminal() -> None:
