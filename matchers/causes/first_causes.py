@@ -32,8 +32,9 @@ from matchers.causes.unpaired_branches import Branches, Side
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog, Phase
+from matchers.ops.collectives import awaiting
 from matchers.ops.dataflow import DataFlow
-from matchers.ops.laws import copies, drawing, law_of, rows_where
+from matchers.ops.laws import copies, drawing, law_of
 from matchers.ops.nonfinite import broken, where_broken_begins
 from matchers.ops.shapes import numel
 from matchers.pairing.pairing import Pairing
@@ -399,7 +400,7 @@ def _behind_moves(half: _Half, maker: Int64, wanted: Int64) -> Int64:
     Of these the norm is not known: what merged ranks have of it cannot be put together.
     """
     side = half.side
-    moved = rows_where(side.log, lambda law: law.waits)
+    moved = awaiting(side.log).copy()
     moved[[row for row in side.log.texts("Group") if not law_of(side.log, row).reduces]] = True
     moved &= half.alone & np.isnan(side.log.outputs.first())
     behind = np.append(np.arange(len(side.log)), -1)

@@ -173,7 +173,8 @@ def _kind(names: PairNames, renamed: dict[int, int], i: int, j: int) -> _Kind:
 def _in_place(op_a: str, op_b: str) -> str | None:
     """The in-place collective in a pair of ops, if the other op is what it is lowered to."""
     for one, other in ((op_a, op_b), (op_b, op_a)):
-        if law(one).communicates and law(one).in_place and (law(other).waits or law(other).lowered == one):
+        sends = law(one).collective
+        if sends is not None and sends.in_place and (law(other).waits or law(other).lowered == one):
             return one
     return None
 

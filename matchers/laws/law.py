@@ -108,7 +108,7 @@ class Collective:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Law:
-    """What an operation does to its tensors. The defaults are those of an operation that nobody knows.
+    """The effect of an operation on its tensors. The defaults are those of an operation that nobody knows.
 
     Attributes:
         base: its name without the marks of lists and of writing in place: `add` for `_foreach_add_`.

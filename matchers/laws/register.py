@@ -93,7 +93,7 @@ def _facts() -> Mapping[str, str]:
 
 @cache
 def _reviewed() -> Mapping[str, Mapping[str, Any]]:
-    """What reviewers know, by the name of the operation; a later entry adds to an earlier one."""
+    """The facts that reviewers know, by the name of the operation; a later entry adds to an earlier one."""
     found: dict[str, dict[str, Any]] = {}
     for entry in REVIEWED:
         for name in entry.names.split():

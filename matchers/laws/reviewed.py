@@ -1,4 +1,4 @@
-"""What torch's tags and schemas do not say of its operations: reviewed by people, each entry with its reason."""
+"""Facts that torch's tags and schemas do not state: reviewed by people, each entry with its reason."""
 
 from __future__ import annotations
 
@@ -79,7 +79,6 @@ _RANDOM: Final = (
         "_scaled_dot_product_fused_attention_overrideable_backward",
         {"may_drop": True},
     ),
-    _Entry("chooses a kernel, tagged for the kernel's sake", "_fused_sdp_choice", {"random": False}),
     _Entry(
         "computes the exponential of scores that no record has",
         _FUSED_ATTENTION,
@@ -91,25 +90,20 @@ _ELEMENTS: Final = (
     _Entry(
         "untagged, but computed element by element",
         "hardswish hardswish_backward hardsigmoid_backward hardtanh_backward leaky_relu_backward elu_backward "
-        "gelu_backward sigmoid_backward silu_backward softplus_backward tanh_backward threshold_backward mish_backward "
-        "log_sigmoid_forward log_sigmoid_backward softplus elu leaky_relu hardtanh celu selu prelu _prelu_kernel "
-        "angle atan2 bitwise_not complex copysign erfc fill fmax fmin frac gelu lerp log10 log_sigmoid mish nan_to_num "
-        "polar relu6 rsub sgn sigmoid silu sinc square zero",
+        "softplus_backward mish_backward log_sigmoid log_sigmoid_forward log_sigmoid_backward prelu _prelu_kernel "
+        "complex fill polar rsub zero",
         {"pointwise": True},
     ),
-    _Entry("arithmetic of lists, element by element", "addcdiv addcmul add sub mul div neg", {"pointwise": True}),
-    _Entry("the mean of squares or products, no sum", "lerp", {"pointwise": True}),
-    _Entry("true or false for all, no result by elements", "equal allclose", {"pointwise": False}),
-    _Entry("overloads compute elements, or a reduction", "max min", {"pointwise": False}),
 )
 
 _COPIES: Final = (
-    _Entry("a copy of its own, in another layout at most", "clone contiguous", {"passes_on": 0, "aliases": False}),
-    _Entry("a number for Python", "_local_scalar_dense item", {"passes_on": 0, "data_decides": False}),
-    _Entry("a copy in another dtype, on another device", "_to_copy", {"passes_on": 0, "casts": True}),
-    _Entry("copies if it must", "to type_as", {"passes_on": 0, "casts": True}),
+    _Entry("a copy of its own", "clone", {"passes_on": 0}),
+    _Entry("a copy of its own where the layout is another", "contiguous", {"aliases": False}),
+    _Entry("a number for Python", "_local_scalar_dense item", {"passes_on": 0}),
+    _Entry("a copy in another dtype, on another device", "_to_copy type_as", {"passes_on": 0, "casts": True}),
+    _Entry("copies if it must", "to", {"casts": True}),
     _Entry("a view that autograd does not follow", "_unsafe_view", {"passes_on": 0, "aliases": True}),
-    _Entry("the second tensor's elements into the first", "copy_", {"passes_on": 1, "form": Form.FILL}),
+    _Entry("the second tensor's elements into the first", "copy_", {"form": Form.FILL}),
     _Entry("the same as a function", "copy", {"passes_on": 1}),
     _Entry("lists of tensors into others", "_foreach_copy _foreach_copy_", {"pointwise": True, "form": Form.FILL}),
     _Entry(
@@ -129,7 +123,7 @@ _COPIES: Final = (
     ),
     _Entry("rows or elements at given positions", "embedding gather index index_select", {"form": Form.LOOKUP}),
     _Entry("its second tensor are tokens", "embedding", {"tokens": 1}),
-    _Entry("some elements are set", "index_put_ masked_fill masked_fill_ where", {"form": Form.MASK}),
+    _Entry("some elements are set", "index_put_ masked_fill where", {"form": Form.MASK}),
     _Entry(
         "values and their positions",
         "topk sort msort kthvalue max min median nanmedian mode cummax cummin",
@@ -143,10 +137,9 @@ _WITHOUT_VALUES: Final = (
         "reads a shape, no values",
         "empty_like full_like ones_like zeros_like rand_like randn_like randint_like new_empty new_empty_strided "
         "new_full new_ones new_zeros",
-        {"blind": True, "pointwise": False},
+        {"blind": True},
     ),
     _Entry("constants on a range", "linspace logspace", {"blind": True}),
-    _Entry("overloads take means and deviations as tensors", "normal", {"blind": False}),
     _Entry("reads the file, not a tensor; nobody knows what is in it", "from_file", {"blind": False}),
     _Entry(
         "memory that nothing has been written to",
@@ -163,7 +156,7 @@ _DECIDED: Final = (
         {"determined": True},
     ),
     _Entry("of a mask only; indices say the shape", "index", {"data_decides": False}),
-    _Entry("a bool of a test", "equal allclose linalg_lstsq", {"data_decides": False}),
+    _Entry("of its rank only; the shapes are those of its inputs", "linalg_lstsq", {"data_decides": False}),
     _Entry("positions or counts by which modules are chosen, such as experts", "topk histc", {"data_decides": True}),
     _Entry(
         "normalizes by statistics of the batch",

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import pytest
 
+from matchers.laws import register
 from matchers.laws.law import Amplifies, Form, Kind, Law
 from matchers.laws.register import known, law
 from matchers.laws.reviewed import REVIEWED
@@ -80,6 +81,25 @@ def test_each_entry_of_the_review_has_a_reason() -> None:
         assert entry.why
         assert entry.attributes.keys() <= set(Law.__dataclass_fields__)
     assert {"mm", "allreduce_"} <= known()
+
+
+def test_no_entry_of_the_review_repeats_what_torch_says(monkeypatch: pytest.MonkeyPatch) -> None:
+    reviewed = {name: dict(attributes) for name, attributes in register._reviewed().items()}
+    monkeypatch.setattr(register, "_reviewed", lambda: reviewed)
+
+    def laws(name: str) -> list[Law]:
+        law.cache_clear()
+        return [law(form) for form in (name, f"{name}_", f"_foreach_{name}", f"_foreach_{name}_")]
+
+    repeated = []
+    for name, attributes in reviewed.items():
+        told = laws(name)
+        for attribute in [] if "collective" in attributes else [*attributes]:
+            value = attributes.pop(attribute)
+            repeated += [(name, attribute)] if laws(name) == told else []
+            attributes[attribute] = value
+    law.cache_clear()
+    assert repeated == []
 
 
 def test_a_module_that_names_an_operation_breaks_the_contract() -> None:
