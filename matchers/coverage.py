@@ -158,7 +158,7 @@ class Coverage:
 
     @property
     def missing(self) -> str:
-        """What was not compared, in words: all ranks that were left out, else the largest part; empty for none."""
+        """The parts without comparison, in words: all ranks that were left out, else the largest part; or none."""
         return " and ".join(str(part) for part in self.parts if part.ranks) or next(map(str, self.parts), "")
 
     @property

@@ -100,7 +100,7 @@ def _trouble(log: OpLog) -> Iterator[str]:
 
 
 def _stamps(request: OpenRequest) -> list[tuple[int, ...]]:
-    """What changes when a log is written to or replaced."""
+    """The marks of a log that change when a log is written to or replaced."""
     found: list[tuple[int, ...]] = []
     for path in (request.path_a, request.path_b):
         try:

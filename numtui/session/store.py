@@ -48,7 +48,7 @@ _MAX_SESSIONS = 200
 NOWHERE: Anchor = (None, None)
 
 INVALID = (ValueError, TypeError, KeyError, AttributeError, RecursionError, OverflowError)
-"""What reading a JSON file raises that is damaged, or that another program wrote."""
+"""The errors of reading a JSON file that is damaged, or that another program wrote."""
 
 K = TypeVar("K")
 V = TypeVar("V")

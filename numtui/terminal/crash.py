@@ -25,7 +25,7 @@ INSTALLED: Final = native_library.installed(SOURCE)
 _OFF: Final = (2026, 1000, 1003, 1015, 1016, 1006, 1004, 2004, 2048)
 """Modes to reset: synchronised drawing, the mouse, focus, pastes and sizes that are reported."""
 _RESTORED: Final = ("".join(f"\x1b[?{mode}l" for mode in _OFF) + "\x1b[0m\x1b[?7h\x1b[<u\x1b[?1049l\x1b[?25h").encode()
-"""What undoes all that Textual's driver sets; the keyboard protocol first, which each screen of a terminal has."""
+"""Undoes all that Textual's driver sets; the keyboard protocol first, which each screen of a terminal has."""
 
 
 @contextmanager

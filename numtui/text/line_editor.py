@@ -52,9 +52,9 @@ class LineEditor:
     many: bool = False
     earlier: tuple[str, ...] = ()
     _given: str = field(init=False)
-    """What stood there before anything was typed."""
+    """The text before anything was typed."""
     _draft: str = field(init=False, default="")
-    """What was typed before an earlier line took its place."""
+    """The text that was typed before an earlier line took its place."""
     _recalled: str | None = field(init=False, default=None)
     """The line as it was recalled last."""
     _back: int = field(init=False, default=0)

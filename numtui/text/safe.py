@@ -13,7 +13,7 @@ from matchers.invisible import is_visible
 __all__ = ["inert", "safe_text", "write_lines"]
 
 _COMMAND: Final = re.compile(r"^(\s*):(?=:)|#(?=#\w*\[)", re.MULTILINE)
-"""What makes a line a command of a CI service: `::error::` where it begins, `##[error]` and `##vso[…]` anywhere."""
+"""Marks of a command to a CI service: `::error::` where a line begins, `##[error]` and `##vso[…]` anywhere."""
 
 
 def safe_text(text: str, limit: int | None = None) -> str:

@@ -62,6 +62,12 @@ class RunComparison:
         world = max((size for s in self.summaries.values() for size in s.world_size if size), default=0)
         return tuple(rank for rank in range(min(world, _MAX_WORLD)) if rank not in self.summaries)
 
+    @cached_property
+    def uncompared(self) -> tuple[int, ...]:
+        """Ranks without comparison: no run has a log of them, or one could not be read."""
+        unread = (rank for rank, summary in self.summaries.items() if not summary.read)
+        return tuple(sorted({*self.missing, *unread}))
+
     @property
     def nothing(self) -> bool:
         """True if no rank was compared."""

@@ -90,8 +90,10 @@ def run_words(run: Run) -> str:
 
 def result(checked: CheckedRun) -> str:
     """Return `2 findings`, `no finding` or `Nothing was checked`, and the ranks whose log is not whole."""
-    found = plural(len(checked.findings), "finding") if checked.findings else "no finding"
-    found = found if checked.findings or not checked.nothing else "Nothing was checked"
+    if checked.findings:
+        found = plural(len(checked.findings), "finding")
+    else:
+        found = "Nothing was checked" if checked.nothing else "no finding"
     return f"{found}; {ranks_words(tuple(checked.run.cut))} left no whole log" if checked.run.cut else found
 
 

@@ -64,10 +64,8 @@ def _failures(c: RunComparison, condition: str) -> Iterator[str]:
     if condition == "incomplete":
         yield from reasons(c)
         return
-    if condition == NOT_COMPARED:
-        unread = [rank for rank, summary in c.summaries.items() if not summary.read]
-        if out := sorted({*unread, *c.missing}):
-            yield f"{ranks_words(out)}: not compared"
+    if condition == NOT_COMPARED and c.uncompared:
+        yield f"{ranks_words(c.uncompared)}: not compared"
     by_text: dict[str, list[int]] = {}
     for rank, summary in c.summaries.items():
         for name, text in summary.failures:

@@ -67,8 +67,8 @@ def result(c: RunComparison) -> str:
 
 
 def _not_compared(c: RunComparison) -> Iterator[str]:
-    if out := sorted({*c.missing, *(rank for rank, summary in c.summaries.items() if not summary.read)}):
-        yield ranks_words(out)
+    if c.uncompared:
+        yield ranks_words(c.uncompared)
     if partly := [rank for rank, s in c.summaries.items() if any(name == NOT_COMPARED for name, _ in s.failures)]:
         yield f"parts of {ranks_words(partly)}"
 
