@@ -22,10 +22,12 @@ from numpy.typing import NDArray
 from matchers.arrays import Bool, Int32, Int64, columns
 from matchers.laws.law import Form
 from matchers.logs.columns import Ragged
+from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import MARKS, NO_DIGEST, OpLog, Phase
 from matchers.ops.laws import collective, communicating, copies, rows_named, rows_where
 from matchers.ops.micro_batches import of_other_ranks
 from matchers.ops.module_path import NO_MODULE, canonical
+from matchers.ops.outputs import records_changes
 from matchers.ops.run_info import MERGED_RANKS
 from matchers.rows import Rows
 from matchers.status import AGREE, Status
@@ -261,7 +263,7 @@ def _unmerged(c: Rows) -> str:
 
 
 def _by_fewer_values(c: Rows) -> int:
-    """The number of pairs that agree although a kind of value is on one side only: a shape, a statistic, the norms."""
+    """Count the pairs that agree though one side alone has a kind of value: a shape, a number, a change in place."""
     p = c.pairing
     i, j = p.lead_a.astype(np.int64), p.lead_b.astype(np.int64)
     verdict = np.full(len(p), -1, np.int8)
@@ -270,7 +272,18 @@ def _by_fewer_values(c: Rows) -> int:
     shape = (a.shape[i] >= 0) != (b.shape[j] >= 0)
     norms = (a.outputs.count[i] > 0) != (b.outputs.count[j] > 0)
     numbers = np.isin(verdict, (Status.SAME_PRINT, Status.CLOSE)) & (norms | (a.present[i] != b.present[j]))
-    return int(np.count_nonzero(~p.grouped & (np.isin(verdict, list(AGREE)) & shape | numbers)))
+    # equal bits that only one of the two made: the other read them already, or does not say what it changed
+    op_a, op_b, _ = shared_ids(a.ops, b.ops)
+    changes = (_says_changes(a)[i] != _says_changes(b)[j]) & (op_a[a.op[i]] == op_b[b.op[j]])
+    changes &= (verdict == Status.EQUAL) & (records_changes(a) and records_changes(b))
+    return int(np.count_nonzero(~p.grouped & (np.isin(verdict, list(AGREE)) & shape | numbers | changes)))
+
+
+def _says_changes(log: OpLog) -> Bool:
+    """bool[n]: the record says what the operation changed in place."""
+    found = np.zeros(len(log), bool)
+    found[list(log.texts("Mutated"))] = True
+    return found
 
 
 def _into_buckets(log: OpLog, of: Int32) -> Bool:

@@ -7,6 +7,7 @@ from typing import Any, NamedTuple
 
 from matchers.rules.model import OpRule
 from tests.builders import log_text, op
+from tests.fuzz.logs import Damage, Good, damaged, text_of
 from tests.fuzz.ranks import FolderDamage, GoodFolder
 from tests.fuzz.rule_files import Change
 
@@ -46,7 +47,12 @@ def _alone(**fields: Any) -> LogSeed:
     return LogSeed(log_text([one]).encode(), log_text([one], declared=2).encode())
 
 
+_CAPTURED = Good("digests", 17, 1)
+
 LOGS: Mapping[str, LogSeed] = {
+    "a change is lost, and its result stands where the input was": LogSeed(
+        text_of(_CAPTURED), damaged(_CAPTURED, [Damage("lost", 1700, 0), Damage("swapped fields", 260, 16493)])
+    ),
     "the only record has a lost producer and no dtype": _alone(shape=None),
     "the only record has lost producers in the backward pass": _alone(phase="backward"),
     "a module that is not compared is named by an escape sequence": _with("\x1b]52;c;cm0gLXJm\x07"),
