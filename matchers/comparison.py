@@ -46,6 +46,7 @@ from matchers.verdict.micro_batch_terms import without_terms
 from matchers.verdict.noise_floor import NoiseFloor, measure_noise, repeats_b
 from matchers.verdict.other_forms import without_other_forms
 from matchers.verdict.partial_sums import of_other_sizes, partial_sums
+from matchers.verdict.reason import Reason
 from matchers.verdict.recomputed import RecomputeMismatch, judge_mismatches
 from matchers.verdict.records import on_pairs, unpaired_roles
 from matchers.verdict.tolerance import DtypePolicy
@@ -236,18 +237,17 @@ def _compare(
     verdicts = with_lengths(a, b, pairing, verdicts)
     verdicts = without_terms(a, b, pairing, verdicts, flow)
     excluded = resolved.ignored_a[i] | resolved.ignored_b[j]
-    verdict = verdicts.status.copy()
-    visible = np.where(excluded, np.int8(Status.IGNORED), verdict)
+    visible = np.where(excluded, np.int8(Status.IGNORED), verdicts.status)
     of_agreeing, of_unjudged = partial_sums(a, b, pairing, visible, flow, judgement.loss_scale)
-    verdict[of_agreeing], verdict[of_unjudged] = Status.PARTIAL, Status.NOT_JUDGED
-    verdicts = replace(verdicts, status=verdict)
+    verdicts = verdicts.claimed(of_agreeing, Status.PARTIAL, Reason.REORDERED_SUM)
+    verdicts = verdicts.claimed(of_unjudged, Status.NOT_JUDGED, Reason.REORDERED_SUM)
     contents = kept.contents
     if contents is None or (contents[0].modules, contents[1].modules) != (resolved.modules_a, resolved.modules_b):
         contents = LastContents(a, resolved.modules_a), LastContents(b, resolved.modules_b)
-    verdict = verdicts.status.copy()
-    verdict[other_tensors(*contents, pairing, verdicts, flow)] = Status.NOT_JUDGED
-    verdict[of_other_sizes(a, b, pairing, verdict, flow)] = Status.NOT_JUDGED
-    verdicts = replace(verdicts, status=verdict)
+    others = other_tensors(*contents, pairing, verdicts, flow)
+    verdicts = verdicts.claimed(others, Status.NOT_JUDGED, Reason.OTHER_TENSORS)
+    chunks = of_other_sizes(a, b, pairing, verdicts.status, flow)
+    verdicts = verdicts.claimed(chunks, Status.NOT_JUDGED, Reason.OTHER_CHUNK)
     left = judge_contents(
         *contents,
         pairing,
@@ -354,6 +354,7 @@ def preview(a: OpLog, b: OpLog) -> Comparison:
         row_b=np.where(rows < n_b, rows, -1),
         pair=np.full(n, -1, np.int32),
         verdict=np.full(n, Status.PENDING, np.int8),
+        reason=np.full(n, Reason.PENDING, np.int8),
         excluded_by=np.full(n, -1, np.int32),
         error=np.full(n, np.nan),
         bound=np.zeros(n, bool),

@@ -17,6 +17,7 @@ from matchers.arrays import Bool, Float64, Int32, Int64, columns
 from matchers.logs.op_log import OpLog
 from matchers.pairing.pairing import Method, Pairing
 from matchers.status import Role, Status
+from matchers.verdict.reason import Reason
 
 if TYPE_CHECKING:
     from matchers.ops.dataflow import DataFlow
@@ -66,6 +67,7 @@ class Rows:
         row_a, row_b: int32[r], the record shown on each side (the lead of a group), -1 when there is none.
         pair: int32[r], index into `pairing`, -1 for an unpaired row.
         verdict: int8[r] of `Status`, from the evidence alone.
+        reason: int8[r] of `Reason`, the finding that decided the row's status.
         excluded_by: int32[r], the number of the rule that ignores the row, -1 for none.
         error: float64[r], relative error; NaN when there is nothing to compare; inf for NaN or Inf in the values.
         bound: bool[r], the error is only a lower bound (equal norms do not bound the error); otherwise it is an
@@ -96,6 +98,7 @@ class Rows:
     row_b: Int32
     pair: Int32
     verdict: NDArray[np.int8]
+    reason: NDArray[np.int8]
     excluded_by: Int32
     error: Float64
     bound: Bool
@@ -150,6 +153,8 @@ class Rows:
         # the extra entry serves rows without a record on that side
         by_a, by_b = np.append(excluded_a, -1)[layout.row_a], np.append(excluded_b, -1)[layout.row_b]
         excluded_by = np.where(by_a >= 0, by_a, by_b)
+        reason = column(verdicts.reason, Reason.ONLY_ONE_RUN, Reason.ONLY_ONE_RUN)
+        reason[verdict == Status.RECOMPUTE], reason[excluded_by >= 0] = Reason.RECOMPUTED, Reason.RULE
         role = column(origins.role, origins.role_a, origins.role_b)
         return cls(
             a=a,
@@ -159,6 +164,7 @@ class Rows:
             row_b=layout.row_b,
             pair=layout.pair,
             verdict=verdict,
+            reason=reason.astype(np.int8),
             excluded_by=excluded_by.astype(np.int32),
             error=column(verdicts.error, np.nan, np.nan),
             bound=column(verdicts.bound, False, False),
@@ -188,13 +194,18 @@ class Rows:
             return self
         out = replace(
             self,
-            **{name: getattr(self, name).copy() for name in ("verdict", "error", "bound", "inputs_equal", "tolerance")},
+            **{
+                name: getattr(self, name).copy()
+                for name in ("verdict", "reason", "error", "bound", "inputs_equal", "tolerance")
+            },
             slots={**self.slots, **{self._row_of(*place): slot for place, slot in verdicts.items()}},
         )
         for place, slot in verdicts.items():
             row = self._row_of(*place)
             out.verdict[row], out.error[row], out.bound[row] = slot.status, slot.error, slot.bound
             out.tolerance[row], out.inputs_equal[row] = slot.limit, slot.alone
+            if out.excluded_by[row] < 0:
+                out.reason[row] = slot.reason
         return out
 
     def _row_of(self, side: str, record: int) -> int:
@@ -217,7 +228,7 @@ class Rows:
     def unread(self) -> Bool:
         """bool[r]: rows in which only outputs differ that no operation depends on."""
         out = np.zeros(len(self), bool)
-        out[[row for row, slot in self.slots.items() if slot.unread]] = True
+        out[[row for row, slot in self.slots.items() if slot.reason == Reason.UNREAD_OUTPUT]] = True
         return out
 
     @cached_property

@@ -28,6 +28,7 @@ from matchers.pairing.pairing import Pairing
 from matchers.rules.model import RuleSet
 from matchers.status import Role, Status
 from matchers.verdict.comparability import Comparability
+from matchers.verdict.reason import Reason
 from matchers.verdict.recomputed import RecomputeMismatch
 
 __all__ = ["SingleRun", "dtype_changes", "explain_single", "explained", "single_run"]
@@ -68,11 +69,15 @@ def single_run(log: OpLog) -> SingleRun:
     # NaN from Inf (Inf - Inf, Inf · 0) is a failure of its own, beside the one that produced the Inf.
     cause = (odd & ~read_nan & ~read_inf) | (nan & ~read_nan & read_inf)
     status = np.full(n, Status.PENDING, np.int8)
-    status[log.recompute] = Status.RECOMPUTE
+    reason = np.full(n, Reason.PENDING, np.int8)
     early = unfinished(log)
-    status[early] = Status.UNFINISHED
     odd &= ~early
-    status[odd] = Status.NAN
+    for which, to, why in (
+        (log.recompute, Status.RECOMPUTE, Reason.RECOMPUTED),
+        (early, Status.UNFINISHED, Reason.UNFINISHED),
+        (odd, Status.NAN, Reason.NON_FINITE),
+    ):
+        status[which], reason[which] = to, why
     extremes = np.abs(log.stats[2:4])
     known = ~np.isnan(extremes).all(axis=0)
     largest = np.full(n, math.nan)
@@ -83,7 +88,7 @@ def single_run(log: OpLog) -> SingleRun:
     other = np.zeros(n, bool)
     other[[m.mismatch.row for m in mismatches if m.red]] = True
     other &= ~odd
-    status[other] = Status.DIVERGED
+    status[other], reason[other] = Status.DIVERGED, Reason.RECOMPUTED_OTHERWISE
     role = np.where(odd, np.where(cause, Role.ORIGIN, Role.RECEIVER), Role.NONE)
     role[other] = Role.ORIGIN
     rows = np.arange(n, dtype=np.int32)
@@ -96,6 +101,7 @@ def single_run(log: OpLog) -> SingleRun:
         row_b=alone,
         pair=alone,
         verdict=status,
+        reason=reason,
         excluded_by=alone,
         error=largest,
         bound=np.zeros(n, bool),

@@ -25,6 +25,7 @@ from matchers.status import LabelledEnum, Status
 from matchers.verdict.comparability import MIN_SHARE_OF_WEIGHTS
 from matchers.verdict.determinism import Determinism, equal_inputs
 from matchers.verdict.digests import other_bits
+from matchers.verdict.reason import UNSIZED
 
 __all__ = ["Equality", "FirstDifference", "Kind", "differences", "first_difference"]
 
@@ -117,7 +118,7 @@ class Equality:
         self.differs = paired & np.isin(c.verdict, _DIFFERS) & ~alike
         # what cannot be judged by itself differs for certain only where its inputs are equal
         unjudged = self.inputs & (c.verdict[self.rows] == Status.NOT_JUDGED)
-        unsized = np.isin(self.rows, [row for row, slot in c.slots.items() if slot.unsized])
+        unsized = np.isin(self.rows, [row for row, slot in c.slots.items() if slot.reason in UNSIZED])
         unjudged &= (c.error[self.rows] > 0) | unsized | other_bits(c.a, c.b, self._i, self._j)
         self.differs[self.rows[unjudged]] = True
         self.same = paired & (np.isin(c.verdict, _AGREES) | alike)

@@ -39,6 +39,7 @@ from matchers.verdict.fused import are_parts
 from matchers.verdict.last_contents import ContentVerdict
 from matchers.verdict.list_lengths import length
 from matchers.verdict.loss_scale import scaled_pairs
+from matchers.verdict.reason import Reason
 from matchers.verdict.relative_error import relative_difference
 from matchers.verdict.tolerance import EPSILON, growth_factor
 
@@ -273,7 +274,7 @@ def _what_differs(c: Comparison, row: int) -> str:
     if slot.read:
         return f"{slot.name}, a weight gathered from ranks, differs"
     if slot.only:
-        if any(content.once_more for content in _contents(c, row)):
+        if slot.reason == Reason.CHANGED_ONCE_MORE:
             return f"only {slot.only} changes {slot.name} here"
         return f"only {slot.only} changed {slot.name}; it differs {when}"
     if slot.more:
@@ -295,9 +296,9 @@ def _of_contents(c: Comparison, row: int) -> str:
     if not contents:
         return ""
     first = contents[0]
-    if first.once_more:
+    if c.reason[row] == Reason.CHANGED_ONCE_MORE:
         return "all else that writes to it has a partner"
-    if all(content.exceeds for content in contents):
+    if c.reason[row] == Reason.BEYOND_WHOLE:
         return "a shard exceeds its whole"
     if first.a < 0 or first.b < 0:
         return f"{'b' if first.a >= 0 else 'a'} leaves it as it was before the step"

@@ -7,6 +7,7 @@ import numpy as np
 from matchers.rows import Rows
 from matchers.verdict.cancellation import condition
 from matchers.verdict.digests import other_bits
+from matchers.verdict.reason import UNSIZED
 from matchers.verdict.tolerance import MOST_ALLOWED, default_tolerance
 
 __all__ = ["why_not_judged"]
@@ -22,7 +23,7 @@ def why_not_judged(c: Rows, row: int) -> str:
         return "batch statistics and random numbers depend on the size of micro-batches"
     i, j = (np.array([record]) for _, record in sides)
     first = np.isnan(c.error[row]) and min(i, j) >= 0 and other_bits(c.a, c.b, i, j)[0]
-    if first or (row in c.slots and c.slots[row].unsized):
+    if first or (row in c.slots and c.slots[row].reason in UNSIZED):
         return "other bits; no number in both logs says by how much"
     if c.flow is None:
         return ""

@@ -33,6 +33,7 @@ from matchers.status import Status
 from matchers.verdict.fused import BY_PARTS
 from matchers.verdict.judge import Verdicts, judge, replaced
 from matchers.verdict.lists import in_one_order
+from matchers.verdict.reason import Reason
 from matchers.verdict.sketches import decode_sketches
 from matchers.verdict.tolerance import ACCUMULATED, MOST_ALLOWED, RESOLUTION, DtypePolicy, default_tolerance
 
@@ -124,14 +125,13 @@ def without_noise(
     again = np.flatnonzero(found.pairs & ~found.sums)
     fresh = judge(a, found.b, i[again], j[again], rtol[again], policy)
     verdicts = replaced(verdicts, again, fresh)
-    status, limit = verdicts.status.copy(), verdicts.limit.copy()
     # what remains is equal because it was made so
-    nothing = np.isin(fresh.status, (Status.EQUAL, Status.SAME_PRINT))
-    status[again[nothing]] = Status.NOT_JUDGED
-    status[found.mixed & (status == Status.DIVERGED)] = Status.NOT_JUDGED
-    limit[found.sums] = found.limit[found.sums]
-    status[found.sums] = np.where(limit[found.sums] > MOST_ALLOWED, Status.NOT_JUDGED, Status.CLOSE)
-    return replace(verdicts, status=status, limit=limit), found.b, found.names
+    unjudged = found.mixed & (verdicts.status == Status.DIVERGED)
+    unjudged[again[np.isin(fresh.status, (Status.EQUAL, Status.SAME_PRINT))]] = True
+    verdicts = verdicts.claimed(unjudged, Status.NOT_JUDGED, Reason.CANCELLATION)
+    limit = found.limit[found.sums]
+    status = np.where(limit > MOST_ALLOWED, np.int8(Status.NOT_JUDGED), np.int8(Status.CLOSE))
+    return verdicts.claimed(found.sums, status, Reason.CANCELLATION, limit=limit), found.b, found.names
 
 
 def _silenced(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow: DataFlow) -> _Silenced | None:

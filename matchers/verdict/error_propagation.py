@@ -44,6 +44,7 @@ from matchers.verdict.noise_floor import NoiseFloor
 from matchers.verdict.parts import PartVerdicts
 from matchers.verdict.propagated import LogSide, PropagatedError
 from matchers.verdict.propagation_columns import PropagationColumns
+from matchers.verdict.reason import Reason
 from matchers.verdict.relative_error import relative_difference
 from matchers.verdict.tolerance import (
     ANYTHING,
@@ -117,17 +118,31 @@ def explain_by_arithmetic(
     walk = _Walk(a, b, pairing, columns, found.parts, flow, coarsest)
     walk.run()
     limit, still_open = walk.limit, columns.open
-    status = np.where(still_open, _STATUS[walk.result.ground], verdicts.status)
+    judged = walk.result.ground != Ground.NONE
+    ground = walk.result.ground[judged]
+    told = verdicts.claimed(judged, _STATUS[ground], _REASON[ground])
+    told = replace(told, limit=limit, tolerance=np.where(still_open, limit, verdicts.tolerance))
     slots = {
-        k: replace(slot, status=Status(status[k]), limit=float(limit[k])) if still_open[k] else slot
+        k: replace(slot, status=Status(told.status[k]), reason=Reason(told.reason[k]), limit=float(limit[k]))
+        if still_open[k]
+        else slot
         for k, slot in verdicts.slots.items()
     }
-    tolerance = np.where(still_open, limit, verdicts.tolerance)
-    return replace(verdicts, status=status, limit=limit, tolerance=tolerance, slots=slots), walk.result
+    return replace(told, slots=slots), walk.result
 
 
-_STATUS = np.array([Status.CLOSE, Status.CLOSE, Status.NOT_JUDGED, Status.DIVERGED, Status.DIVERGED], np.int8)
-"""Status of a pair by its `Ground`."""
+_STATUS = np.array([Status.PENDING, Status.CLOSE, Status.NOT_JUDGED, Status.DIVERGED, Status.DIVERGED], np.int8)
+"""Status of a pair by its `Ground`, and the reason for it."""
+_REASON = np.array(
+    [
+        Reason.PENDING,
+        Reason.ROUNDING_EXPLAINED,
+        Reason.ROUNDING_UNLIMITED,
+        Reason.MORE_THAN_ROUNDING,
+        Reason.SYSTEMATIC,
+    ],
+    np.int8,
+)
 
 
 class _Walk:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from collections.abc import Set as AbstractSet
-from dataclasses import replace
 
 import numpy as np
 
@@ -20,6 +19,7 @@ from matchers.ops.shapes import dimensions, side_by_side
 from matchers.pairing.pairing import Method, Pairing
 from matchers.status import Status
 from matchers.verdict.judge import Verdicts
+from matchers.verdict.reason import Reason
 from matchers.verdict.relative_error import relative
 from matchers.verdict.tolerance import EXTREMES
 
@@ -69,28 +69,33 @@ def judge_fused(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> Ver
             groups.append((k, *members))
     if not groups:
         return verdicts
-    status, error, bound = verdicts.status.copy(), verdicts.error.copy(), verdicts.bound.copy()
-    limit, slots = verdicts.limit.copy(), dict(verdicts.slots)
-    for k, rows_a, rows_b in groups:
-        slots.pop(k, None)
-        x, y = folded(a, rows_a), folded(b, rows_b)
-        tolerance = float(verdicts.tolerance[k])
-        status[k], error[k], limit[k] = _verdict(x, y, tolerance)
-        bound[k] = bool(np.isfinite(error[k]))
-    return replace(verdicts, status=status, error=error, bound=bound, limit=limit, slots=slots)
+    found = [
+        _verdict(folded(a, rows_a), folded(b, rows_b), float(verdicts.tolerance[k])) for k, rows_a, rows_b in groups
+    ]
+    which = [k for k, _, _ in groups]
+    status, reason, error, limit = map(np.array, zip(*found, strict=True))
+    slots = {k: slot for k, slot in verdicts.slots.items() if k not in which}
+    return verdicts.claimed(
+        np.array(which), status, reason, slots=slots, error=error, bound=np.isfinite(error), limit=limit
+    )
 
 
-def _verdict(x: Float64, y: Float64, tolerance: float) -> tuple[Status, float, float]:
-    """(status, error, limit) of two tensors by their statistics, see `folded`."""
+def _verdict(x: Float64, y: Float64, tolerance: float) -> tuple[Status, Reason, float, float]:
+    """(status, reason, error, limit) of two tensors by their statistics, see `folded`."""
     counted = (x[4:] >= 0) & (y[4:] >= 0)
     if (counted & ((x[4:] != y[4:]) | ((x[4:] > 0) & np.array([True, False])))).any():
-        return Status.NAN, np.inf, tolerance
+        return Status.NAN, Reason.NON_FINITE, np.inf, tolerance
     if not np.isfinite(np.concatenate((x[:4], y[:4]))).all():
-        return Status.CLOSE if np.array_equal(x[:4], y[:4]) else Status.NAN, np.nan, tolerance
+        if np.array_equal(x[:4], y[:4]):
+            return Status.CLOSE, Reason.INFINITE_NORM, np.nan, tolerance
+        return Status.NAN, Reason.NON_FINITE, np.nan, tolerance
     norms = float(relative(x[:2], y[:2]).max())
     extremes = float(relative(x[2:4], y[2:4], np.full(2, np.abs([*x[2:4], *y[2:4]]).max())).max())
     by_extremes = extremes > norms and norms <= tolerance
     far = norms > tolerance or extremes > EXTREMES * tolerance
-    error = max(norms, extremes)
-    status = Status.DIVERGED if far else Status.CLOSE if error else Status.SAME_PRINT
-    return status, error, EXTREMES * tolerance if by_extremes else tolerance
+    error, limit = max(norms, extremes), EXTREMES * tolerance if by_extremes else tolerance
+    if far:
+        return Status.DIVERGED, Reason.BEYOND_TOLERANCE, error, limit
+    if error:
+        return Status.CLOSE, Reason.WITHIN_TOLERANCE, error, limit
+    return Status.SAME_PRINT, Reason.SAME_NUMBERS, error, limit

@@ -21,6 +21,7 @@ from matchers.ops.shards import ShardInfo, Shards
 from matchers.pairing.pairing import Pairing
 from matchers.status import AGREE, Status
 from matchers.verdict.judge import Verdicts, judge
+from matchers.verdict.reason import Reason
 from matchers.verdict.slots import SlotVerdict
 from matchers.verdict.tolerance import DtypePolicy
 
@@ -127,6 +128,7 @@ def judge_gathered(
         slots[pair] = SlotVerdict(
             key,
             Status(found.status[n]),
+            Reason(found.reason[n]),
             float(found.error[n]),
             bool(found.bound[n]),
             float(found.limit[n]),

@@ -15,6 +15,7 @@ from matchers.ops.dataflow import DataFlow
 from matchers.ops.shards import ShardInfo, Shards
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
+from matchers.verdict.reason import Reason
 from matchers.verdict.relative_error import relative
 from matchers.verdict.slots import SlotVerdict
 from matchers.verdict.tolerance import default_tolerance
@@ -31,7 +32,9 @@ def other_weights(
     slots = {}
     for n in np.flatnonzero(off > 0).tolist():
         name, limit = f"input {place[n]}", float(tolerance[n])
-        slots[int(pairs[n])] = SlotVerdict(name, Status.DIVERGED, float(off[n]), True, limit, read=True)
+        slots[int(pairs[n])] = SlotVerdict(
+            name, Status.DIVERGED, Reason.OTHER_WEIGHT, float(off[n]), True, limit, read=True
+        )
     return slots
 
 

@@ -16,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import fields
+from dataclasses import fields, replace
 from typing import Any
 
 import numpy as np
@@ -34,6 +34,7 @@ from matchers.ops.turned import turned
 from matchers.status import Status
 from matchers.verdict.digests import DigestComparison, altered_by_one_run, compare_digests, returns_nothing
 from matchers.verdict.lists import judge_lists
+from matchers.verdict.reason import Reason
 from matchers.verdict.relative_error import relative
 from matchers.verdict.sketches import estimates
 from matchers.verdict.slots import Limits, SlotVerdict, judge_slots, worst
@@ -76,7 +77,7 @@ class Verdicts:
     """The verdicts of all pairs.
 
     Attributes:
-        status: int8.
+        status, reason: int8 of `Status`, and of `Reason`, the finding that decided it.
         error: relative error; NaN where nothing can be compared.
         bound: the error is a lower bound, not an estimate.
         tolerance: the limit for norms.
@@ -86,12 +87,46 @@ class Verdicts:
     """
 
     status: NDArray[np.int8]
+    reason: NDArray[np.int8]
     error: Float64
     bound: Bool
     tolerance: Float64
     limit: Float64
     inputs_equal: Bool
     slots: Mapping[int, SlotVerdict]
+
+    def claimed(
+        self,
+        which: Bool | Int64,
+        status: Status | NDArray[np.int8],
+        reason: Reason | NDArray[np.int8],
+        *,
+        slots: Mapping[int, SlotVerdict] | None = None,
+        **columns: Any,
+    ) -> Verdicts:
+        """The verdicts with another status and its reason for some pairs, and other values in further columns.
+
+        Args:
+            slots: all slots; None where they stay.
+        """
+        changed = {}
+        for name, values in (("status", status), ("reason", reason), *columns.items()):
+            changed[name] = getattr(self, name).copy()
+            changed[name][which] = values
+        return replace(self, **changed, slots=self.slots if slots is None else slots)
+
+    def entered(self, slots: Mapping[int, SlotVerdict]) -> Verdicts:
+        """The verdicts with those of some slots, which decide about their pairs."""
+        if not slots:
+            return self
+        status, reason, error, bound, limit = (
+            np.array([getattr(slot, name) for slot in slots.values()])
+            for name in ("status", "reason", "error", "bound", "limit")
+        )
+        all_slots = dict(sorted({**self.slots, **slots}.items()))
+        return self.claimed(
+            np.array(list(slots)), status, reason, slots=all_slots, error=error, bound=bound, limit=limit
+        )
 
 
 def replaced(verdicts: Verdicts, which: Int64, fresh: Verdicts) -> Verdicts:
@@ -160,13 +195,19 @@ def judge(
     error = np.maximum(norms, extremes)
     limit = np.where((extremes > norms) & (norms <= tolerance), allowance * tolerance, tolerance)
     status = np.full(len(i), Status.SAME_PRINT, np.int8)
-    status[error > 0] = Status.CLOSE
+    reason = np.full(len(i), Reason.SAME_NUMBERS, np.int8)
+
+    def settle(which: Bool, to: Status, why: Reason) -> None:
+        status[which], reason[which] = to, why
+
     beyond = (norms > tolerance) | (extremes > allowance * tolerance)
-    status[beyond] = Status.DIVERGED
-    status[columns.uncounted & (status == Status.SAME_PRINT)] = Status.CLOSE
+    settle(error > 0, Status.CLOSE, Reason.WITHIN_TOLERANCE)
+    settle(beyond, Status.DIVERGED, Reason.BEYOND_TOLERANCE)
+    settle(columns.uncounted & (status == Status.SAME_PRINT), Status.CLOSE, Reason.INFINITE_NORM)
     bound = np.ones(len(i), bool)
 
-    status[(bits.differ | own_differs) & (status == Status.SAME_PRINT)] = Status.CLOSE
+    same = status == Status.SAME_PRINT
+    settle((bits.differ | own_differs) & same, Status.CLOSE, Reason.OTHER_BITS_SAME_NORMS)
     elsewhere, estimate = estimates(a, b, i, j, bits.first_differs)
     op_a, op_b, _ = shared_ids(a.ops, b.ops)
     # two ops are partners for the sake of their numbers
@@ -180,22 +221,27 @@ def judge(
     estimate[moved & ~(estimate <= far)] = np.nan  # a sketch depends on the order of the elements
     with np.errstate(invalid="ignore"):
         measured = (estimate > far) | (~np.isnan(estimate) & ~beyond)
-        status[measured] = np.where(estimate > far, Status.DIVERGED, Status.CLOSE)[measured]
+        settle(measured, Status.CLOSE, Reason.WITHIN_TOLERANCE)
+        settle(estimate > far, Status.DIVERGED, Reason.BEYOND_TOLERANCE)
     error[measured], bound[measured], limit[measured] = estimate[measured], False, far[measured]
     compared |= measured
     # integers do not round: any difference is real
     whole = whole_numbers(a)[a.dtype[i]] & whole_numbers(b)[b.dtype[j]]
-    status[bits.first_differs & whole & ~given & ~moved] = Status.DIVERGED
-    status[bits.equal] = Status.EQUAL
+    settle(bits.first_differs & whole & ~given & ~moved, Status.DIVERGED, Reason.OTHER_WHOLE_NUMBERS)
+    settle(bits.equal, Status.EQUAL, Reason.EQUAL_BITS)
     error[bits.equal], bound[bits.equal] = 0.0, False
 
-    status[columns.nonfinite] = Status.NAN
+    settle(columns.nonfinite, Status.NAN, Reason.NON_FINITE)
     error[columns.nonfinite] = np.inf
-    other_dtype = other_dtypes(a, b, i, j, policy)
-    status = _shapes(a, b, i, j, status, other_dtype, moved)
-    shards = elsewhere & ~other_dtype & (status != Status.NAN) & (status != Status.EQUAL)
-    status[shards] = Status.SHARDED
-    slots = _deciding(_slots(a, b, i, j, bits, alone, rtol, policy), bits, status, error, bound, limit, compared)
+    other_dtype, finite = other_dtypes(a, b, i, j, policy), ~columns.nonfinite
+    other_shape, shard = _other_shapes(a, b, i, j, moved)
+    settle(other_dtype & finite, Status.SHAPE, Reason.OTHER_DTYPE)
+    settle(other_shape & finite, Status.SHAPE, Reason.OTHER_SHAPE)
+    # a shard has the dtype of the whole
+    shard = (shard | (elsewhere & (status != Status.EQUAL))) & ~other_dtype & finite
+    settle(shard, Status.SHARDED, Reason.SHARD_OF_WHOLE)
+    slots = _slots(a, b, i, j, bits, alone, rtol, policy)
+    slots = _deciding(slots, bits, status, reason, error, bound, limit, compared)
     lists = on_lists(a)[i]
     lists &= np.isin(status, (Status.DIVERGED, Status.SHAPE)) | _of_other_lengths(a, b, i, j)
     for k in np.flatnonzero(lists).tolist():
@@ -203,28 +249,32 @@ def judge(
         slot = judge_lists(a, b, int(i[k]), int(j[k]), limits)
         if slot is not None:
             status[k] = max(slot.status, Status.CLOSE)
+            reason[k] = slot.reason if slot.status > Status.CLOSE else Reason.SAME_ELEMENTS
             error[k], bound[k], compared[k] = slot.error, True, True
             limit[k] = tolerance[k] if math.isnan(slot.limit) else slot.limit
             slots.pop(k, None)
             if slot.status.red:
                 slots[k] = slot
     loose = unfinished(a)[i] | unfinished(b)[j]
-    status[loose & (status >= Status.SHAPE)] = Status.UNFINISHED
+    settle(loose & (status >= Status.SHAPE), Status.UNFINISHED, Reason.UNFINISHED)
     compared |= status == Status.EQUAL
     # inputs that were not written are what an operation leaves
     unwritten = columns.by_inputs & returns_nothing(a, i) & returns_nothing(b, j)
     results = (compared & (~columns.by_inputs | unwritten)) | columns.uncounted | bits.differ | own_differs
     nothing = ~results & np.isin(status, (Status.SAME_PRINT, Status.CLOSE))  # equal inputs alone compare nothing
-    status[nothing], error[nothing], compared[nothing] = Status.NO_VALUES, 0.0, False
+    settle(nothing, Status.NO_VALUES, Reason.NO_NUMBERS)
+    open_ = np.isin(status, (Status.SAME_PRINT, Status.CLOSE))
     # nothing says how far the results are apart
-    unsized = bits.differ & (~compared | columns.by_inputs)
+    unsized = open_ & bits.differ & (~compared | columns.by_inputs)
     # the same numbers in another order, which the one operation may ask for and the other not
-    unsized |= bits.first_differs & other_op & moved & ~measured & (error <= RESOLUTION)
-    unsized &= np.isin(status, (Status.SAME_PRINT, Status.CLOSE))
-    status[unsized], error[unsized], compared[unsized] = Status.NOT_JUDGED, 0.0, False
+    ordered = open_ & bits.first_differs & other_op & moved & ~measured & (error <= RESOLUTION)
+    settle(ordered, Status.NOT_JUDGED, Reason.REARRANGED)
+    settle(unsized, Status.NOT_JUDGED, Reason.UNSIZED)
+    nothing |= unsized | ordered
+    error[nothing], compared[nothing] = 0.0, False
     error[(~compared & (error == 0)) | np.isin(status, (Status.SHAPE, Status.SHARDED))] = np.nan
     bound &= np.isfinite(error)
-    return Verdicts(status, error, bound, tolerance, limit, bits.inputs_equal, slots)
+    return Verdicts(status, reason, error, bound, tolerance, limit, bits.inputs_equal, slots)
 
 
 def _of_other_lengths(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
@@ -307,6 +357,7 @@ def _deciding(
     slots: Mapping[int, SlotVerdict],
     bits: DigestComparison,
     status: NDArray[np.int8],
+    reason: NDArray[np.int8],
     error: Float64,
     bound: Bool,
     limit: Float64,
@@ -316,12 +367,13 @@ def _deciding(
     out = {}
     for k, slot in slots.items():
         compared[k] = True
-        mine = SlotVerdict("", Status(status[k]), float(error[k]))
+        mine = SlotVerdict("", Status(status[k]), Reason(reason[k]), float(error[k]))
         if slot.status == Status.EQUAL:
             if bits.outputs_equal[k]:
-                status[k], error[k], bound[k] = Status.EQUAL, 0.0, False
+                status[k], reason[k], error[k], bound[k] = Status.EQUAL, Reason.EQUAL_BITS, 0.0, False
         elif worst([mine, slot]) is slot:
-            status[k], error[k], bound[k], limit[k] = slot.status, slot.error, slot.bound, slot.limit
+            status[k], reason[k] = slot.status, slot.reason
+            error[k], bound[k], limit[k] = slot.error, slot.bound, slot.limit
             out[k] = slot
     return out
 
@@ -508,10 +560,8 @@ def _transposed(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
     return np.asarray(found)
 
 
-def _shapes(
-    a: OpLog, b: OpLog, i: Int64, j: Int64, status: NDArray[np.int8], other_dtype: Bool, moved: Bool
-) -> NDArray[np.int8]:
-    """The statuses with SHAPE where shapes or dtypes differ, and SHARDED for shards of one tensor.
+def _other_shapes(a: OpLog, b: OpLog, i: Int64, j: Int64, moved: Bool) -> tuple[Bool, Bool]:
+    """bool[p], shapes that differ, and those that are of shards of one tensor.
 
     `moved`: pairs that may be layouts of one tensor.
     """
@@ -530,9 +580,7 @@ def _shapes(
             for x, y in np.unique(np.stack((shape_a[other_shape], shape_b[other_shape])), axis=1).T.tolist():
                 if is_shard(dims[x], dims[y]):
                     shard |= (shape_a == x) & (shape_b == y)
-    status = np.where((other_shape | other_dtype) & (status != Status.NAN), np.int8(Status.SHAPE), status)
-    # a shard has the dtype of the whole
-    return np.asarray(np.where(shard & ~other_dtype & (status == Status.SHAPE), np.int8(Status.SHARDED), status))
+    return other_shape, shard & other_shape
 
 
 def other_dtypes(a: OpLog, b: OpLog, i: Int64, j: Int64, policy: DtypePolicy) -> Bool:

@@ -25,6 +25,7 @@ from matchers.pairing.pairing import Pairing
 from matchers.status import AGREE, Status
 from matchers.verdict.expectation import Expect, Expectation
 from matchers.verdict.judge import Verdicts
+from matchers.verdict.reason import Reason
 from matchers.verdict.relative_error import relative_difference
 from matchers.verdict.slots import Limits, SlotVerdict, beyond_whole, judge_results, worst
 from matchers.verdict.tolerance import (
@@ -52,8 +53,6 @@ class ContentVerdict:
         alone: all that it was computed from is bitwise equal in the two runs.
         parameter: it is a parameter or a buffer, not a state of an optimizer.
         given: another tensor of its parameter, from which it is computed, differs before the step.
-        exceeds: it is a shard with a norm or an extreme beyond those of its whole.
-        once_more: one run writes to it once more, beside what operations with partners write.
     """
 
     name: str
@@ -63,8 +62,6 @@ class ContentVerdict:
     alone: bool
     parameter: bool
     given: bool = False
-    exceeds: bool = False
-    once_more: bool = False
 
     @property
     def red(self) -> bool:
@@ -229,7 +226,12 @@ def _deciding(contents: tuple[ContentVerdict, ...]) -> SlotVerdict:
     of_kind = [content for content in contents if content.parameter] or contents
     decides = worst([content.verdict for content in of_kind if content.verdict is not None])
     assert decides is not None  # red contents have a verdict
-    return replace(decides, more=len(of_kind) - 1, alone=all(content.alone for content in contents))
+    reason = decides.reason if decides.reason in _OF_CONTENTS else Reason.LAST_CONTENT
+    return replace(decides, reason=reason, more=len(of_kind) - 1, alone=all(content.alone for content in contents))
+
+
+_OF_CONTENTS = (Reason.CHANGED_BY_ONE_RUN, Reason.CHANGED_ONCE_MORE, Reason.BEYOND_WHOLE)
+"""Reasons that only a last content has."""
 
 
 class _Judge:
@@ -265,7 +267,7 @@ class _Judge:
         if verdict is not None and verdict.status.red:
             rows = self._a.writer(name), self._b.writer(name)
             given = not other_part and any(n != name and change > verdict.limit for n, change in self._before(name))
-        return ContentVerdict(name, *rows, verdict, alone, self._base(name) == name, given, other_part)
+        return ContentVerdict(name, *rows, verdict, alone, self._base(name) == name, given)
 
     def _of_one_run(self, name: str, one: Touch | None, other: Touch | None) -> ContentVerdict | None:
         """A parameter that only one run writes to, while the other knows it and leaves it as it was."""
@@ -278,7 +280,8 @@ class _Judge:
             return None
         # its norm is known where this run began with the same content
         known = replace(before, digest=digest) if before.digest == digest else Result(name, digest=digest)
-        verdict = SlotVerdict(name, Status.DIVERGED, relative_difference(after.l1, known.l1), True, 0.0, only)
+        change, reason = relative_difference(after.l1, known.l1), Reason.CHANGED_BY_ONE_RUN
+        verdict = SlotVerdict(name, Status.DIVERGED, reason, change, True, 0.0, only)
         writer = mine.writer(name)
         rows = (writer, -1) if only == "a" else (-1, writer)
         return ContentVerdict(name, *rows, verdict, before.digest == digest, True)
@@ -298,21 +301,22 @@ class _Judge:
             touch = Touch(row, mine.names(row).index(name))
             before, after = mine.before(touch), mine.after(touch)
             if before.digest is not None and before.digest != after.digest:
-                verdict = SlotVerdict(name, Status.DIVERGED, relative_difference(before.l1, after.l1), True, 0.0, side)
+                change, reason = relative_difference(before.l1, after.l1), Reason.CHANGED_ONCE_MORE
+                verdict = SlotVerdict(name, Status.DIVERGED, reason, change, True, 0.0, side)
                 places = (row, -1) if side == "a" else (-1, row)
-                return ContentVerdict(name, *places, verdict, False, self._base(name) == name, once_more=True)
+                return ContentVerdict(name, *places, verdict, False, self._base(name) == name)
         return None
 
     def _judged(self, name: str, x: Result, y: Result, one: Touch, other: Touch, alone: bool) -> SlotVerdict | None:
         if x.digest is not None and x.digest == y.digest:
-            return SlotVerdict(name, Status.EQUAL)
+            return SlotVerdict(name, Status.EQUAL, Reason.EQUAL_BITS)
         verdict = replace(judge_results(x, y, self._limits(x, y, alone)), name=name)
         if verdict.status == Status.SHARDED:
             return beyond_whole(x, y, self._rtol)
         if verdict.status == Status.SHAPE:
             return None  # another tensor of this name
         if self._bitwise and verdict.status == Status.CLOSE:
-            return replace(verdict, status=Status.DIVERGED, limit=0.0)
+            return replace(verdict, status=Status.DIVERGED, reason=Reason.NOT_BITWISE, limit=0.0)
         if verdict.status == Status.DIVERGED and not (alone or self._bitwise or self._rtol is not None):
             return self._explained(verdict, one, other)
         return verdict
@@ -337,7 +341,9 @@ class _Judge:
         allowed = verdict.limit + max(map(growth_factor, ops)) * received
         if not verdict.error <= allowed:
             return verdict
-        return replace(verdict, status=Status.CLOSE, limit=allowed) if allowed <= MOST_ALLOWED else None
+        if allowed > MOST_ALLOWED:
+            return None
+        return replace(verdict, status=Status.CLOSE, reason=Reason.ROUNDING_EXPLAINED, limit=allowed)
 
     def _before(self, name: str) -> Iterator[tuple[str, float]]:
         """The change of the norms of a parameter and its states as the step begins: no operation made it."""

@@ -7,8 +7,6 @@ be judged by itself, if the operations that do the rest have no partners either.
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from matchers.logs.hashing import shared_ids
@@ -19,6 +17,7 @@ from matchers.pairing.pairing import Pairing
 from matchers.status import Status
 from matchers.verdict.judge import Verdicts
 from matchers.verdict.lists import judge_lists
+from matchers.verdict.reason import Reason
 from matchers.verdict.slots import Limits
 
 __all__ = ["length", "with_lengths"]
@@ -55,12 +54,12 @@ def with_lengths(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> Ve
     found = [one for one in found if judge_lists(a, b, int(i[one[0]]), int(j[one[0]]), Limits()) is None]
     if not found:
         return verdicts
-    status, error, bound = verdicts.status.copy(), verdicts.error.copy(), verdicts.bound.copy()
+    status = []
     sharded = sharded_runs(a, b)
     for k, x, y in found:
         shorter, row, of = (a, int(i[k]), pairing.of_a) if x < y else (b, int(j[k]), pairing.of_b)
         rest = np.flatnonzero((of < 0) & (shorter.op == shorter.op[row]) & (shorter.phase == shorter.phase[row]))
         explained = sum(length(shorter, r) for r in rest.tolist()) >= abs(x - y)
-        status[k] = Status.SHARDED if sharded else Status.NOT_JUDGED if explained else Status.SHAPE
-        error[k], bound[k] = np.nan, False
-    return replace(verdicts, status=status, error=error, bound=bound)
+        status.append(Status.SHARDED if sharded else Status.NOT_JUDGED if explained else Status.SHAPE)
+    which = np.array([k for k, _, _ in found])
+    return verdicts.claimed(which, np.array(status), Reason.OTHER_LIST_LENGTH, error=np.nan, bound=False)

@@ -24,6 +24,7 @@ from matchers.ops.shapes import numel
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
 from matchers.verdict.judge import Verdicts, judge, replaced
+from matchers.verdict.reason import Reason
 from matchers.verdict.sketches import decode_sketches
 from matchers.verdict.tolerance import DtypePolicy
 
@@ -57,8 +58,8 @@ def without_scale(
     b = _scaled(b, j, factor, flow)
     fresh = judge(a, b, i, j, rtol[again], policy)
     # the numbers in the logs are not the same
-    status = np.where(fresh.status == Status.SAME_PRINT, np.int8(Status.CLOSE), fresh.status)
-    return replaced(verdicts, again, replace(fresh, status=status)), b, factor
+    agrees = np.isin(fresh.status, (Status.SAME_PRINT, Status.CLOSE))
+    return replaced(verdicts, again, fresh.claimed(agrees, Status.CLOSE, Reason.LOSS_SCALE)), b, factor
 
 
 def _loss_scale(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> float:

@@ -6,8 +6,6 @@ one micro-batch what they would compute otherwise from the whole batch, so every
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 
 from matchers.arrays import Bool, Int32
@@ -17,6 +15,7 @@ from matchers.ops.dataflow import DataFlow
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
 from matchers.verdict.judge import Verdicts
+from matchers.verdict.reason import Reason
 
 __all__ = ["without_terms"]
 
@@ -32,13 +31,14 @@ def without_terms(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow
             by_part |= log.folding.by_part[lead]
     differs = np.isin(verdicts.status, (Status.DIVERGED, Status.SHAPE))
     differs[[k for k, slot in verdicts.slots.items() if slot.scalars is not None]] = False
-    unjudged = differs & (terms | by_part)
-    begins = by_part & (verdicts.status > Status.CLOSE)
+    verdicts, before = verdicts.claimed(differs & terms, Status.NOT_JUDGED, Reason.MICRO_BATCH_TERM), verdicts
+    unjudged = differs & by_part & ~terms
+    begins = by_part & (before.status > Status.CLOSE)
     if begins.any():
-        passes = verdicts.status != Status.EQUAL
+        passes = before.status != Status.EQUAL
         for of, makers in ((pairing.of_a, flow.a), (pairing.of_b, flow.b)):
-            unjudged |= differs & _downstream(begins, passes, of, makers)
-    return replace(verdicts, status=np.where(unjudged, np.int8(Status.NOT_JUDGED), verdicts.status))
+            unjudged |= differs & ~terms & _downstream(begins, passes, of, makers)
+    return verdicts.claimed(unjudged, Status.NOT_JUDGED, Reason.BATCH_STATISTICS)
 
 
 def _downstream(begins: Bool, passes: Bool, of: Int32, flow: Ragged) -> Bool:

@@ -6,8 +6,6 @@ results agrees, on both sides, the form makes no difference; what lies between i
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -19,6 +17,7 @@ from matchers.ops.dataflow import DataFlow
 from matchers.pairing.pairing import Pairing
 from matchers.status import AGREE, Status
 from matchers.verdict.judge import Verdicts
+from matchers.verdict.reason import Reason
 
 __all__ = ["without_other_forms"]
 
@@ -38,13 +37,13 @@ def without_other_forms(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts
     if not len(found):
         return verdicts
     sides = (_Side(a, flow.a, pairing.of_a, verdicts.status), _Side(b, flow.b, pairing.of_b, verdicts.status))
-    status = verdicts.status.copy()
+    other = np.zeros(len(pairing), bool)
     for k in found.tolist():
         ways = [side.way(row) for side, row in zip(sides, (int(i[k]), int(j[k])), strict=True)]
         if all(ways) and any(side.alone(way) for side, way in zip(sides, ways, strict=True)):
-            status[k] = Status.NOT_JUDGED
-    slots = {k: slot for k, slot in verdicts.slots.items() if status[k] == verdicts.status[k]}
-    return replace(verdicts, status=status, slots=slots)
+            other[k] = True
+    slots = {k: slot for k, slot in verdicts.slots.items() if not other[k]}
+    return verdicts.claimed(other, Status.NOT_JUDGED, Reason.OTHER_FORM, slots=slots)
 
 
 class _Side:

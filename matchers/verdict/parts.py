@@ -7,8 +7,6 @@ arguments (scalars.py).
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import numpy as np
 from numpy.typing import NDArray
 
@@ -26,6 +24,7 @@ from matchers.status import Status
 from matchers.verdict.gathered_results import Gathered, judge_gathered
 from matchers.verdict.gathered_weights import other_weights
 from matchers.verdict.judge import Verdicts, other_dtypes
+from matchers.verdict.reason import Reason
 from matchers.verdict.relative_error import relative
 from matchers.verdict.scalars import of_micro_batches, other_scalars
 from matchers.verdict.slots import SlotVerdict
@@ -64,18 +63,20 @@ def judge_parts(
     """Judge the pairs of parts; the verdicts on all others stay."""
     i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
     settled = np.zeros(len(i), bool)
-    status, error, bound = verdicts.status.copy(), verdicts.error.copy(), verdicts.bound.copy()
+    status = verdicts.status
     apart = other_parts(shards.a, shards.b, i, j)
+    reason = np.where(shards.a.partial[i] != shards.b.partial[j], np.int8(Reason.TERM_OF_SUM), Reason.SHARD_OF_WHOLE)
     apart |= status == Status.SHARDED
     if a.members and b.members:
-        apart |= _arranged_otherwise(a, b, i, j)
+        arranged = _arranged_otherwise(a, b, i, j)
+        reason[arranged & ~apart] = Reason.OTHER_ARRANGEMENT
+        apart |= arranged
     if shards.a.parts or shards.b.parts:  # an optimizer reads shards, and this operation left them as they are
         reads = (status == Status.DIVERGED) & a.updates[i]
         apart |= reads & _without_result(a, i) & _without_result(b, j)
     parts = apart & _by_first_output(a, b, i, j, status, policy)
     parts[parts] = ~_impossible(a, b, shards, i[parts], j[parts], status[parts])
-    status[parts], error[parts], bound[parts] = Status.SHARDED, np.nan, False
-    verdicts = replace(verdicts, status=status, error=error, bound=bound)
+    verdicts = verdicts.claimed(parts, Status.SHARDED, reason[parts], error=np.nan, bound=False)
 
     slots: dict[int, SlotVerdict] = {}
     divided = divided_batch(a.header.run, b.header.run)
@@ -89,7 +90,7 @@ def judge_parts(
     judgeable = (parts | close) & free & ~folded
     slots = other_scalars(a, b, shards, pairing, np.flatnonzero(judgeable)) | slots
     slots |= of_micro_batches(a, b, pairing, np.flatnonzero(folded & free))
-    verdicts, settled[list(slots)] = _entered(verdicts, slots), True
+    verdicts, settled[list(slots)] = verdicts.entered(slots), True
     if not parts.any():
         return PartVerdicts(verdicts, apart, settled, i, j)
     whole = Gathered.of(a, b, shards, pairing, verdicts.status, flow)
@@ -153,21 +154,3 @@ def _impossible(a: OpLog, b: OpLog, shards: Shards, i: Int64, j: Int64, status: 
     sums = shards.a.partial[i] | shards.b.partial[j]
     more = (part[2] > whole[2]) | (finite & ~sums)
     return (status == Status.NAN) & (unknown | nan | more)
-
-
-def _entered(verdicts: Verdicts, slots: dict[int, SlotVerdict]) -> Verdicts:
-    """The verdicts with those of some slots, which decide about their pairs."""
-    if not slots:
-        return verdicts
-    status, error, bound = verdicts.status.copy(), verdicts.error.copy(), verdicts.bound.copy()
-    limit = verdicts.limit.copy()
-    for k, slot in slots.items():
-        status[k], error[k], bound[k], limit[k] = slot.status, slot.error, slot.bound, slot.limit
-    return replace(
-        verdicts,
-        status=status,
-        error=error,
-        bound=bound,
-        limit=limit,
-        slots=dict(sorted({**verdicts.slots, **slots}.items())),
-    )

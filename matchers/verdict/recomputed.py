@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from matchers.ops.recomputation import Mismatch
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
+from matchers.verdict.reason import Reason
 from matchers.verdict.slots import SlotVerdict
 
 __all__ = ["COPY", "RecomputeMismatch", "judge_mismatches"]
@@ -40,7 +41,8 @@ class RecomputeMismatch:
     @property
     def verdict(self) -> SlotVerdict:
         """The verdict on the copy, red where it is."""
-        return SlotVerdict(self.mismatch.name or COPY, Status.DIVERGED, self.mismatch.error, True, 0.0)
+        name, reason = self.mismatch.name or COPY, Reason.RECOMPUTED_OTHERWISE
+        return SlotVerdict(name, Status.DIVERGED, reason, self.mismatch.error, True, 0.0)
 
 
 def judge_mismatches(a: Sequence[Mismatch], b: Sequence[Mismatch], pairing: Pairing) -> tuple[RecomputeMismatch, ...]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
-from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
@@ -21,18 +20,12 @@ Place = tuple[str, int]
 
 def on_pairs(verdicts: Verdicts, pairing: Pairing, told: Mapping[Place, SlotVerdict]) -> Verdicts:
     """The verdicts on pairs, with those on records that have a partner, where the pair is not red already."""
-    found = {}
+    found: dict[int, SlotVerdict] = {}
     for (side, row), verdict in told.items():
         pair = int((pairing.of_a if side == "a" else pairing.of_b)[row])
         if pair >= 0 and not Status(verdicts.status[pair]).red:
             found[pair] = verdict
-    if not found:
-        return verdicts
-    columns = {name: getattr(verdicts, name).copy() for name in ("status", "error", "bound", "limit")}
-    for pair, verdict in found.items():
-        columns["status"][pair], columns["error"][pair] = verdict.status, verdict.error
-        columns["bound"][pair], columns["limit"][pair] = verdict.bound, verdict.limit
-    return replace(verdicts, **columns, slots={**verdicts.slots, **found})
+    return verdicts.entered(found)
 
 
 def unpaired_roles(

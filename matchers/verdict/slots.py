@@ -18,6 +18,7 @@ from matchers.ops.outputs import Result, further_output, mutated, unchanged
 from matchers.ops.placement import same_part
 from matchers.ops.shapes import is_shard
 from matchers.status import Status
+from matchers.verdict.reason import Reason
 from matchers.verdict.relative_error import relative_difference
 from matchers.verdict.sketches import decode_sketches, distance
 from matchers.verdict.tolerance import ACCUMULATED, EPSILON, EXTREMES, DtypePolicy, default_tolerance, own_tolerance
@@ -69,10 +70,11 @@ class Limits:
 
 @dataclass(frozen=True, slots=True)
 class SlotVerdict:
-    """One slot: its name, status and relative error (NaN: not comparable), as in `judge.Verdicts`."""
+    """One slot: its name, status, reason and relative error (NaN: not comparable), as in `judge.Verdicts`."""
 
     name: str
     status: Status
+    reason: Reason
     error: float = 0.0
     bound: bool = False
     limit: float = math.nan
@@ -80,8 +82,6 @@ class SlotVerdict:
     """`a` or `b`: only this side changed the input."""
     read: bool = False
     """The slot is an input as it was read."""
-    unread: bool = False
-    """The slot is an output that no operation reads, or none whose result it changes."""
     more: int = 0
     """Number of further tensors of its kind that differ, where the verdict is on their last contents."""
     alone: bool = False
@@ -90,11 +90,6 @@ class SlotVerdict:
     """The slot is the whole result of a shard; `name` is the operation of the other log that holds it."""
     scalars: tuple[float, float] | None = None
     """The scalar arguments of a and of b that make the difference."""
-
-    @property
-    def unsized(self) -> bool:
-        """True if the digests differ, and no number in both logs says by how much."""
-        return self.status == Status.NOT_JUDGED and math.isnan(self.error)
 
     @property
     def itself(self) -> bool:
@@ -144,15 +139,16 @@ def judge_results(x: Result, y: Result, limits: Limits, only: str = "") -> SlotV
     name = x.name if not x.name.startswith("input ") else y.name
     known = x.digest is not None and y.digest is not None
     if only and x.digest != y.digest:
-        return SlotVerdict(name, Status.DIVERGED, relative_difference(x.l1, y.l1), True, 0.0, only)
+        change, reason = relative_difference(x.l1, y.l1), Reason.CHANGED_BY_ONE_RUN
+        return SlotVerdict(name, Status.DIVERGED, reason, change, True, 0.0, only)
     odd = _of_other_kind(x, y, limits)
     if odd is not None:
-        return SlotVerdict(name, odd, math.nan)
+        return SlotVerdict(name, *odd, math.nan)
     counted = x.nan >= 0 and y.nan >= 0
     if counted and (x.nan != y.nan or x.inf != y.inf or (x.nan > 0 and x.digest != y.digest)):
-        return SlotVerdict(name, Status.NAN, math.inf)
+        return SlotVerdict(name, Status.NAN, Reason.NON_FINITE, math.inf)
     if known and x.digest == y.digest:
-        return SlotVerdict(name, Status.EQUAL)
+        return SlotVerdict(name, Status.EQUAL, Reason.EQUAL_BITS)
     return _measured(name, x, y, limits, known)
 
 
@@ -174,19 +170,27 @@ def beyond_whole(x: Result, y: Result, rtol: float | None) -> SlotVerdict | None
         extremes = float(np.nanmax([*(beyond / size), 0.0]))
     limit = tolerance if norms > tolerance else EXTREMES * tolerance
     error = max(norms, extremes)
-    return SlotVerdict(whole.name, Status.DIVERGED, error, True, limit) if error > limit else None
+    if not error > limit:
+        return None
+    return SlotVerdict(whole.name, Status.DIVERGED, Reason.BEYOND_WHOLE, error, True, limit)
 
 
-def _of_other_kind(x: Result, y: Result, limits: Limits) -> Status | None:
-    """Status of two tensors that cannot be compared, None if they can."""
+def _of_other_kind(x: Result, y: Result, limits: Limits) -> tuple[Status, Reason] | None:
+    """Status of two tensors that cannot be compared, and why; None if they can."""
     if x.shape is None or y.shape is None:
         return None
     if x.part and y.part and x.part.whole == y.part.whole and not same_part(x.part, y.part):
-        return Status.SHARDED
+        return Status.SHARDED, Reason.SHARD_OF_WHOLE
     if limits.shards and is_shard(x.shape, y.shape):
-        return Status.SHARDED
+        return Status.SHARDED, Reason.SHARD_OF_WHOLE
+    if x.shape != y.shape:
+        return Status.SHAPE, Reason.OTHER_SHAPE
     other_dtype = x.dtype != y.dtype and (x.dtype, y.dtype) not in limits.policy
-    return Status.SHAPE if x.shape != y.shape or other_dtype else None
+    return (Status.SHAPE, Reason.OTHER_DTYPE) if other_dtype else None
+
+
+_BEYOND = Status.DIVERGED, Reason.BEYOND_TOLERANCE
+_WITHIN = Status.CLOSE, Reason.WITHIN_TOLERANCE
 
 
 def _measured(name: str, x: Result, y: Result, limits: Limits, known: bool) -> SlotVerdict:
@@ -207,15 +211,14 @@ def _measured(name: str, x: Result, y: Result, limits: Limits, known: bool) -> S
         # integers do not round
         measured = not math.isnan(estimate)
         error = estimate if measured else max(norms, extremes)
-        return SlotVerdict(name, Status.DIVERGED, error, not measured, 0.0)
+        return SlotVerdict(name, Status.DIVERGED, Reason.OTHER_WHOLE_NUMBERS, error, not measured, 0.0)
     if estimate > limit or (not math.isnan(estimate) and not by_norms):
-        status = Status.DIVERGED if estimate > limit else Status.CLOSE
-        return SlotVerdict(name, status, estimate, False, limit)
+        return SlotVerdict(name, *(_BEYOND if estimate > limit else _WITHIN), estimate, False, limit)
     error = max(norms, extremes)
     if by_norms:
         far = norms <= norm_limit
-        return SlotVerdict(name, Status.DIVERGED, error, True, allowance * norm_limit if far else norm_limit)
+        return SlotVerdict(name, *_BEYOND, error, True, allowance * norm_limit if far else norm_limit)
     if known and np.isnan(differences).all():  # nothing says how far the two are apart
-        return SlotVerdict(name, Status.NOT_JUDGED, math.nan)
-    status = Status.CLOSE if error > 0 or known else Status.SAME_PRINT
-    return SlotVerdict(name, status, error, True, norm_limit)
+        return SlotVerdict(name, Status.NOT_JUDGED, Reason.UNSIZED, math.nan)
+    other_bits = (Status.CLOSE, Reason.OTHER_BITS_SAME_NORMS) if known else (Status.SAME_PRINT, Reason.SAME_NUMBERS)
+    return SlotVerdict(name, *(_WITHIN if error > 0 else other_bits), error, True, norm_limit)

@@ -18,6 +18,7 @@ from matchers.ops.dataflow import DataFlow
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
 from matchers.verdict.judge import Verdicts
+from matchers.verdict.reason import Reason
 
 __all__ = ["without_unread"]
 
@@ -38,8 +39,7 @@ def without_unread(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flo
         _Outputs(a, flow.a, pairing.of_a, verdicts.status),
         _Outputs(b, flow.b, pairing.of_b, verdicts.status),
     )
-    status, error, bound = verdicts.status.copy(), verdicts.error.copy(), verdicts.bound.copy()
-    slots = dict(verdicts.slots)
+    unread = {}
     for k in found:
         i, j = int(pairing.lead_a[k]), int(pairing.lead_b[k])
         x, y = a.digests[i], b.digests[j]
@@ -48,9 +48,9 @@ def without_unread(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flo
             continue
         differing = np.flatnonzero(x != y).tolist()
         if all(side.unread(row, n) for n in differing for side, row in zip(sides, (i, j), strict=True)):
-            status[k], error[k], bound[k] = Status.CLOSE, np.nan, False
-            slots[k] = replace(slots[k], status=Status.CLOSE, unread=True)
-    return replace(verdicts, status=status, error=error, bound=bound, slots=slots)
+            unread[k] = replace(verdicts.slots[k], status=Status.CLOSE, reason=Reason.UNREAD_OUTPUT)
+    which, slots = np.array(list(unread), np.int64), {**verdicts.slots, **unread}
+    return verdicts.claimed(which, Status.CLOSE, Reason.UNREAD_OUTPUT, slots=slots, error=np.nan, bound=False)
 
 
 class _Outputs:

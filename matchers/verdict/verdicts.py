@@ -21,6 +21,7 @@ from matchers.verdict.fused import judge_fused
 from matchers.verdict.judge import Verdicts, dtype_policy, judge, other_layouts
 from matchers.verdict.loss_scale import without_scale
 from matchers.verdict.parts import judge_parts
+from matchers.verdict.reason import UNSIZED, Reason
 from matchers.verdict.tolerance import EPSILON, TF32_EPSILON, DtypePolicy
 
 __all__ = ["Judged", "Judgement", "judge_again", "judge_all", "within_rules_only"]
@@ -82,7 +83,7 @@ def judge_all(
     found = judge_parts(a, b, shards, pairing, verdicts, flow, rtol, policy)
     if preset == Expect.BITWISE:
         other = other_bits(a, b, i, j)
-        other[[k for k, slot in found.verdicts.slots.items() if slot.unsized]] = True
+        other[[k for k, slot in found.verdicts.slots.items() if slot.reason in UNSIZED]] = True
         verdicts = _bitwise(found.verdicts, ~fixed, a.ours and b.ours, other)
         return Judgement(verdicts, b, found.parts, policy, None, judged)
     if not expectation.explains:
@@ -104,12 +105,9 @@ def _bitwise(verdicts: Verdicts, strict: Bool, exact: bool, other: Bool) -> Verd
     """
     red = (verdicts.status == Status.CLOSE) & ((verdicts.error > 0) | exact)
     red = (red | ((verdicts.status == Status.NOT_JUDGED) & other)) & strict
-    return replace(
-        verdicts,
-        status=np.where(red, np.int8(Status.DIVERGED), verdicts.status),
-        limit=np.where(strict, 0.0, verdicts.limit),
-        tolerance=np.where(strict, 0.0, verdicts.tolerance),
-    )
+    verdicts = verdicts.claimed(red, Status.DIVERGED, Reason.NOT_BITWISE)
+    limit, tolerance = (np.where(strict, 0.0, values) for values in (verdicts.limit, verdicts.tolerance))
+    return replace(verdicts, limit=limit, tolerance=tolerance)
 
 
 def within_rules_only(a: OpLog, b: OpLog, i: Int64, j: Int64, close: Bool, rtol: Float64, policy: DtypePolicy) -> Bool:

@@ -12,6 +12,7 @@ from matchers.comparison import Comparison
 from matchers.explain.sentences import explain
 from matchers.pairing.pairing import Method, Pairing
 from matchers.status import RED, Role, Status
+from tests.matchers.reasons import check_reasons
 
 __all__ = ["check", "same"]
 
@@ -72,6 +73,7 @@ def check(c: Comparison) -> None:
     copies[c.pair >= 0] |= p.method[c.pair[c.pair >= 0]] == Method.DATAFLOW
     assert (c.original[~copies] == -1).all()
     assert (c.status != Status.PENDING).all()
+    check_reasons(c)
     assert sum(c.counts.values()) == len(c)
     for row in rows.tolist():
         assert explain(c, row).headline

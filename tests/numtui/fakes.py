@@ -12,6 +12,7 @@ from matchers.logs.columns import KeyColumn, Ragged, Strings
 from matchers.logs.op_log import Header, OpLog
 from matchers.pairing.pairing import Method, Pairing
 from matchers.status import Role, Status
+from tests.matchers.reasons import FITS
 
 __all__ = ["comparison_of", "log_of"]
 
@@ -113,6 +114,7 @@ def comparison_of(
         "row_b": row_b,
         "pair": pair,
         "verdict": status,
+        "reason": np.array([FITS[Status(s)][0] for s in status.tolist()], np.int8),
         "excluded_by": np.full(r, -1, np.int32),
         "error": np.array(errors if errors is not None else np.where(status >= Status.SHAPE, 1e-3, np.nan), np.float64),
         "bound": np.zeros(r, bool),

@@ -355,7 +355,7 @@ def test_a_million_rows_take_milliseconds() -> None:
             **{f: getattr(small, f) for f in ("a", "b", "pairing")},
             **{
                 f: getattr(small, f)[many]
-                for f in ("row_a", "row_b", "pair", "verdict", "excluded_by", "error", "bound", "tolerance")
+                for f in ("row_a", "row_b", "pair", "verdict", "reason", "excluded_by", "error", "bound", "tolerance")
             },
             **{f: getattr(small, f)[many] for f in ("role", "cause", "original", "inputs_equal")},
             "at_a": small.at_a,

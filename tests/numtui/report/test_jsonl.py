@@ -19,6 +19,7 @@ from matchers.logs.op_log import OpLog, Phase
 from matchers.logs.parser import read_log
 from matchers.pairing.pairing import Method, Pairing
 from matchers.status import Role, Status
+from matchers.verdict.reason import Reason
 from matchers.verdict.slots import SlotVerdict
 from numtui.report.jsonl import write_jsonl
 from tests.builders import log_text, op, training_step
@@ -131,11 +132,15 @@ def made_up(a: OpLog, b: OpLog, rng: np.random.Generator) -> Comparison:
         row_b=row_b[order],
         pair=pair[order],
         verdict=rng.integers(0, len(Status), n).astype(np.int8),
+        reason=rng.integers(0, len(Reason), n).astype(np.int8),
         excluded_by=np.full(n, -1, np.int32),
         error=rng.choice(errors, n),
         bound=rng.random(n) < 0.5,
         inputs_equal=rng.random(n) < 0.5,
-        slots={int(row): SlotVerdict(str(rng.choice(KEYS)), Status.CLOSE) for row in rng.permutation(n)[: n // 3]},
+        slots={
+            int(row): SlotVerdict(str(rng.choice(KEYS)), Status.CLOSE, Reason.WITHIN_TOLERANCE)
+            for row in rng.permutation(n)[: n // 3]
+        },
         tolerance=np.zeros(n),
         role=rng.integers(0, len(Role), n).astype(np.int8),
         cause=rng.random(n) < 0.5,
@@ -209,7 +214,7 @@ def test_golden(tmp_path: Path) -> None:
         error=np.array([0.0, 0.1, np.nan]),
         bound=np.array([True, True, False]),
         inputs_equal=np.array([True, True, False]),
-        slots={1: SlotVerdict("layers.0.wq.weight", Status.DIVERGED)},
+        slots={1: SlotVerdict("layers.0.wq.weight", Status.DIVERGED, Reason.LAST_CONTENT)},
         role=np.array([Role.NONE, Role.ORIGIN, Role.NONE], np.int8),
         cause=np.array([False, True, False]),
         pairing=Pairing(

@@ -1,0 +1,85 @@
+"""Reasons for the status of a row: the one finding that decided it."""
+
+from __future__ import annotations
+
+from enum import auto
+
+from matchers.status import LabelledEnum
+
+__all__ = ["UNSIZED", "Reason"]
+
+
+class Reason(LabelledEnum):
+    """The finding that decided a row's status."""
+
+    PENDING = 0
+    # the numbers of the results
+    EQUAL_BITS = auto()
+    SAME_NUMBERS = auto()
+    WITHIN_TOLERANCE = auto()
+    OTHER_BITS_SAME_NORMS = auto()
+    """Digests differ, and all numbers that both logs have agree."""
+    INFINITE_NORM = auto()
+    """One log counts infinite values, the other has a norm of all: no number can be compared."""
+    BEYOND_TOLERANCE = auto()
+    OTHER_WHOLE_NUMBERS = auto()
+    """Integers do not round: any difference is real."""
+    NOT_BITWISE = auto()
+    """Bitwise equality is expected."""
+    NON_FINITE = auto()
+    OTHER_SHAPE = auto()
+    OTHER_DTYPE = auto()
+    NO_NUMBERS = auto()
+    UNSIZED = auto()
+    """Digests differ, and no number says by how much."""
+    REARRANGED = auto()
+    """Digests differ and the numbers agree: another operation may ask for the elements in another order."""
+    UNFINISHED = auto()
+    # what the operation was given, or changed
+    OTHER_SCALAR = auto()
+    OTHER_WEIGHT = auto()
+    CHANGED_BY_ONE_RUN = auto()
+    CHANGED_ONCE_MORE = auto()
+    LAST_CONTENT = auto()
+    """A tensor that the runs write in other forms differs after the last operation that writes it."""
+    BEYOND_WHOLE = auto()
+    """A shard exceeds its whole, which no shard can."""
+    RECOMPUTED_OTHERWISE = auto()
+    """A recomputed copy differs from what it repeats, in one run only."""
+    # parts and other forms
+    SHARD_OF_WHOLE = auto()
+    TERM_OF_SUM = auto()
+    """The sides hold other terms of a sum over ranks."""
+    OTHER_ARRANGEMENT = auto()
+    """Data in an order that depends on the number of ranks."""
+    SAME_ELEMENTS = auto()
+    """Lists that hold the same elements in other tensors."""
+    OTHER_LIST_LENGTH = auto()
+    OTHER_TENSORS = auto()
+    """Lists of other tensors, or of the same in another order."""
+    OTHER_FORM = auto()
+    OTHER_CHUNK = auto()
+    """Scalars computed from tensors of other sizes: a whole loss, and that of a chunk."""
+    REORDERED_SUM = auto()
+    """A term on the way to a total that the runs add in another order."""
+    MICRO_BATCH_TERM = auto()
+    BATCH_STATISTICS = auto()
+    """Batch statistics and random numbers depend on the size of micro-batches, as does what follows from them."""
+    # differences that have an explanation
+    LOSS_SCALE = auto()
+    CANCELLATION = auto()
+    UNREAD_OUTPUT = auto()
+    ROUNDING_EXPLAINED = auto()
+    ROUNDING_UNLIMITED = auto()
+    """Rounding would explain nearly anything, and so judges nothing."""
+    MORE_THAN_ROUNDING = auto()
+    SYSTEMATIC = auto()
+    """Rounding explains the size of a difference, but not that the norm changes by so much."""
+    # rows without a verdict on a pair
+    ONLY_ONE_RUN = auto()
+    RECOMPUTED = auto()
+    RULE = auto()
+
+
+UNSIZED = (Reason.UNSIZED, Reason.REARRANGED)
+"""Digests differ, and no error is known."""
