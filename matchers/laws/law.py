@@ -164,7 +164,12 @@ class Law:
     @property
     def by_element(self) -> bool:
         """True if there is no sum that could be added up in another order."""
-        return self.pointwise or self.copies or self.selects or self.blind or self.form in (Form.JOIN, Form.UPDATE)
+        return self.pointwise or self.exact or self.blind or self.form in (Form.JOIN, Form.UPDATE)
+
+    @property
+    def exact(self) -> bool:
+        """True if each element of the result is one of an input, rounded to the result's dtype at most."""
+        return self.copies or self.selects
 
     @property
     def copies(self) -> bool:

@@ -148,9 +148,10 @@ def _silenced(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow: Da
     parts = np.isin(pairing.method, BY_PARTS) & pairing.grouped
     factor_a, factor_b = condition(a, flow.a), condition(b, flow.b)
     noise_a, noise_b = _meaningless(a, factor_a), _meaningless(b, factor_b)
-    limit = verdicts.limit * np.maximum(factor_a[i], factor_b[j])
+    factor = np.maximum(factor_a[i], factor_b[j])
+    limit = verdicts.limit * factor
     with np.errstate(invalid="ignore"):
-        excused = diverged & (verdicts.error <= limit) & ~parts
+        excused = diverged & (factor > 1) & (verdicts.error <= limit) & ~parts
     noise_a[i[excused]], noise_b[j[excused]] = True, True
     concerned = np.append(diverged, True)  # what agrees is judged, noise or not
     contents = [LastContents(log, tuple(log.modules)) for log in (a, b)]
@@ -274,9 +275,9 @@ def _far_apart(least: Any, largest: Any, numel: Any = 1.0) -> Any:
 
 
 def _meaningless(log: OpLog, factor: Float64) -> Bool:
-    """bool[n], sums without a digit that means anything."""
+    """bool[n], sums without a digit that means anything; what a coarse dtype rounds is none."""
     tolerance = np.array([*map(default_tolerance, log.dtypes), default_tolerance("float32")])[log.dtype]
-    return (factor * tolerance > MOST_ALLOWED) & (np.nan_to_num(log.outputs.first()) > 0)
+    return (factor > 1) & (factor * tolerance > MOST_ALLOWED) & (np.nan_to_num(log.outputs.first()) > 0)
 
 
 def _further_sums(log: OpLog, flow: Ragged, rows: Int64) -> dict[int, int]:

@@ -52,6 +52,7 @@ from matchers.verdict.user_hash import user_differences
 
 __all__ = [
     "Verdicts",
+    "determined_by_copying",
     "dtype_policy",
     "judge",
     "longer_sums",
@@ -303,7 +304,16 @@ def _limits(a: OpLog, b: OpLog, i: Int64, j: Int64, alone: Bool, policy: DtypePo
 
             limit = longer * np.maximum(_by_dtype(a, own)[dtype_a], _by_dtype(b, own)[dtype_b])
             usual, far = np.where(rows, limit, usual), np.where(rows, limit, far)
+    exact = alone & determined_by_copying(a, b, i, j)
+    usual[exact], far[exact] = RESOLUTION, RESOLUTION
     return usual, far
+
+
+def determined_by_copying(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
+    """bool[p]: both copy or pick elements into one dtype: what they read decides each bit of the result."""
+    ids_a, ids_b, _ = shared_ids(a.dtypes, b.dtypes)
+    alike = rows_where(a, lambda law: law.exact)[i] & rows_where(b, lambda law: law.exact)[j]
+    return np.asarray(alike & (ids_a[a.dtype[i]] == ids_b[b.dtype[j]]))
 
 
 def _dtypes(log: OpLog) -> Int64:

@@ -12,13 +12,14 @@ from matchers.logs.op_log import STATISTICS, OpLog
 from matchers.ops.laws import by_law, rows_where
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
-from matchers.verdict.judge import longer_sums, whole_numbers
+from matchers.verdict.judge import determined_by_copying, longer_sums, whole_numbers
 from matchers.verdict.noise_floor import NoiseFloor
 from matchers.verdict.parts import PartVerdicts
 from matchers.verdict.relative_error import relative
 from matchers.verdict.sketches import estimates
 from matchers.verdict.tolerance import (
     EXTREMES,
+    RESOLUTION,
     counting,
     growth_factor,
     rounding,
@@ -99,6 +100,7 @@ class PropagationColumns:
         judged_by = error.copy()
         judged_by[ranked] = np.nan_to_num(estimates(a, b, i[ranked], j[ranked], ranked[ranked])[1])
         own = _own_rounding(a, b, i, j, coarsest)
+        own[verdicts.inputs_equal & determined_by_copying(a, b, i, j)] = RESOLUTION
         norm = np.where(status == Status.SHARDED, 0.0, _norm_change(a, b, x, y))
         share = systematic_share(
             np.minimum(*(counting(log.outputs.first(rows), log.stats[1][rows]) for log, rows in ((a, x), (b, y))))
