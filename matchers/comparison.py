@@ -37,20 +37,16 @@ from matchers.rules.model import LayoutRule, RuleSet, ToleranceRule
 from matchers.rules.resolve import Resolved, RuleUsage, resolve
 from matchers.rules.unneeded import with_hints
 from matchers.status import Status
+from matchers.verdict.case import Case
 from matchers.verdict.comparability import Comparability, comparability
+from matchers.verdict.content_verdicts import ContentVerdicts
 from matchers.verdict.error_propagation import Arithmetic
 from matchers.verdict.expectation import Expectation
-from matchers.verdict.last_contents import ContentVerdicts, judge_contents, other_tensors
-from matchers.verdict.list_lengths import with_lengths
-from matchers.verdict.micro_batch_terms import without_terms
 from matchers.verdict.noise_floor import NoiseFloor, measure_noise, repeats_b
-from matchers.verdict.other_forms import without_other_forms
-from matchers.verdict.partial_sums import of_other_sizes, partial_sums
 from matchers.verdict.reason import Reason
-from matchers.verdict.recomputed import RecomputeMismatch, judge_mismatches
-from matchers.verdict.records import on_pairs, unpaired_roles
+from matchers.verdict.recomputed import RecomputeMismatch
+from matchers.verdict.records import unpaired_roles
 from matchers.verdict.tolerance import DtypePolicy
-from matchers.verdict.unread_outputs import without_unread
 from matchers.verdict.verdicts import Judged, judge_all, within_rules_only
 
 __all__ = ["Comparison", "Kept", "Progress", "compare", "noise_floor", "preview"]
@@ -227,51 +223,39 @@ def _compare(
     paired = _paired(a, b, resolved, shards, kept.matching, tell, final=final)
     pairing = paired.pairing
 
-    # 4. the verdicts: each pair by its numbers, then unread outputs, shards and reordered sums
+    # 4. the verdicts: each pair by its numbers, then by every judge in its order
     tell("judging", 0.8)
     i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
     flow = flow if flow is not None else DataFlow(a, b)
-    judgement = judge_all(a, b, shards, pairing, flow, expectation, resolved.rtol(i, j), kept.judged)
-    verdicts = without_unread(a, b, pairing, judgement.verdicts, flow)
-    verdicts = without_other_forms(a, b, pairing, verdicts, flow)
-    verdicts = with_lengths(a, b, pairing, verdicts)
-    verdicts = without_terms(a, b, pairing, verdicts, flow)
-    excluded = resolved.ignored_a[i] | resolved.ignored_b[j]
-    visible = np.where(excluded, np.int8(Status.IGNORED), verdicts.status)
-    of_agreeing, of_unjudged = partial_sums(a, b, pairing, visible, flow, judgement.loss_scale)
-    verdicts = verdicts.claimed(of_agreeing, Status.PARTIAL, Reason.REORDERED_SUM)
-    verdicts = verdicts.claimed(of_unjudged, Status.NOT_JUDGED, Reason.REORDERED_SUM)
     contents = kept.contents
     if contents is None or (contents[0].modules, contents[1].modules) != (resolved.modules_a, resolved.modules_b):
         contents = LastContents(a, resolved.modules_a), LastContents(b, resolved.modules_b)
-    others = other_tensors(*contents, pairing, verdicts, flow)
-    verdicts = verdicts.claimed(others, Status.NOT_JUDGED, Reason.OTHER_TENSORS)
-    chunks = of_other_sizes(a, b, pairing, verdicts.status, flow)
-    verdicts = verdicts.claimed(chunks, Status.NOT_JUDGED, Reason.OTHER_CHUNK)
-    left = judge_contents(
-        *contents,
-        pairing,
-        verdicts,
-        flow,
-        expectation=expectation,
-        policy=judgement.policy,
-        noise=judgement.noise,
-    )
     copies = kept.copies if kept.copies is not None else (recompute_mismatches(a), recompute_mismatches(b))
-    mismatches = judge_mismatches(*copies, pairing)
-    of_records = {(m.side, m.mismatch.row): m.verdict for m in mismatches if m.red} | left.verdicts
-    verdicts = on_pairs(verdicts, pairing, of_records)
+    case = Case.of(
+        a,
+        b,
+        pairing,
+        expectation,
+        resolved.rtol(i, j),
+        flow=flow,
+        shards=shards,
+        excluded=resolved.ignored_a[i] | resolved.ignored_b[j],
+        contents=contents,
+        copies=copies,
+    )
+    found, judged = judge_all(case, kept.judged)
+    verdicts, left = found.verdicts, found.contents
 
     # 5. the origins: ignored rows stay red here, so that their consequences do not become first causes
     tell("tracing causes", 0.9)
-    of_unpaired = unpaired_roles(pairing, of_records, left.given)
+    of_unpaired = unpaired_roles(pairing, found.of_records, left.given)
     gradients = left.gradients(flow)
-    origins = find_origins(a, judgement.b, pairing, verdicts, judgement.parts, flow, of_unpaired, gradients)
+    origins = find_origins(a, found.b, pairing, verdicts, found.parts, flow, of_unpaired, gradients)
 
     # 6. the rows, in screen order
     excluded_by = resolved.excluded_a, resolved.excluded_b
-    rows = Rows.of(a, b, paired.copies, pairing, verdicts, origins, judgement.parts, excluded_by, flow)
-    rows = rows.with_unpaired(of_records)
+    rows = Rows.of(a, b, paired.copies, pairing, verdicts, origins, found.parts, excluded_by, flow)
+    rows = rows.with_unpaired(found.of_records)
     rows = replace(rows, cause=lasting_causes(rows))
     rows = blame_states(rows, *contents)
     rows = blame_unsummed(rows)
@@ -281,13 +265,13 @@ def _compare(
         **{column.name: getattr(rows, column.name) for column in fields(Rows)},
         rules=rules,
         usage=with_hints(rules, resolved, paired.by_itself, paired.idle),
-        policy=judgement.policy,
+        policy=case.policy,
         expectation=expectation,
-        arithmetic=judgement.arithmetic,
-        loss_scale=judgement.loss_scale,
+        arithmetic=found.arithmetic,
+        loss_scale=found.loss_scale,
         last_contents=left,
-        recompute_mismatches=mismatches,
-        kept=Kept() if final else Kept(shards, paired.matching, judgement.judged, contents, copies),
+        recompute_mismatches=found.mismatches,
+        kept=Kept() if final else Kept(shards, paired.matching, judged, contents, copies),
         merge_again=merge_again,
     )
 

@@ -35,8 +35,8 @@ from matchers.ops.placement import AS_PARTS, NOT_SUMMED, describe_placement
 from matchers.pairing.pairing import Method
 from matchers.rules.resolve import key_reference
 from matchers.status import Role, Status
+from matchers.verdict.content_verdicts import ContentVerdict
 from matchers.verdict.fused import are_parts
-from matchers.verdict.last_contents import ContentVerdict
 from matchers.verdict.list_lengths import length
 from matchers.verdict.loss_scale import scaled_pairs
 from matchers.verdict.reason import Reason

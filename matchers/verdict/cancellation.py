@@ -30,12 +30,13 @@ from matchers.ops.outputs import Result, further_output, mutated, parameter_name
 from matchers.ops.shapes import numel
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
+from matchers.verdict.case import Case, Judgement
 from matchers.verdict.fused import BY_PARTS
 from matchers.verdict.judge import Verdicts, judge, replaced
 from matchers.verdict.lists import in_one_order
 from matchers.verdict.reason import Reason
 from matchers.verdict.sketches import decode_sketches
-from matchers.verdict.tolerance import ACCUMULATED, MOST_ALLOWED, RESOLUTION, DtypePolicy, default_tolerance
+from matchers.verdict.tolerance import ACCUMULATED, MOST_ALLOWED, RESOLUTION, default_tolerance
 
 __all__ = ["condition", "without_noise"]
 
@@ -109,21 +110,14 @@ class _Silenced:
     names: frozenset[str]
 
 
-def without_noise(
-    a: OpLog, b: OpLog, pairing: Pairing, rtol: Float64, policy: DtypePolicy, verdicts: Verdicts, flow: DataFlow
-) -> tuple[Verdicts, OpLog, frozenset[str]]:
-    """The verdicts without what is noise, log b to judge the others by, and the names of tensors that are noise.
-
-    Args:
-        rtol, policy: as in `judge`.
-        verdicts: on each pair by itself.
-    """
-    i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
-    found = _silenced(a, b, pairing, verdicts, flow)
+def without_noise(case: Case, judged: Judgement) -> Judgement:
+    """Judge pairs without what is noise; from here on, log b has that of a in place of its own."""
+    verdicts = judged.verdicts
+    found = None if case.bitwise else _silenced(case.a, judged.b, case.pairing, verdicts, case.flow)
     if found is None:
-        return verdicts, b, frozenset()
+        return judged
     again = np.flatnonzero(found.pairs & ~found.sums)
-    fresh = judge(a, found.b, i[again], j[again], rtol[again], policy)
+    fresh = judge(case.a, found.b, case.i[again], case.j[again], case.rtol[again], case.policy)
     verdicts = replaced(verdicts, again, fresh)
     # what remains is equal because it was made so
     unjudged = found.mixed & (verdicts.status == Status.DIVERGED)
@@ -131,7 +125,8 @@ def without_noise(
     verdicts = verdicts.claimed(unjudged, Status.NOT_JUDGED, Reason.CANCELLATION)
     limit = found.limit[found.sums]
     status = np.where(limit > MOST_ALLOWED, np.int8(Status.NOT_JUDGED), np.int8(Status.CLOSE))
-    return verdicts.claimed(found.sums, status, Reason.CANCELLATION, limit=limit), found.b, found.names
+    verdicts = verdicts.claimed(found.sums, status, Reason.CANCELLATION, limit=limit)
+    return replace(judged, verdicts=verdicts, b=found.b, noise=found.names)
 
 
 def _silenced(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow: DataFlow) -> _Silenced | None:

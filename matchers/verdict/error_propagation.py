@@ -39,9 +39,8 @@ from matchers.ops.dataflow import DataFlow
 from matchers.ops.laws import additions
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
-from matchers.verdict.judge import Verdicts
-from matchers.verdict.noise_floor import NoiseFloor
-from matchers.verdict.parts import PartVerdicts
+from matchers.verdict.case import Case, Judgement
+from matchers.verdict.expectation import Expect
 from matchers.verdict.propagated import LogSide, PropagatedError
 from matchers.verdict.propagation_columns import PropagationColumns
 from matchers.verdict.reason import Reason
@@ -49,10 +48,12 @@ from matchers.verdict.relative_error import relative_difference
 from matchers.verdict.tolerance import (
     ANYTHING,
     DECIDED,
+    EPSILON,
     MOST_ALLOWED,
     NOISE,
     NORM_GROWTH,
     RESOLUTION,
+    TF32_EPSILON,
     UNKNOWN_SCORES,
     UNSEEN,
     UNSURE,
@@ -94,28 +95,13 @@ class Arithmetic:
     norm_limit: Float64
 
 
-def explain_by_arithmetic(
-    a: OpLog,
-    b: OpLog,
-    pairing: Pairing,
-    found: PartVerdicts,
-    flow: DataFlow,
-    *,
-    fixed: Bool,
-    coarsest: float = 0.0,
-    noise: NoiseFloor | None = None,
-) -> tuple[Verdicts, Arithmetic]:
-    """Judge the pairs that differ by their inputs; return all verdicts, and what these were judged by.
-
-    Args:
-        found: the verdicts on each pair by itself.
-        fixed: bool[p], pairs whose tolerance the user has set: they stay as they are.
-        coarsest: ε of the coarsest dtype that a run may round to anywhere; 0 for the dtypes of the rows.
-        noise: the noise that a third run shows.
-    """
-    verdicts = found.verdicts
-    columns = PropagationColumns.of(a, b, pairing, found, fixed, coarsest, noise)
-    walk = _Walk(a, b, pairing, columns, found.parts, flow, coarsest)
+def explain_by_arithmetic(case: Case, found: Judgement) -> Judgement:
+    """Judge the pairs that differ by their inputs, if the user expects rounding."""
+    if not case.expectation.explains:
+        return found
+    verdicts, coarsest = found.verdicts, _coarsest(case)
+    columns = PropagationColumns.of(case, found, coarsest)
+    walk = _Walk(case.a, found.b, case.pairing, columns, found.parts, case.flow, coarsest)
     walk.run()
     limit, still_open = walk.limit, columns.open
     judged = walk.result.ground != Ground.NONE
@@ -128,7 +114,20 @@ def explain_by_arithmetic(
         else slot
         for k, slot in verdicts.slots.items()
     }
-    return replace(told, slots=slots), walk.result
+    return replace(found, verdicts=replace(told, slots=slots), arithmetic=walk.result)
+
+
+def _coarsest(case: Case) -> float:
+    """ε of the coarsest dtype that a run may round to anywhere; 0 for the dtypes of the rows."""
+    coarsest = max((EPSILON[name] for names in case.policy for name in names), default=0.0)
+    if case.expectation.preset != Expect.LOW_PRECISION:
+        return coarsest
+    return max(coarsest, TF32_EPSILON, *(epsilon for log in (case.a, case.b) for epsilon in _epsilons(log)))
+
+
+def _epsilons(log: OpLog) -> list[float]:
+    """ε of the dtypes that a run computes in; eight-bit dtypes only store values scaled elsewhere."""
+    return [EPSILON[name] for name in log.dtypes if name in EPSILON and not name.startswith("float8")]
 
 
 _STATUS = np.array([Status.PENDING, Status.CLOSE, Status.NOT_JUDGED, Status.DIVERGED, Status.DIVERGED], np.int8)

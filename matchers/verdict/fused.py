@@ -16,9 +16,9 @@ from matchers.laws.law import Form
 from matchers.laws.register import law
 from matchers.logs.op_log import OpLog
 from matchers.ops.shapes import dimensions, side_by_side
-from matchers.pairing.pairing import Method, Pairing
+from matchers.pairing.pairing import Method
 from matchers.status import Status
-from matchers.verdict.judge import Verdicts
+from matchers.verdict.case import Case, Judgement
 from matchers.verdict.reason import Reason
 from matchers.verdict.relative_error import relative
 from matchers.verdict.tolerance import EXTREMES
@@ -60,24 +60,24 @@ def folded(log: OpLog, rows: Sequence[int]) -> Float64:
     return np.array([l1.sum(), np.sqrt((stats[1] ** 2).sum()), low, high, *counted])
 
 
-def judge_fused(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> Verdicts:
-    """The verdicts, with those of operations and their parts by the statistics of the parts together."""
+def judge_fused(case: Case, judged: Judgement) -> Judgement:
+    """Judge operations and their parts by the statistics of the parts together."""
+    a, b, pairing, verdicts = case.a, judged.b, case.pairing, judged.verdicts
     groups = []
     for k in np.flatnonzero(pairing.grouped & np.isin(pairing.method, BY_PARTS)).tolist():
         members = pairing.members(k)
         if are_parts(a, b, *members):
             groups.append((k, *members))
     if not groups:
-        return verdicts
+        return judged
     found = [
         _verdict(folded(a, rows_a), folded(b, rows_b), float(verdicts.tolerance[k])) for k, rows_a, rows_b in groups
     ]
-    which = [k for k, _, _ in groups]
+    which = np.array([k for k, _, _ in groups])
     status, reason, error, limit = map(np.array, zip(*found, strict=True))
     slots = {k: slot for k, slot in verdicts.slots.items() if k not in which}
-    return verdicts.claimed(
-        np.array(which), status, reason, slots=slots, error=error, bound=np.isfinite(error), limit=limit
-    )
+    bound = np.isfinite(error)
+    return judged.claimed(which, status, reason, slots=slots, error=error, bound=bound, limit=limit)
 
 
 def _verdict(x: Float64, y: Float64, tolerance: float) -> tuple[Status, Reason, float, float]:

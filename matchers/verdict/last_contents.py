@@ -8,144 +8,42 @@ compared by name, unless both last records that tell it are one pair, which is j
 from __future__ import annotations
 
 import math
-from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from functools import cached_property
 
 import numpy as np
 
-from matchers.arrays import Bool, Int32
+from matchers.arrays import Int32
 from matchers.logs.columns import Ragged
 from matchers.ops.dataflow import DataFlow
-from matchers.ops.last_contents import GRADIENT, LastContents, Touch
+from matchers.ops.last_contents import GRADIENT, Touch
 from matchers.ops.laws import law_of, on_lists
 from matchers.ops.outputs import Result, records_changes
 from matchers.ops.shapes import sharded_runs
 from matchers.pairing.pairing import Pairing
-from matchers.status import AGREE, Status
-from matchers.verdict.expectation import Expect, Expectation
+from matchers.status import Status
+from matchers.verdict.case import Case, Judgement
+from matchers.verdict.content_verdicts import ContentVerdict, ContentVerdicts
 from matchers.verdict.judge import Verdicts
 from matchers.verdict.reason import Reason
 from matchers.verdict.relative_error import relative_difference
-from matchers.verdict.slots import Limits, SlotVerdict, beyond_whole, judge_results, worst
+from matchers.verdict.slots import Limits, SlotVerdict, beyond_whole, judge_results
 from matchers.verdict.tolerance import (
     EPSILON,
     MOST_ALLOWED,
     OPTIMIZER_FORMS,
     UNSEEN,
-    DtypePolicy,
     growth_factor,
     own_tolerance,
 )
 
-__all__ = ["ContentVerdict", "ContentVerdicts", "judge_contents", "other_tensors"]
+__all__ = ["judge_contents", "without_other_tensors"]
 
 
-@dataclass(frozen=True, slots=True)
-class ContentVerdict:
-    """The facts about the last content of one tensor.
-
-    Attributes:
-        name: canonical.
-        a, b: the records that wrote it last; -1 where a run does not write to it, so that it is as it was before the
-            step.
-        verdict: None where it cannot be judged.
-        alone: all that it was computed from is bitwise equal in the two runs.
-        parameter: it is a parameter or a buffer, not a state of an optimizer.
-        given: another tensor of its parameter, from which it is computed, differs before the step.
-    """
-
-    name: str
-    a: int
-    b: int
-    verdict: SlotVerdict | None
-    alone: bool
-    parameter: bool
-    given: bool = False
-
-    @property
-    def red(self) -> bool:
-        return self.verdict is not None and self.verdict.status.red
-
-    def record(self, side: str) -> int:
-        """The record of a side."""
-        return self.a if side == "a" else self.b
-
-
-@dataclass(frozen=True)
-class ContentVerdicts:
-    """The tensors whose last contents are told by records that are not one pair.
-
-    Attributes:
-        contents: by name.
-        at: by side and record, the red contents that it tells; each is at one record only, an unpaired one if possible.
-        noise: the names of tensors that are rounding errors, which are not judged.
-    """
-
-    contents: Mapping[str, ContentVerdict] = field(default_factory=dict)
-    at: Mapping[tuple[str, int], tuple[ContentVerdict, ...]] = field(default_factory=dict)
-    noise: Container[str] = ()
-    _logs: tuple[LastContents, LastContents] | None = field(default=None, repr=False, compare=False)
-    _unpaired: tuple[Bool, Bool] | None = field(default=None, repr=False, compare=False)
-
-    @cached_property
-    def verdicts(self) -> dict[tuple[str, int], SlotVerdict]:
-        """By side and record, the verdict on the content that differs most; on a parameter, if one differs."""
-        return {place: _deciding(contents) for place, contents in self.at.items()}
-
-    @property
-    def given(self) -> set[tuple[str, int]]:
-        """The records, by side, that are red only for what states before the step make of it."""
-        return {place for place, contents in self.at.items() if all(content.given for content in contents)}
-
-    @cached_property
-    def agree(self) -> tuple[Bool, Bool]:
-        """bool[n_a], bool[n_b]: unpaired records that wrote to named tensors, whose last contents all agree."""
-        if self._logs is None or self._unpaired is None:
-            return np.zeros(0, bool), np.zeros(0, bool)
-        sides = []
-        for contents, unpaired in zip(self._logs, self._unpaired, strict=True):
-            agree = np.zeros(len(unpaired), bool)
-            for row, names in contents.leaves(unpaired).items():
-                kept = [name for name in names if not name.endswith(GRADIENT) and name not in self.noise]
-                agree[row] = bool(kept) and all(map(self._agrees, kept))
-            sides.append(agree)
-        return sides[0], sides[1]
-
-    def gradients(self, flow: DataFlow) -> list[tuple[int, int]]:
-        """The records of a and of b that made what red contents were computed from: gradients that differ by more.
-
-        -1 where the log does not tell.
-        """
-        if self._logs is None:
-            return []
-        (a, b), made = self._logs, []
-        for content in self.contents.values():
-            name = min(a.base(content.name), b.base(content.name), key=len) + GRADIENT
-            if not (content.red and content.verdict is not None and name in a.last and name in b.last):
-                continue
-            x, y = a.last[name], b.last[name]
-            if relative_difference(a.before(x).l1, b.before(y).l1) > content.verdict.limit:
-                made.append((int(flow.a[x.row][x.slot]), int(flow.b[y.row][y.slot])))
-        return made
-
-    def _agrees(self, name: str) -> bool:
-        found = self.contents.get(name)
-        return found is not None and found.verdict is not None and found.verdict.status in AGREE
-
-
-def judge_contents(
-    a: LastContents,
-    b: LastContents,
-    pairing: Pairing,
-    verdicts: Verdicts,
-    flow: DataFlow,
-    *,
-    expectation: Expectation,
-    policy: DtypePolicy,
-    noise: Container[str] = (),
-) -> ContentVerdicts:
+def judge_contents(case: Case, judged: Judgement) -> ContentVerdicts:
     """Judge the last contents of named tensors, but those that are noise."""
+    (a, b), pairing, verdicts, noise = case.contents, case.pairing, judged.verdicts, judged.noise
     if not (records_changes(a.log) and records_changes(b.log)):
         return ContentVerdicts()
     unpaired = pairing.of_a < 0, pairing.of_b < 0
@@ -156,7 +54,7 @@ def judge_contents(
         for alone, of, rows in ((unpaired[0], pairing.of_a, a.rows), (unpaired[1], pairing.of_b, b.rows))
     ):
         return ContentVerdicts()
-    judge = _Judge(a, b, pairing, verdicts, flow, expectation, policy)
+    judge = _Judge(case, verdicts)
     found = {}
     for name in dict.fromkeys((*a.last, *b.last)):
         one, other = a.last.get(name), b.last.get(name)
@@ -195,16 +93,17 @@ def _placed(found: Iterable[ContentVerdict], pairing: Pairing) -> dict[tuple[str
     return at
 
 
-def other_tensors(a: LastContents, b: LastContents, pairing: Pairing, verdicts: Verdicts, flow: DataFlow) -> Bool:
-    """bool[p]: red pairs of operations on lists of tensors that hold other ones, or the same in another order.
+def without_other_tensors(case: Case, judged: Judgement) -> Judgement:
+    """Claim red pairs of operations on lists that hold other tensors, or the same in another order: NOT_JUDGED.
 
     An optimizer makes a list for each of its groups of parameters. Such pairs are not judged by themselves: what they
     leave is compared by name.
     """
+    (a, b), pairing, verdicts, flow = case.contents, case.pairing, judged.verdicts, case.flow
     lists, red = on_lists(a.log)[pairing.lead_a] & on_lists(b.log)[pairing.lead_b], verdicts.status >= Status.SHAPE
     found = np.zeros(len(pairing), bool)
     if not (lists & red).any():
-        return found
+        return judged
     for k in np.flatnonzero(lists).tolist():
         i, j = int(pairing.lead_a[k]), int(pairing.lead_b[k])
         names_a, names_b = a.names(i), b.names(j)
@@ -219,40 +118,19 @@ def other_tensors(a: LastContents, b: LastContents, pairing: Pairing, verdicts: 
             makers = flow.a[i]
             of_makers = pairing.of_a[makers[makers >= 0]]
             found[k] = bool(found[of_makers[of_makers >= 0]].any())
-    return found & red
-
-
-def _deciding(contents: tuple[ContentVerdict, ...]) -> SlotVerdict:
-    of_kind = [content for content in contents if content.parameter] or contents
-    decides = worst([content.verdict for content in of_kind if content.verdict is not None])
-    assert decides is not None  # red contents have a verdict
-    reason = decides.reason if decides.reason in _OF_CONTENTS else Reason.LAST_CONTENT
-    return replace(decides, reason=reason, more=len(of_kind) - 1, alone=all(content.alone for content in contents))
-
-
-_OF_CONTENTS = (Reason.CHANGED_BY_ONE_RUN, Reason.CHANGED_ONCE_MORE, Reason.BEYOND_WHOLE)
-"""Reasons that only a last content has."""
+    return judged.claimed(found & red, Status.NOT_JUDGED, Reason.OTHER_TENSORS)
 
 
 class _Judge:
     """Judges one name after the other."""
 
-    def __init__(
-        self,
-        a: LastContents,
-        b: LastContents,
-        pairing: Pairing,
-        verdicts: Verdicts,
-        flow: DataFlow,
-        expectation: Expectation,
-        policy: DtypePolicy,
-    ) -> None:
-        self._a, self._b, self._pairing = a, b, pairing
-        self._policy, self._shards = policy, sharded_runs(a.log, b.log)
-        self._bitwise, self._rtol = expectation.preset == Expect.BITWISE, expectation.rtol
+    def __init__(self, case: Case, verdicts: Verdicts) -> None:
+        (self._a, self._b), self._pairing = case.contents, case.pairing
+        self._policy, self._shards = case.policy, sharded_runs(case.a, case.b)
+        self._bitwise, self._rtol = case.bitwise, case.expectation.rtol
         self._upstream = (
-            _Upstream(flow, "a", pairing.of_a, verdicts),
-            _Upstream(flow, "b", pairing.of_b, verdicts),
+            _Upstream(case.flow, "a", case.pairing.of_a, verdicts),
+            _Upstream(case.flow, "b", case.pairing.of_b, verdicts),
         )
 
     def __call__(self, name: str, one: Touch | None, other: Touch | None) -> ContentVerdict | None:

@@ -13,9 +13,8 @@ from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import OpLog
 from matchers.ops.laws import on_lists
 from matchers.ops.shapes import sharded_runs
-from matchers.pairing.pairing import Pairing
 from matchers.status import Status
-from matchers.verdict.judge import Verdicts
+from matchers.verdict.case import Case, Judgement
 from matchers.verdict.lists import judge_lists
 from matchers.verdict.reason import Reason
 from matchers.verdict.slots import Limits
@@ -35,12 +34,12 @@ def length(log: OpLog, row: int) -> int:
     return int(log.inputs.count[row]) if on_lists(log)[row] else 0
 
 
-def with_lengths(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> Verdicts:
-    """The verdicts, but SHAPE where two records of one operation handle another number of tensors.
+def with_lengths(case: Case, judged: Judgement) -> Judgement:
+    """Claim pairs of one operation that handle another number of tensors: SHAPE.
 
     SHARDED if the runs are; NOT_JUDGED if unpaired operations of the other run may handle the rest.
     """
-    i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
+    a, b, i, j, pairing, verdicts = case.a, case.b, case.i, case.j, case.pairing, judged.verdicts
     op_a, op_b, _ = shared_ids(a.ops, b.ops)
     same = (op_a[a.op[i]] == op_b[b.op[j]]) & ~pairing.grouped & (verdicts.status != Status.SHARDED)
     silent = (a.outputs.count[i] == 0) & (b.outputs.count[j] == 0)
@@ -53,7 +52,7 @@ def with_lengths(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> Ve
     found = [(k, x, y) for k, x, y in found if x != y and min(x, y) > 0]
     found = [one for one in found if judge_lists(a, b, int(i[one[0]]), int(j[one[0]]), Limits()) is None]
     if not found:
-        return verdicts
+        return judged
     status = []
     sharded = sharded_runs(a, b)
     for k, x, y in found:
@@ -62,4 +61,4 @@ def with_lengths(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> Ve
         explained = sum(length(shorter, r) for r in rest.tolist()) >= abs(x - y)
         status.append(Status.SHARDED if sharded else Status.NOT_JUDGED if explained else Status.SHAPE)
     which = np.array([k for k, _, _ in found])
-    return verdicts.claimed(which, np.array(status), Reason.OTHER_LIST_LENGTH, error=np.nan, bound=False)
+    return judged.claimed(which, np.array(status), Reason.OTHER_LIST_LENGTH, error=np.nan, bound=False)

@@ -23,10 +23,10 @@ from matchers.ops.placement import MERGED, REDUCED
 from matchers.ops.shapes import numel
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
+from matchers.verdict.case import Case, Judgement
 from matchers.verdict.judge import Verdicts, judge, replaced
 from matchers.verdict.reason import Reason
 from matchers.verdict.sketches import decode_sketches
-from matchers.verdict.tolerance import DtypePolicy
 
 __all__ = ["scaled_pairs", "without_scale"]
 
@@ -41,25 +41,20 @@ _FAR = 1.4
 """Largest ratio of a scaled result to its partner; the bug to be found may change it, too."""
 
 
-def without_scale(
-    a: OpLog, b: OpLog, pairing: Pairing, rtol: Float64, policy: DtypePolicy, verdicts: Verdicts, flow: DataFlow
-) -> tuple[Verdicts, OpLog, float]:
-    """The verdicts on results that are scaled in b as those in a, log b with these results, and the factor (1: none).
-
-    Args:
-        rtol, policy: as in `judge`.
-        verdicts: on each pair by itself.
-    """
-    factor = _loss_scale(a, b, pairing, verdicts)
+def without_scale(case: Case, found: Judgement) -> Judgement:
+    """Judge results that are scaled in b as those in a; from here on, log b has these results."""
+    a, b, pairing, verdicts = case.a, found.b, case.pairing, found.verdicts
+    factor = 1.0 if case.bitwise else _loss_scale(a, b, pairing, verdicts)
     if factor == 1:
-        return verdicts, b, factor
+        return found
     again = np.flatnonzero((verdicts.status == Status.DIVERGED) & scaled_pairs(a, b, pairing, factor))
-    i, j = (lead[again].astype(np.int64) for lead in (pairing.lead_a, pairing.lead_b))
-    b = _scaled(b, j, factor, flow)
-    fresh = judge(a, b, i, j, rtol[again], policy)
+    i, j = case.i[again], case.j[again]
+    b = _scaled(b, j, factor, case.flow)
+    fresh = judge(a, b, i, j, case.rtol[again], case.policy)
     # the numbers in the logs are not the same
     agrees = np.isin(fresh.status, (Status.SAME_PRINT, Status.CLOSE))
-    return replaced(verdicts, again, fresh.claimed(agrees, Status.CLOSE, Reason.LOSS_SCALE)), b, factor
+    fresh = fresh.claimed(agrees, Status.CLOSE, Reason.LOSS_SCALE)
+    return replace(found, verdicts=replaced(verdicts, again, fresh), b=b, loss_scale=factor)
 
 
 def _loss_scale(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> float:

@@ -10,20 +10,18 @@ import numpy as np
 
 from matchers.arrays import Bool, Int32
 from matchers.logs.columns import Ragged
-from matchers.logs.op_log import OpLog
-from matchers.ops.dataflow import DataFlow
-from matchers.pairing.pairing import Pairing
 from matchers.status import Status
-from matchers.verdict.judge import Verdicts
+from matchers.verdict.case import Case, Judgement
 from matchers.verdict.reason import Reason
 
 __all__ = ["without_terms"]
 
 
-def without_terms(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow: DataFlow) -> Verdicts:
-    """The verdicts, but NOT_JUDGED where micro-batches of another size explain a difference."""
+def without_terms(case: Case, judged: Judgement) -> Judgement:
+    """Claim pairs whose difference micro-batches of another size explain: NOT_JUDGED."""
+    a, b, pairing, verdicts = case.a, case.b, case.pairing, judged.verdicts
     if a.folding is None and b.folding is None:
-        return verdicts
+        return judged
     terms, by_part = np.zeros((2, len(pairing)), bool)
     for log, lead in ((a, pairing.lead_a), (b, pairing.lead_b)):
         if log.folding is not None:
@@ -31,14 +29,14 @@ def without_terms(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow
             by_part |= log.folding.by_part[lead]
     differs = np.isin(verdicts.status, (Status.DIVERGED, Status.SHAPE))
     differs[[k for k, slot in verdicts.slots.items() if slot.scalars is not None]] = False
-    verdicts, before = verdicts.claimed(differs & terms, Status.NOT_JUDGED, Reason.MICRO_BATCH_TERM), verdicts
+    judged = judged.claimed(differs & terms, Status.NOT_JUDGED, Reason.MICRO_BATCH_TERM)
     unjudged = differs & by_part & ~terms
-    begins = by_part & (before.status > Status.CLOSE)
+    begins = by_part & (verdicts.status > Status.CLOSE)
     if begins.any():
-        passes = before.status != Status.EQUAL
-        for of, makers in ((pairing.of_a, flow.a), (pairing.of_b, flow.b)):
+        passes = verdicts.status != Status.EQUAL
+        for of, makers in ((pairing.of_a, case.flow.a), (pairing.of_b, case.flow.b)):
             unjudged |= differs & ~terms & _downstream(begins, passes, of, makers)
-    return verdicts.claimed(unjudged, Status.NOT_JUDGED, Reason.BATCH_STATISTICS)
+    return judged.claimed(unjudged, Status.NOT_JUDGED, Reason.BATCH_STATISTICS)
 
 
 def _downstream(begins: Bool, passes: Bool, of: Int32, flow: Ragged) -> Bool:

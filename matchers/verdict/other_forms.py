@@ -13,10 +13,8 @@ from matchers.arrays import Bool, Int32
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import OpLog
-from matchers.ops.dataflow import DataFlow
-from matchers.pairing.pairing import Pairing
 from matchers.status import AGREE, Status
-from matchers.verdict.judge import Verdicts
+from matchers.verdict.case import Case, Judgement
 from matchers.verdict.reason import Reason
 
 __all__ = ["without_other_forms"]
@@ -25,25 +23,25 @@ _FURTHEST = 64
 """Most operations of another form between a result and what reads it."""
 
 
-def without_other_forms(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow: DataFlow) -> Verdicts:
-    """The verdicts, but NOT_JUDGED for pairs of other shapes of which all that is computed agrees.
+def without_other_forms(case: Case, judged: Judgement) -> Judgement:
+    """Claim pairs of other shapes of which all that is computed agrees: NOT_JUDGED.
 
     One run alone has an operation among those that lead there; another dtype is no other form.
     """
-    i, j = pairing.lead_a, pairing.lead_b
+    a, b, i, j, pairing, verdicts = case.a, case.b, case.i, case.j, case.pairing, judged.verdicts
     dtype_a, dtype_b, _ = shared_ids(a.dtypes, b.dtypes)
     same_dtype = dtype_a[a.dtype[i]] == dtype_b[b.dtype[j]]
     found = np.flatnonzero((verdicts.status == Status.SHAPE) & same_dtype & ~a.updates[i])
     if not len(found):
-        return verdicts
-    sides = (_Side(a, flow.a, pairing.of_a, verdicts.status), _Side(b, flow.b, pairing.of_b, verdicts.status))
+        return judged
+    sides = (_Side(a, case.flow.a, pairing.of_a, verdicts.status), _Side(b, case.flow.b, pairing.of_b, verdicts.status))
     other = np.zeros(len(pairing), bool)
     for k in found.tolist():
         ways = [side.way(row) for side, row in zip(sides, (int(i[k]), int(j[k])), strict=True)]
         if all(ways) and any(side.alone(way) for side, way in zip(sides, ways, strict=True)):
             other[k] = True
     slots = {k: slot for k, slot in verdicts.slots.items() if not other[k]}
-    return verdicts.claimed(other, Status.NOT_JUDGED, Reason.OTHER_FORM, slots=slots)
+    return judged.claimed(other, Status.NOT_JUDGED, Reason.OTHER_FORM, slots=slots)
 
 
 class _Side:

@@ -20,15 +20,25 @@ from matchers.ops.module_path import canonical
 from matchers.ops.shapes import numel
 from matchers.pairing.pairing import Pairing
 from matchers.status import AGREE, Status
+from matchers.verdict.case import Case, Judgement
+from matchers.verdict.reason import Reason
 from matchers.verdict.relative_error import relative
 from matchers.verdict.tolerance import default_tolerance
 
-__all__ = ["of_other_sizes", "partial_sums"]
+__all__ = ["judge_chunks", "judge_sums", "partial_sums"]
 
 _TERMS = 6
 """Maximum number of additions followed per sum; in practice no more gradients meet."""
 _CAST = 2.0**-8
 """Maximum relative change of a norm by a cast to bfloat16."""
+
+
+def judge_sums(case: Case, found: Judgement) -> Judgement:
+    """Claim intermediate results of sums: PARTIAL where the total agrees, NOT_JUDGED where it is not judged."""
+    status = np.where(case.excluded, np.int8(Status.IGNORED), found.verdicts.status)
+    agree, unjudged = partial_sums(case.a, case.b, case.pairing, status, case.flow, found.loss_scale)
+    found = found.claimed(agree, Status.PARTIAL, Reason.REORDERED_SUM)
+    return found.claimed(unjudged, Status.NOT_JUDGED, Reason.REORDERED_SUM)
 
 
 def partial_sums(
@@ -106,9 +116,10 @@ def _crossed(
     return found
 
 
-def of_other_sizes(a: OpLog, b: OpLog, pairing: Pairing, status: NDArray[np.int8], flow: DataFlow) -> Int64:
-    """Diverged pairs of scalars, computed from unpaired tensors of other sizes: a whole loss, and that of a chunk."""
-    k = np.flatnonzero(status == Status.DIVERGED)
+def judge_chunks(case: Case, found: Judgement) -> Judgement:
+    """Claim scalars computed from unpaired tensors of other sizes, a whole loss and that of a chunk: NOT_JUDGED."""
+    a, b, pairing, flow = case.a, case.b, case.pairing, case.flow
+    k = np.flatnonzero(found.verdicts.status == Status.DIVERGED)
     size_a, size_b = numel(a), numel(b)
     i, j = pairing.lead_a[k], pairing.lead_b[k]
     scalars = (size_a[a.shape[i]] == 1) & (size_b[b.shape[j]] == 1) & (flow.a.count[i] > 0) & (flow.b.count[j] > 0)
@@ -122,7 +133,7 @@ def of_other_sizes(a: OpLog, b: OpLog, pairing: Pairing, status: NDArray[np.int8
     other[other] = [
         _like(a, x) != _like(b, y) for x, y in zip(made_a[other].tolist(), made_b[other].tolist(), strict=True)
     ]
-    return k[other]
+    return found.claimed(k[other], Status.NOT_JUDGED, Reason.OTHER_CHUNK)
 
 
 def _like(log: OpLog, record: int) -> tuple[str, str, int, int]:

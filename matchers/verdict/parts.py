@@ -7,61 +7,45 @@ arguments (scalars.py).
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Float64, Int64, columns
+from matchers.arrays import Bool, Int64
 from matchers.laws.law import Bucket, Kind
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import OpLog
-from matchers.ops.dataflow import DataFlow
 from matchers.ops.laws import filling, rows_where
 from matchers.ops.run_info import divided_batch
 from matchers.ops.shapes import dimensions
 from matchers.ops.shards import Shards, other_parts
-from matchers.pairing.pairing import Pairing
 from matchers.status import Status
+from matchers.verdict.case import Case, Judgement
 from matchers.verdict.gathered_results import Gathered, judge_gathered
 from matchers.verdict.gathered_weights import other_weights
-from matchers.verdict.judge import Verdicts, other_dtypes
+from matchers.verdict.judge import other_dtypes
 from matchers.verdict.reason import Reason
 from matchers.verdict.relative_error import relative
 from matchers.verdict.scalars import of_micro_batches, other_scalars
 from matchers.verdict.slots import SlotVerdict
 from matchers.verdict.tolerance import DtypePolicy
 
-__all__ = ["PartVerdicts", "judge_parts"]
+__all__ = ["judge_parts"]
 
 
-@columns
-class PartVerdicts:
-    """Verdicts that take parts into account.
-
-    Attributes:
-        parts: bool[p], the leads hold different parts, so their norms tell nothing about each other.
-        settled: bool[p], judged by what the pair was given: no error of its inputs explains it.
-        i, j: int64[p], the records whose results are compared: the leads, or the wholes of their parts.
-    """
-
-    verdicts: Verdicts
-    parts: Bool
-    settled: Bool
-    i: Int64
-    j: Int64
-
-
-def judge_parts(
-    a: OpLog,
-    b: OpLog,
-    shards: Shards,
-    pairing: Pairing,
-    verdicts: Verdicts,
-    flow: DataFlow,
-    rtol: Float64,
-    policy: DtypePolicy,
-) -> PartVerdicts:
+def judge_parts(case: Case, found: Judgement) -> Judgement:
     """Judge the pairs of parts; the verdicts on all others stay."""
-    i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
+    a, b, shards, pairing, flow, rtol, policy = (
+        case.a,
+        found.b,
+        case.shards,
+        case.pairing,
+        case.flow,
+        case.rtol,
+        case.policy,
+    )
+    i, j, verdicts = case.i.copy(), case.j.copy(), found.verdicts
     settled = np.zeros(len(i), bool)
     status = verdicts.status
     apart = other_parts(shards.a, shards.b, i, j)
@@ -92,13 +76,13 @@ def judge_parts(
     slots |= of_micro_batches(a, b, pairing, np.flatnonzero(folded & free))
     verdicts, settled[list(slots)] = verdicts.entered(slots), True
     if not parts.any():
-        return PartVerdicts(verdicts, apart, settled, i, j)
+        return replace(found, verdicts=verdicts, parts=apart, settled=settled)
     whole = Gathered.of(a, b, shards, pairing, verdicts.status, flow)
     whole = whole.before_insertions(a, b, shards, pairing, flow, rtol, policy)
     verdicts, gathered = judge_gathered(a, b, verdicts, whole, pairing, rtol, policy)
     by_whole = gathered[whole.k]
     i[whole.k[by_whole]], j[whole.k[by_whole]] = whole.i[by_whole], whole.j[by_whole]
-    return PartVerdicts(verdicts, apart, settled, i, j)
+    return replace(found, verdicts=verdicts, parts=apart, settled=settled, i=i, j=j)
 
 
 def _arranged_otherwise(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:

@@ -10,11 +10,9 @@ from matchers.laws.law import Form
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import STATISTICS, OpLog
 from matchers.ops.laws import by_law, rows_where
-from matchers.pairing.pairing import Pairing
 from matchers.status import Status
+from matchers.verdict.case import Case, Judgement
 from matchers.verdict.judge import determined_by_copying, longer_sums, whole_numbers
-from matchers.verdict.noise_floor import NoiseFloor
-from matchers.verdict.parts import PartVerdicts
 from matchers.verdict.relative_error import relative
 from matchers.verdict.sketches import estimates
 from matchers.verdict.tolerance import (
@@ -79,21 +77,19 @@ class PropagationColumns:
     @classmethod
     def of(
         cls,
-        a: OpLog,
-        b: OpLog,
-        pairing: Pairing,
-        found: PartVerdicts,
-        fixed: Bool,
+        case: Case,
+        found: Judgement,
         coarsest: float,
-        noise: NoiseFloor | None,
     ) -> PropagationColumns:
         """The columns of all pairs; arguments as `explain_by_arithmetic`."""
-        i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
+        a, b, i, j, noise = case.a, found.b, case.i, case.j, case.expectation.noise
         verdicts, x, y = found.verdicts, found.i, found.j
         status, error = verdicts.status, verdicts.error
         by_slot = np.zeros(len(i), bool)
         by_slot[[k for k, slot in verdicts.slots.items() if not slot.gathered]] = True
-        is_open = np.isin(status, (Status.CLOSE, Status.DIVERGED)) & np.isfinite(error) & ~fixed & ~found.settled
+        is_open = (
+            np.isin(status, (Status.CLOSE, Status.DIVERGED)) & np.isfinite(error) & np.isnan(case.rtol) & ~found.settled
+        )
         is_open[[k for k, slot in verdicts.slots.items() if slot.only]] = False
         whole = whole_numbers(a)[a.dtype[i]] | whole_numbers(b)[b.dtype[j]]
         ranked = by_slot & ~whole & rows_where(a, lambda law: law.form is Form.RANK)[i]
@@ -134,8 +130,8 @@ class PropagationColumns:
             of_scores=rows_where(a, lambda law: law.of_scores)[i],
             measured=~verdicts.bound & ~by_slot,
             by_norms=verdicts.bound & ~by_slot,
-            noise=unknown if noise is None else noise.of(pairing),
-            noise_norm=unknown if noise is None else noise.norm_of(pairing),
+            noise=unknown if noise is None else noise.of(case.pairing),
+            noise_norm=unknown if noise is None else noise.norm_of(case.pairing),
         )
 
 

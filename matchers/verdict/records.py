@@ -3,29 +3,36 @@
 from __future__ import annotations
 
 from collections.abc import Container, Mapping
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from matchers.pairing.pairing import Pairing
 from matchers.status import Role, Status
-from matchers.verdict.judge import Verdicts
+from matchers.verdict.case import Case, Judgement
+from matchers.verdict.last_contents import judge_contents
+from matchers.verdict.recomputed import judge_mismatches
 from matchers.verdict.slots import SlotVerdict
 
-__all__ = ["Place", "on_pairs", "unpaired_roles"]
+__all__ = ["Place", "judge_records", "unpaired_roles"]
 
 Place = tuple[str, int]
 """The side, `a` or `b`, and a record of it."""
 
 
-def on_pairs(verdicts: Verdicts, pairing: Pairing, told: Mapping[Place, SlotVerdict]) -> Verdicts:
-    """The verdicts on pairs, with those on records that have a partner, where the pair is not red already."""
-    found: dict[int, SlotVerdict] = {}
-    for (side, row), verdict in told.items():
+def judge_records(case: Case, found: Judgement) -> Judgement:
+    """Judge single records; claim the pairs of those that have a partner, unless they are red already."""
+    pairing, verdicts = case.pairing, found.verdicts
+    contents, mismatches = judge_contents(case, found), judge_mismatches(*case.copies, pairing)
+    of_records = {(m.side, m.mismatch.row): m.verdict for m in mismatches if m.red} | contents.verdicts
+    of_pairs: dict[int, SlotVerdict] = {}
+    for (side, row), verdict in of_records.items():
         pair = int((pairing.of_a if side == "a" else pairing.of_b)[row])
         if pair >= 0 and not Status(verdicts.status[pair]).red:
-            found[pair] = verdict
-    return verdicts.entered(found)
+            of_pairs[pair] = verdict
+    verdicts = verdicts.entered(of_pairs)
+    return replace(found, verdicts=verdicts, contents=contents, mismatches=mismatches, of_records=of_records)
 
 
 def unpaired_roles(

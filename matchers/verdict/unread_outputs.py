@@ -14,30 +14,29 @@ from numpy.typing import NDArray
 from matchers.arrays import Int32
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
-from matchers.ops.dataflow import DataFlow
-from matchers.pairing.pairing import Pairing
 from matchers.status import Status
-from matchers.verdict.judge import Verdicts
+from matchers.verdict.case import Case, Judgement
 from matchers.verdict.reason import Reason
 
 __all__ = ["without_unread"]
 
 
-def without_unread(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow: DataFlow) -> Verdicts:
-    """The verdicts, but CLOSE with an unknown error for pairs of which only unread outputs differ.
+def without_unread(case: Case, judged: Judgement) -> Judgement:
+    """Claim pairs of which only unread outputs differ: CLOSE with an unknown error.
 
     Outputs of the backward pass are gradients, which autograd may hand to a parameter unrecorded: they count as read.
     """
+    a, b, pairing, verdicts = case.a, case.b, case.pairing, judged.verdicts
     found = [
         k
         for k, slot in verdicts.slots.items()
         if slot.name.startswith("output ") and slot.status.red and verdicts.status[k] == slot.status
     ]
     if not found:
-        return verdicts
+        return judged
     sides = (
-        _Outputs(a, flow.a, pairing.of_a, verdicts.status),
-        _Outputs(b, flow.b, pairing.of_b, verdicts.status),
+        _Outputs(a, case.flow.a, pairing.of_a, verdicts.status),
+        _Outputs(b, case.flow.b, pairing.of_b, verdicts.status),
     )
     unread = {}
     for k in found:
@@ -50,7 +49,7 @@ def without_unread(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flo
         if all(side.unread(row, n) for n in differing for side, row in zip(sides, (i, j), strict=True)):
             unread[k] = replace(verdicts.slots[k], status=Status.CLOSE, reason=Reason.UNREAD_OUTPUT)
     which, slots = np.array(list(unread), np.int64), {**verdicts.slots, **unread}
-    return verdicts.claimed(which, Status.CLOSE, Reason.UNREAD_OUTPUT, slots=slots, error=np.nan, bound=False)
+    return judged.claimed(which, Status.CLOSE, Reason.UNREAD_OUTPUT, slots=slots, error=np.nan, bound=False)
 
 
 class _Outputs:

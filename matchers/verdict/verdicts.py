@@ -1,113 +1,97 @@
-"""Judge all pairs under the user's expectation, and reuse verdicts that still apply when only some pairs change."""
+"""The judges of a comparison in their order; verdicts that still apply are reused when only some pairs change."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import fields, replace
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int64, columns
 from matchers.logs.op_log import OpLog
-from matchers.ops.dataflow import DataFlow
-from matchers.ops.shards import Shards
-from matchers.pairing.pairing import Pairing
 from matchers.status import Status
 from matchers.verdict.cancellation import without_noise
+from matchers.verdict.case import Case, Judgement
 from matchers.verdict.digests import other_bits
-from matchers.verdict.error_propagation import Arithmetic, explain_by_arithmetic
-from matchers.verdict.expectation import Expect, Expectation
+from matchers.verdict.error_propagation import explain_by_arithmetic
 from matchers.verdict.fused import judge_fused
-from matchers.verdict.judge import Verdicts, dtype_policy, judge, other_layouts
+from matchers.verdict.judge import Verdicts, judge, other_layouts
+from matchers.verdict.last_contents import without_other_tensors
+from matchers.verdict.list_lengths import with_lengths
 from matchers.verdict.loss_scale import without_scale
+from matchers.verdict.micro_batch_terms import without_terms
+from matchers.verdict.other_forms import without_other_forms
+from matchers.verdict.partial_sums import judge_chunks, judge_sums
 from matchers.verdict.parts import judge_parts
 from matchers.verdict.reason import UNSIZED, Reason
-from matchers.verdict.tolerance import EPSILON, TF32_EPSILON, DtypePolicy
+from matchers.verdict.records import judge_records
+from matchers.verdict.tolerance import DtypePolicy
+from matchers.verdict.unread_outputs import without_unread
 
-__all__ = ["Judged", "Judgement", "judge_again", "judge_all", "within_rules_only"]
-
-
-@columns
-class Judgement:
-    """Verdicts, their dtype policy, and on request the differences that arithmetic explains.
-
-    Attributes:
-        b: log b as it was judged, without a factor of its losses and without noise.
-        parts: bool[p], the two sides hold different parts of their tensors.
-        judged: the verdict on each pair by itself, for the next judgement of the same logs.
-        noise: names of parameters and states of an optimizer that are noise.
-        loss_scale: the factor between the gradients of a and those of b before they are reduced.
-    """
-
-    verdicts: Verdicts
-    b: OpLog
-    parts: Bool
-    policy: DtypePolicy
-    arithmetic: Arithmetic | None
-    judged: Judged
-    noise: frozenset[str] = frozenset()
-    loss_scale: float = 1.0
+__all__ = ["JUDGES", "Judge", "Judged", "judge_again", "judge_all", "within_rules_only"]
 
 
-def judge_all(
-    a: OpLog,
-    b: OpLog,
-    shards: Shards,
-    pairing: Pairing,
-    flow: DataFlow,
-    expectation: Expectation,
-    rtol: Float64,
-    before: Judged | None = None,
-) -> Judgement:
-    """Judge every pair.
+class Judge(NamedTuple):
+    """One judge: it claims pairs by giving them a status and its reason, and replaces only reasons in `refines`."""
 
-    Args:
-        shards: the parts of tensors that the records hold.
-        flow: used only if differences are to be explained, or if the sides hold different parts.
-        rtol: tolerances from the user's rules per pair, NaN for none; they apply under any expectation.
-        before: an earlier judgement of the same logs, with other pairs.
-    """
-    i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
-    if expectation.rtol is not None:
-        rtol = np.where(np.isnan(rtol), expectation.rtol, rtol)
-    fixed = ~np.isnan(rtol)
-    preset = expectation.preset
-    policy = () if preset == Expect.BITWISE else dtype_policy(a, b, i, j, every=preset == Expect.LOW_PRECISION)
-    judged = judge_again(a, b, i, j, rtol, policy, other_layouts(a, b, i, j), before)
-    verdicts, noise, scale = judged.verdicts, frozenset[str](), 1.0
-    if preset != Expect.BITWISE:
-        verdicts, b, scale = without_scale(a, b, pairing, rtol, policy, verdicts, flow)
-    verdicts = judge_fused(a, b, pairing, verdicts)
-    if preset != Expect.BITWISE:
-        verdicts, b, noise = without_noise(a, b, pairing, rtol, policy, verdicts, flow)
-    found = judge_parts(a, b, shards, pairing, verdicts, flow, rtol, policy)
-    if preset == Expect.BITWISE:
-        other = other_bits(a, b, i, j)
-        other[[k for k, slot in found.verdicts.slots.items() if slot.reason in UNSIZED]] = True
-        verdicts = _bitwise(found.verdicts, ~fixed, a.ours and b.ours, other)
-        return Judgement(verdicts, b, found.parts, policy, None, judged)
-    if not expectation.explains:
-        return Judgement(found.verdicts, b, found.parts, policy, None, judged, noise, scale)
-    coarsest = max((EPSILON[name] for names in policy for name in names), default=0.0)
-    if preset == Expect.LOW_PRECISION:
-        coarsest = max(coarsest, TF32_EPSILON, *_epsilons(a), *_epsilons(b))
-    verdicts, arithmetic = explain_by_arithmetic(
-        a, b, pairing, found, flow, fixed=fixed, coarsest=coarsest, noise=expectation.noise
-    )
-    return Judgement(verdicts, b, found.parts, policy, arithmetic, judged, noise, scale)
+    judge: Callable[[Case, Judgement], Judgement]
+    refines: frozenset[Reason]
 
 
-def _bitwise(verdicts: Verdicts, strict: Bool, exact: bool, other: Bool) -> Verdicts:
-    """Turn differences red where `strict`: any at all if the logs have digests (`exact`), else any printed one.
-
-    Args:
-        other: the digests of the results differ, by however much.
-    """
-    red = (verdicts.status == Status.CLOSE) & ((verdicts.error > 0) | exact)
-    red = (red | ((verdicts.status == Status.NOT_JUDGED) & other)) & strict
-    verdicts = verdicts.claimed(red, Status.DIVERGED, Reason.NOT_BITWISE)
+def by_bits(case: Case, found: Judgement) -> Judgement:
+    """Claim differences where bitwise equality is expected: any at all if the logs have digests, else any printed."""
+    if not case.bitwise:
+        return found
+    verdicts, strict = found.verdicts, np.isnan(case.rtol)
+    other = other_bits(case.a, case.b, case.i, case.j)
+    other[[k for k, slot in verdicts.slots.items() if slot.reason in UNSIZED]] = True
+    red = (verdicts.status == Status.CLOSE) & ((verdicts.error > 0) | (case.a.ours and case.b.ours))
+    red |= (verdicts.status == Status.NOT_JUDGED) & other
+    verdicts = verdicts.claimed(red & strict, Status.DIVERGED, Reason.NOT_BITWISE)
     limit, tolerance = (np.where(strict, 0.0, values) for values in (verdicts.limit, verdicts.tolerance))
-    return replace(verdicts, limit=limit, tolerance=tolerance)
+    return replace(found, verdicts=replace(verdicts, limit=limit, tolerance=tolerance))
+
+
+_SAME = frozenset({Reason.SAME_NUMBERS, Reason.SAME_ELEMENTS, Reason.OTHER_BITS_SAME_NORMS, Reason.INFINITE_NORM})
+_CLOSE = _SAME | {Reason.WITHIN_TOLERANCE}
+_FAR = frozenset({Reason.BEYOND_TOLERANCE, Reason.OTHER_WHOLE_NUMBERS, Reason.CHANGED_BY_ONE_RUN})
+_OTHER_KIND = frozenset({Reason.OTHER_SHAPE, Reason.OTHER_DTYPE})
+_UNEXPLAINED = _FAR | {Reason.NOT_BITWISE, Reason.MORE_THAN_ROUNDING, Reason.SYSTEMATIC}
+_GIVEN = frozenset({Reason.OTHER_SCALAR, Reason.OTHER_WEIGHT})
+
+JUDGES: tuple[Judge, ...] = (
+    Judge(without_scale, _FAR),
+    Judge(judge_fused, frozenset(Reason)),  # the leads of groups were judged, which say nothing
+    Judge(without_noise, frozenset(Reason) - {Reason.EQUAL_BITS, Reason.NON_FINITE}),
+    Judge(judge_parts, frozenset(Reason) - {Reason.EQUAL_BITS}),
+    Judge(by_bits, frozenset(Reason)),
+    Judge(explain_by_arithmetic, frozenset(Reason)),
+    Judge(without_unread, _UNEXPLAINED | _OTHER_KIND | {Reason.NON_FINITE}),
+    Judge(without_other_forms, _OTHER_KIND),
+    Judge(with_lengths, frozenset(Reason)),
+    Judge(without_terms, _UNEXPLAINED | _OTHER_KIND | {Reason.OTHER_LIST_LENGTH}),
+    Judge(judge_sums, _UNEXPLAINED | _OTHER_KIND | {Reason.NON_FINITE}),
+    Judge(without_other_tensors, _UNEXPLAINED | _OTHER_KIND | {Reason.NON_FINITE, Reason.OTHER_LIST_LENGTH}),
+    Judge(judge_chunks, _UNEXPLAINED | _GIVEN),
+    Judge(judge_records, frozenset(Reason)),
+)
+"""All judges after the first, which compares the numbers of each pair (`judge`)."""
+
+
+def judge_all(case: Case, before: Judged | None = None) -> tuple[Judgement, Judged]:
+    """Judge every pair; also return the verdict on each pair by itself, for the next judgement of the same logs.
+
+    Args:
+        before: that of an earlier judgement, with other pairs.
+    """
+    layouts = other_layouts(case.a, case.b, case.i, case.j)
+    judged = judge_again(case.a, case.b, case.i, case.j, case.rtol, case.policy, layouts, before)
+    found = Judgement.of(case, judged.verdicts)
+    for each in JUDGES:
+        found = each.judge(case, found)
+    return found, judged
 
 
 def within_rules_only(a: OpLog, b: OpLog, i: Int64, j: Int64, close: Bool, rtol: Float64, policy: DtypePolicy) -> Bool:
@@ -117,11 +101,6 @@ def within_rules_only(a: OpLog, b: OpLog, i: Int64, j: Int64, close: Bool, rtol:
     if len(k):
         found[k] = judge(a, b, i[k], j[k], None, policy).status >= Status.SHAPE
     return found
-
-
-def _epsilons(log: OpLog) -> list[float]:
-    """ε of the dtypes that a run computes in; eight-bit dtypes only store values scaled elsewhere."""
-    return [EPSILON[name] for name in log.dtypes if name in EPSILON and not name.startswith("float8")]
 
 
 @columns

@@ -1,0 +1,119 @@
+"""What is judged, and what has been found so far: the arguments of every judge, and its result."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import field, replace
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.arrays import Bool, Float64, Int64, columns
+from matchers.logs.op_log import OpLog
+from matchers.ops.dataflow import DataFlow
+from matchers.ops.last_contents import LastContents
+from matchers.ops.recomputation import Mismatch
+from matchers.ops.shards import Shards
+from matchers.pairing.pairing import Pairing
+from matchers.status import Status
+from matchers.verdict.content_verdicts import ContentVerdicts
+from matchers.verdict.expectation import Expect, Expectation
+from matchers.verdict.judge import Verdicts, dtype_policy
+from matchers.verdict.reason import Reason
+from matchers.verdict.tolerance import DtypePolicy
+
+if TYPE_CHECKING:
+    from matchers.verdict.error_propagation import Arithmetic
+    from matchers.verdict.recomputed import RecomputeMismatch
+    from matchers.verdict.records import Place
+    from matchers.verdict.slots import SlotVerdict
+
+__all__ = ["Case", "Judgement"]
+
+
+@columns
+class Case:
+    """Two logs, their pairs, and what the user expects of them.
+
+    Attributes:
+        i, j: int64[p], the leads of the pairs.
+        shards: the parts of tensors that the records hold.
+        rtol: float64[p], tolerances of rules, or of the expectation; NaN for none.
+        policy: combinations of dtypes that are expected.
+        excluded: bool[p], pairs that a rule ignores.
+        contents: what each run leaves in named tensors.
+        copies: recomputed copies of each run that do not repeat their originals.
+    """
+
+    a: OpLog
+    b: OpLog
+    pairing: Pairing
+    flow: DataFlow
+    shards: Shards
+    expectation: Expectation
+    i: Int64
+    j: Int64
+    rtol: Float64
+    policy: DtypePolicy
+    excluded: Bool
+    contents: tuple[LastContents, LastContents]
+    copies: tuple[tuple[Mismatch, ...], tuple[Mismatch, ...]]
+
+    @classmethod
+    def of(cls, a: OpLog, b: OpLog, pairing: Pairing, expectation: Expectation, rtol: Float64, **given: Any) -> Case:
+        """Complete a case; `rtol`: tolerances of the user's rules by pair, which apply under any expectation."""
+        i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
+        if expectation.rtol is not None:
+            rtol = np.where(np.isnan(rtol), expectation.rtol, rtol)
+        preset = expectation.preset
+        policy = () if preset == Expect.BITWISE else dtype_policy(a, b, i, j, every=preset == Expect.LOW_PRECISION)
+        return cls(a, b, pairing, expectation=expectation, i=i, j=j, rtol=rtol, policy=policy, **given)
+
+    @property
+    def bitwise(self) -> bool:
+        """True if any difference is red, unless a tolerance of the user covers it."""
+        return self.expectation.preset == Expect.BITWISE
+
+
+@columns
+class Judgement:
+    """The verdicts so far, and what judges found on the way.
+
+    Attributes:
+        b: log b as it is judged, without a factor of its losses and without noise.
+        i, j: int64[p], the records whose results are compared: the leads, or the wholes of their parts.
+        parts: bool[p], the leads hold different parts of their tensors, so their norms tell nothing about each other.
+        settled: bool[p], judged by what the pair was given: no error of its inputs explains it.
+        noise: names of parameters and states of an optimizer that are noise.
+        loss_scale: the factor between the gradients of a and those of b before they are reduced.
+        arithmetic: the differences that float arithmetic explains; None unless requested.
+        contents: what each run leaves in named tensors.
+        mismatches: recomputed copies that do not repeat their originals.
+        of_records: verdicts on single records, by side and record.
+    """
+
+    verdicts: Verdicts
+    b: OpLog
+    i: Int64
+    j: Int64
+    parts: Bool
+    settled: Bool
+    noise: frozenset[str] = frozenset()
+    loss_scale: float = 1.0
+    arithmetic: Arithmetic | None = None
+    contents: ContentVerdicts = field(default_factory=ContentVerdicts)
+    mismatches: tuple[RecomputeMismatch, ...] = ()
+    of_records: Mapping[Place, SlotVerdict] = field(default_factory=dict)
+
+    @classmethod
+    def of(cls, case: Case, verdicts: Verdicts) -> Judgement:
+        """The beginning: each pair is judged by itself."""
+        nothing = np.zeros(len(case.i), bool)
+        return cls(verdicts, case.b, case.i, case.j, parts=nothing, settled=nothing)
+
+    def claimed(
+        self, which: Bool | Int64, status: Status | NDArray[np.int8], reason: Reason | NDArray[np.int8], **columns: Any
+    ) -> Judgement:
+        """The same with other verdicts on some pairs, see `Verdicts.claimed`."""
+        return replace(self, verdicts=self.verdicts.claimed(which, status, reason, **columns))
