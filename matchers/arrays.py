@@ -16,7 +16,19 @@ else:
         return lambda decorator: decorator
 
 
-__all__ = ["Bool", "Float64", "Hash", "Int32", "Int64", "columns", "distinct", "is_among", "stable_order"]
+__all__ = [
+    "Bool",
+    "Float64",
+    "Hash",
+    "Int32",
+    "Int64",
+    "columns",
+    "distinct",
+    "first_equal",
+    "is_among",
+    "numbered",
+    "stable_order",
+]
 
 Bool = NDArray[np.bool_]
 Int32 = NDArray[np.int32]
@@ -55,18 +67,55 @@ def is_among(values: NDArray[_Value], ascending: NDArray[_Value]) -> Bool:
 
 
 def stable_order(keys: NDArray[Any]) -> Int64:
-    """The order that sorts keys, equal ones as they come: `argsort(kind="stable")`, which is slow for 64 bits.
+    """The order that sorts integers, equal ones as they come: `argsort(kind="stable")`, which is slow for 64 bits.
 
-    numpy sorts with vector instructions only where equal elements may change places. So the keys are numbered in
-    ascending order, and the numbers sorted again together with the places.
+    numpy sorts 16 bits by counting, which needs no vector instructions (sorts by those of some processors are slow). So
+    the keys are sorted by 16 bits at a time, from the lowest to the highest in which they differ.
     """
-    order = np.argsort(keys)
-    ordered = keys[order]
-    bits = len(keys).bit_length()
-    number = np.zeros(len(keys), np.int64)
-    np.cumsum(ordered[1:] != ordered[:-1], out=number[1:])
-    number <<= bits
-    number |= order
-    number.sort()
-    number &= (1 << bits) - 1
-    return number
+    if not len(keys):
+        return np.zeros(0, np.int64)
+    least, most = keys.min(), keys.max()
+    above = keys.astype(np.uint64, copy=False) - least.astype(np.uint64)
+    order = np.argsort(above.astype(np.uint16), kind="stable")
+    for shift in range(16, (int(most) - int(least)).bit_length(), 16):
+        digit = (above >> np.uint64(shift)).astype(np.uint16)
+        order = order[np.argsort(digit[order], kind="stable")]
+    return order
+
+
+def first_equal(keys: NDArray[Any], among: NDArray[Any]) -> Int64:
+    """int64[keys]: the place of the first one that is equal among other keys; -1 where none is."""
+    order = stable_order(np.concatenate((among, keys)))
+    ordered = np.concatenate((among, keys))[order]
+    new = np.append(True, ordered[1:] != ordered[:-1])[: len(order)]
+    first = np.empty(len(order), np.int64)
+    first[order] = order[new][np.cumsum(new) - 1]
+    found = first[len(among) :]
+    return np.where(found < len(among), found, -1)
+
+
+_TABLE = 1 << 22
+"""Largest range of codes that are numbered by a table of them."""
+
+
+def numbered(codes: Int64) -> tuple[Int64, int]:
+    """Number the distinct codes in ascending order: (number of each, how many there are).
+
+    `np.unique` with its inverse, which sorts; a table of the codes is faster where they are small.
+    """
+    if not len(codes):
+        return codes, 0
+    least = codes.min()
+    span = int(codes.max()) - int(least) + 1
+    if span > _TABLE:
+        order = stable_order(codes)
+        ordered = codes[order]
+        number = np.empty(len(codes), np.int64)
+        number[order] = np.cumsum(np.append(False, ordered[1:] != ordered[:-1]))
+        return number, int(number[order[-1]]) + 1
+    occurs = np.zeros(span, bool)
+    occurs[codes - least] = True
+    found = np.flatnonzero(occurs)
+    numbers = np.empty(span, np.int64)
+    numbers[found] = np.arange(len(found))
+    return numbers[codes - least], len(found)

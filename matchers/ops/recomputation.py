@@ -13,7 +13,7 @@ from enum import Enum
 
 import numpy as np
 
-from matchers.arrays import Bool, Hash, Int64, stable_order
+from matchers.arrays import Bool, Hash, Int64, first_equal, stable_order
 from matchers.logs.hashing import mix
 from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
 from matchers.ops.last_contents import LastContents
@@ -86,25 +86,18 @@ class _Originals:
         self._copies, self._forward = np.flatnonzero(copies), np.flatnonzero(forward)
         self._kind = (log.op + 1) * (len(log.shapes) + 2) + log.shape + 1
         self._below: dict[int, Bool] = {}
-        """By module: which modules of the log have its name as their last part."""
+        """By module: which modules of the log have its name as their last parts."""
+        self._by_end: dict[str, list[tuple[int, str]]] = {}
+        """The modules, and their paths after a dot, by the last part of those."""
         # what is run again without a backward operation in between
         self._region = np.cumsum(~(copies | collective(log)))
         self.of = np.full(len(log), -1, np.int64)
         # what only one of the two passes runs is no copy, and has none
         ran = [np.bincount(log.op[rows] + 1, minlength=len(log.ops) + 1) > 0 for rows in (self._forward, self._copies)]
         first, repeated = (rows[(ran[0] & ran[1])[log.op[rows] + 1]] for rows in (self._forward, self._copies))
-        made, again = self._content(first), self._content(repeated)
-        if not len(made) or not len(again):
-            return
-        # ascending order keeps the binary search in cache
-        by_made, by_again = stable_order(made), np.argsort(again)
-        made, again = made[by_made], again[by_again]
-        order, wanted = first[by_made], repeated[by_again]
-        at = np.minimum(np.searchsorted(made, again), len(made) - 1)
-        same = made[at] == again
-        order, wanted = order[at[same]], wanted[same]
-        telling = np.nan_to_num(log.outputs.first(wanted)) != 0
-        self.of[wanted[telling]] = order[telling]
+        at = first_equal(self._content(repeated), self._content(first))
+        same = (at >= 0) & (np.nan_to_num(log.outputs.first(repeated)) != 0)
+        self.of[repeated[same]] = first[at[same]]
 
     def _content(self, rows: Int64) -> Hash:
         """Hashes of operations: of their kind, inputs and results, and of their modules where those are paths."""
@@ -137,19 +130,27 @@ class _Originals:
         for row, end in zip(unlike.tolist(), last.tolist(), strict=True):
             before = self._before(row)
             places = by_kind.get(int(self._kind[row]), _NONE)
-            places = places[places < row]
-            places = places[self._of_module(row, places)]
-            inside = places[(places > before) & (places < (end if end > before else row))] if before >= 0 else _NONE
-            if len(inside) or (len(places) and log.ours):
-                first = int(inside[0]) if len(inside) else self._first(row, places)
+            places = places[: np.searchsorted(places, row)]
+            inside = _NONE
+            if before >= 0:
+                start, stop = np.searchsorted(places, (before + 1, end if end > before else row))
+                inside = places[start:stop]
+                inside = inside[self._of_module(row, inside)]
+            first = int(inside[0]) if len(inside) else -1
+            if first < 0 and log.ours:
+                first = self._first(row, places[self._of_module(row, places)])
+            if first >= 0:
                 of[row] = first
                 yield row, first
 
     def _before(self, row: int) -> int:
         """The original of the copy just before in the region, -1 without one."""
-        near = slice(max(row - _NEAR, 0), row)
-        at = np.flatnonzero((self.of[near] >= 0) & (self._region[near] == self._region[row]))
-        return int(self.of[near][at[-1]]) if len(at) else -1
+        for before in range(row - 1, max(row - _NEAR, 0) - 1, -1):
+            if self._region[before] != self._region[row]:
+                break
+            if self.of[before] >= 0:
+                return int(self.of[before])
+        return -1
 
     def _of_module(self, row: int, places: Int64) -> Bool:
         """bool: the module is the copy's; a log that does not mark copies names it without its parents."""
@@ -160,16 +161,23 @@ class _Originals:
             )
         module = int(log.module[row])
         if module not in self._below:
+            if not self._below:
+                for at, path in enumerate((*log.modules, "")):
+                    self._by_end.setdefault(path.rpartition(".")[2], []).append((at, f".{path}"))
             name = f".{log.modules[module]}"
-            self._below[module] = np.array([f".{path}".endswith(name) for path in (*log.modules, "")])
+            self._below[module] = below = np.zeros(len(log.modules) + 1, bool)
+            below[[at for at, path in self._by_end[name.rpartition(".")[2]] if path.endswith(name)]] = True
         return self._below[module][log.module[places]]
 
     def _first(self, row: int, places: Int64) -> int:
-        """The original of the first copy of a region: with the same inputs, else the last (backward goes back)."""
+        """The original of the first copy of a region: with the same inputs, else the last (backward goes back).
+
+        -1 without one.
+        """
         for place in places[::-1].tolist():
             if np.array_equal(self._log.input_digests[place], self._log.input_digests[row]):
                 return int(place)
-        return int(places[-1])
+        return int(places[-1]) if len(places) else -1
 
 
 _NEAR = 64

@@ -26,35 +26,23 @@ _STRAY = 96
 """Maximum distance in rows between an anchor and the position that its neighbours predict."""
 
 
-def _groups(key: Hash, most: int | None) -> tuple[Int64, Int64, Int64]:
-    """(order, rank, count) of the rows sorted by key: rank counts within equal keys, count is their number.
-
-    `most`: 1 if only unique keys matter; the other rows are then unordered.
-    """
-    order = np.argsort(key) if most == 1 else stable_order(key)
-    ordered = key[order]
-    new = np.concatenate(([True], ordered[1:] != ordered[:-1])) if len(key) else np.zeros(0, bool)
-    first = np.flatnonzero(new)
-    size = np.diff(np.append(first, len(key)))
-    return order, np.arange(len(key)) - np.repeat(first, size), np.repeat(size, size)
-
-
 def ranked_join(a: Hash, b: Hash, most: int | None = None) -> tuple[Int64, Int64]:
     """Pair the r-th row of each key in a with the r-th in b, for keys that occur equally often on both sides.
 
     `most`: only keys that occur at most this often.
     """
-    order_a, rank_a, size_a = _groups(a, most)
-    order_b, _, size_b = _groups(b, most)
-    if not len(order_a) or not len(order_b):
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    key_a, key_b = a[order_a], b[order_b]
-    start = np.searchsorted(key_b, key_a)
-    at = np.minimum(start, len(key_b) - 1)
-    ok = (key_b[at] == key_a) & (size_b[at] == size_a)
-    if most is not None:
-        ok &= size_a <= most
-    return order_a[ok], order_b[(at + rank_a)[ok]]
+    order = stable_order(np.concatenate((a, b)))
+    if not len(order):
+        return order, order
+    key = np.concatenate((a, b))[order]
+    first = np.flatnonzero(np.append(True, key[1:] != key[:-1]))
+    size = np.diff(np.append(first, len(key)))
+    many = np.add.reduceat(order < len(a), first, dtype=np.int64)  # of a: they come first among equal keys
+    ok = (2 * many == size) & (many <= (len(a) if most is None else most))
+    first, many = first[ok], many[ok]
+    rank = np.arange(many.sum()) - np.repeat(np.cumsum(many) - many, many)
+    at = np.repeat(first, many) + rank
+    return order[at], order[at + np.repeat(many, many)] - len(a)
 
 
 def unique_join(a: Hash, b: Hash) -> tuple[Int64, Int64]:

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Int64
+from matchers.arrays import Bool, Float64, Int64, stable_order
 from matchers.logs.op_log import Phase
 from matchers.ops.laws import collective, copies
 from matchers.pairing.evidence import Order
@@ -101,11 +101,10 @@ class State:
 def nearest_of_kind(
     f: Features, rows_a: Int64, rows_b: Int64, order: Order, nearest: int = NEAREST, window: int = WINDOW
 ) -> tuple[Int64, Int64]:
-    """Candidate pairs (i, j) of the given rows: of one kind and near each other, i ascending."""
+    """Candidate pairs (i, j) of the given rows, which ascend: of one kind and near each other, i ascending."""
     span = np.int64(len(f.b) + 1)
+    rows_b = rows_b[stable_order(f.b.kind[rows_b])]
     code_b = f.b.kind[rows_b] * span + rows_b
-    sort = np.argsort(code_b)
-    code_b, rows_b = code_b[sort], rows_b[sort]
     if not len(rows_a) or not len(rows_b):
         return np.zeros(0, np.int64), np.zeros(0, np.int64)
     expected = np.clip((order.before[rows_a] + order.after[rows_a]) // 2, 0, len(f.b) - 1)

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Float64, Hash, Int32, Int64, columns, stable_order
+from matchers.arrays import Bool, Float64, Hash, Int32, Int64, columns, first_equal, numbered
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import _U, float_bits, mix, shared_ids
 from matchers.logs.op_log import OpLog, Phase
@@ -42,10 +42,10 @@ class LogFeatures:
 
     Attributes:
         kind: (op, shape, phase) in one id, with the micro-batch where that separates rows; only rows of one kind are
-            candidates for each other at first. A shard has the shape of its whole tensor, where that is known, and a
-            tensor of a weight that is stored transposed the reversed one. Where
-            each run has results of an op in a shape that the other has less often, and both have one number of elements
-            (two layouts of one tensor), these shapes are one.
+            candidates for each other at first. Negative for a row that has no partner of its own. A shard has the shape
+            of its whole tensor, where that is known, and a tensor of a weight that is stored transposed the reversed
+            one. Where each run has results of an op in a shape that the other has less often, and both have one number
+            of elements (two layouts of one tensor), these shapes are one.
         op, shape, phase, location: shared ids; -1 for none.
         module: id of the canonical module path, which is empty where the log names none.
         pattern, place: ids of the module's template and of its indices; place -1 without indices.
@@ -162,14 +162,10 @@ def _repeats(log: OpLog, same: Hash, telling: Bool, collectives: Bool) -> Int64:
     copy = log.recompute if log.ours else log.phase == Phase.BACKWARD
     again = np.flatnonzero(copy & telling & ~collectives)
     first = np.flatnonzero((log.phase == Phase.FORWARD) & ~log.recompute & telling & ~collectives)
-    if not len(again) or not len(first):
-        return original
-    order = first[stable_order(same[first])]
-    again = again[np.argsort(same[again])]  # ascending order keeps the binary search in cache
-    at = np.searchsorted(same[order], same[again])
-    found = order[np.minimum(at, len(order) - 1)]
-    hit = (same[found] == same[again]) & (found < again)
-    original[again[hit]] = found[hit]
+    if len(again) and len(first):
+        at = first_equal(same[again], same[first])
+        found = np.where(at >= 0, first[at], len(log))
+        original[again] = np.where(found < again, found, -1)
     return original
 
 
@@ -218,17 +214,12 @@ def _layouts_merged(a: LogFeatures, b: LogFeatures, size: Float64) -> tuple[Int6
     return kind_a, kind_b
 
 
-_KINDS = 1_048_573
-"""A prime number: kinds are counted modulo this."""
-
-
 def more_often(kind_a: Int64, kind_b: Int64) -> tuple[Bool, Bool]:
     """The rows of each side whose kind their own side has more often than the other."""
-    bucket_a, bucket_b = (np.where(kind >= 0, kind % _KINDS + 1, 0) for kind in (kind_a, kind_b))
-    buckets = max(bucket_a.max(initial=0), bucket_b.max(initial=0)) + 1
-    more = np.bincount(bucket_a, minlength=buckets) - np.bincount(bucket_b, minlength=buckets)
-    more[0] = 0  # of no kind
-    return (more > 0)[bucket_a], (more < 0)[bucket_b]
+    number, kinds = numbered(np.concatenate((kind_a, kind_b)))
+    of_a, of_b = np.split(number, [len(kind_a)])
+    more = np.bincount(of_a, minlength=kinds) - np.bincount(of_b, minlength=kinds)
+    return (kind_a >= 0) & (more > 0)[of_a], (kind_b >= 0) & (more < 0)[of_b]
 
 
 def in_both_runs(a: LogFeatures, b: LogFeatures) -> Bool:
@@ -293,6 +284,8 @@ class Features:
         kind_a, kind_b = split_kinds(*_layouts_merged(one, two, size), batch_a, batch_b)
         if a.ours and b.ours:  # both logs mark recomputed copies
             kind_a, kind_b = kind_a * 2 + a.recompute, kind_b * 2 + b.recompute
+        number, _ = numbered(np.concatenate((kind_a, kind_b)))
+        kind_a, kind_b = np.where(kind_a < 0, kind_a, number[: len(a)]), np.where(kind_b < 0, kind_b, number[len(a) :])
         known_a, known_b = _known(one, two), _known(two, one)
         self.a = replace(one, kind=kind_a, batch=batch_a, known=known_a)
         self.b = replace(two, kind=kind_b, batch=batch_b, known=known_b)

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from matchers.arrays import Bool, Hash, Int64, distinct, is_among
+from matchers.arrays import Bool, Hash, Int64, distinct, is_among, numbered, stable_order
 from matchers.laws.law import Form
 from matchers.logs.hashing import float_bits, mix
 from matchers.logs.op_log import Phase
@@ -58,9 +58,9 @@ def find_parts(f: Features, free: Sides, order: Order, known: Sequence[Parts] = 
     """
     # where a module has as many operations of a name in both runs, none is in parts
     # numbered anew: there are as many numbers of sites as modules times names
-    known_sites, site = np.unique(np.concatenate((f.a.site, f.b.site)), return_inverse=True)
+    site, many = numbered(np.concatenate((f.a.site, f.b.site)))
     sites = np.split(site, [len(f.a)])
-    in_a, in_b = (np.bincount(of, minlength=len(known_sites)) for of in sites)
+    in_a, in_b = (np.bincount(of, minlength=many) for of in sites)
     free_a, free_b = (
         rows & (in_a != in_b)[of] & (side.kind >= 0) & (side.log.shape >= 0) & ~collective(side.log)
         for side, of, rows in zip((f.a, f.b), sites, free, strict=True)
@@ -137,7 +137,7 @@ class _Search:
         read = log.inputs.value[log.inputs.start[rows] + slot]
         rows, read = rows[read > 0], read[read > 0]
         key = _code(self._parts, rows) + float_bits(read)
-        order = np.argsort(key, kind="stable")
+        order = stable_order(key)
         rows, key = rows[order], key[order]
         starts = np.flatnonzero(np.concatenate(([True], key[1:] != key[:-1], [True])))
         if len(rows):

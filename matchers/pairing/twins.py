@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Int64, distinct, is_among
+from matchers.arrays import Bool, Float64, Int64, distinct, is_among, stable_order
 from matchers.logs.op_log import Phase
 from matchers.ops.laws import collective
 from matchers.ops.shapes import numel
-from matchers.pairing.anchors import ranked_join
+from matchers.pairing.anchors import ranked_join, unique_join
 from matchers.pairing.assignment import State
 from matchers.pairing.features import Features, LogFeatures, in_both_runs, more_often
 from matchers.pairing.pairing import Method
@@ -55,20 +55,22 @@ def twins(f: Features, free_a: Bool, free_b: Bool) -> tuple[Int64, Int64]:
     def both(name: str) -> Int64:
         return np.concatenate((getattr(f.a, name)[rows_a], getattr(f.b, name)[rows_b]))
 
-    size = np.concatenate([numel(side.log)[side.log.shape[rows]] for side, rows in ((f.a, rows_a), (f.b, rows_b))])
+    sizes, of_shape = np.unique(np.concatenate((numel(f.a.log), numel(f.b.log))), return_inverse=True)
+    of_shape_a, of_shape_b = np.split(of_shape, [len(numel(f.a.log))])
+    size = np.concatenate((of_shape_a[f.a.log.shape[rows_a]], of_shape_b[f.b.log.shape[rows_b]]))
     numbers = np.concatenate((_numbers(f.a, rows_a), _numbers(f.b, rows_b)), axis=1)
-    place = np.unique(size, return_inverse=True)[1] * len(Phase) + both("phase")
-    known = ~np.isnan(numbers).any(axis=0) & (numbers[0] > -300.0) & (size > 1)
+    place = size * len(Phase) + both("phase")
+    known = ~np.isnan(numbers).any(axis=0) & (numbers[0] > -300.0) & (sizes > 1)[size]
     at = np.flatnonzero(known & np.isin(place, place[odd & known]))
-    alike = np.full(len(of_a), -1, np.int64)
-    alike[at] = _alike(place[at], numbers[:, at], tolerance(f))
+    alike = _alike(place[at], numbers[:, at], of_a[at], tolerance(f))
+    at, alike = at[alike >= 0], alike[alike >= 0]
 
-    rows = np.concatenate((rows_a, rows_b))
+    rows, kind, op = (of[at] for of in (np.concatenate((rows_a, rows_b)), both("kind"), both("op")))
+    of_a = of_a[at]
     found_a, found_b = [rows_a[:0]], [rows_b[:0]]
-    _, kind = np.unique(both("kind"), return_inverse=True)
-    alone = (alike >= 0) & ~_shared(alike * len(of_a) + kind, of_a)
-    op, in_both = both("op"), in_both_runs(f.a, f.b)
-    for key in (alike * (int(op.max()) + 2) + op + 1, alike):
+    alone = ~_shared(alike * (int(kind.max(initial=0)) + 1) + kind, of_a)
+    in_both = in_both_runs(f.a, f.b)
+    for key in (alike * (int(op.max(initial=0)) + 2) + op + 1, alike):
         left, right = np.flatnonzero(alone & of_a), np.flatnonzero(alone & ~of_a)
         if not len(left) or not len(right):
             break
@@ -109,14 +111,12 @@ def found_elsewhere(f: Features, state: State) -> tuple[Int64, Int64]:
     numbers = np.concatenate([_numbers(side, at) for side, at in zip((f.a, f.b), found, strict=True)], axis=1)
     kind = np.concatenate([side.kind[at] for side, at in zip((f.a, f.b), found, strict=True)])
     known = np.flatnonzero(~np.isnan(numbers).any(axis=0))
-    alike = _alike(np.unique(kind[known], return_inverse=True)[1], numbers[:, known], _SAME)
-    of_row = np.concatenate(found)[known]
     left = known < len(found[0])
-    many = np.stack([np.bincount(alike[side], minlength=len(known)) for side in (left, ~left)])
-    alone = (many == 1).all(axis=0)[alike]
-    order = np.argsort(alike[alone], kind="stable")  # by number, first the row of a
-    i, j = of_row[alone][order].reshape(-1, 2).T
-    return i, j
+    alike = _alike(kind[known], numbers[:, known], left, _SAME)
+    at = np.flatnonzero(alike >= 0)
+    of_row, left, alike = np.concatenate(found)[known[at]], left[at], alike[at]
+    i, j = unique_join(alike[left].astype(np.uint64), alike[~left].astype(np.uint64))
+    return of_row[left][i], of_row[~left][j]
 
 
 def tolerance(f: Features) -> float:
@@ -131,15 +131,21 @@ def _numbers(side: LogFeatures, rows: Int64) -> Float64:
     return np.stack((l1, l2, np.where(low > high, low + 1000.0, high)))
 
 
-def _alike(place: Int64, numbers: Float64, tolerance: float) -> Int64:
-    """Number rows so that those with the same numbers at one place have the same number."""
-    group = place
+def _alike(place: Int64, numbers: Float64, of_a: Bool, tolerance: float) -> Int64:
+    """Number rows so that those with the same numbers at one place have one number; -1 if only one run has them."""
+    out = np.full(len(place), -1, np.int64)
+    at, group = np.arange(len(place)), place
     for row in numbers:
-        order = np.lexsort((row, group))
-        new = (np.diff(group[order]) != 0) | (np.diff(row[order]) > tolerance)
-        group = np.empty(len(order), np.int64)
-        group[order] = np.concatenate(([0], np.cumsum(new)))
-    return group
+        order = np.argsort(row[at])
+        order = order[stable_order(group[order])]
+        at, group = at[order], group[order]
+        new = (group[1:] != group[:-1]) | (np.diff(row[at]) > tolerance)
+        group = np.cumsum(np.append(False, new)[: len(at)])
+        mine, theirs = (np.bincount(group[side], minlength=len(at)) for side in (of_a[at], ~of_a[at]))
+        both = ((mine > 0) & (theirs > 0))[group]
+        at, group = at[both], group[both]
+    out[at] = group
+    return out
 
 
 def _shared(key: Int64, of_a: Bool) -> Bool:

@@ -1,4 +1,4 @@
-"""The stable order: as numpy's, for any keys."""
+"""Orders and numbers of integers: as numpy's, for any keys."""
 
 from __future__ import annotations
 
@@ -10,7 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from matchers.arrays import stable_order
+from matchers.arrays import first_equal, numbered, stable_order
+
+_SIGNED = st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3) | st.integers(2**16 - 2, 2**16 + 2))
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.int32])
@@ -20,6 +22,25 @@ def test_it_is_the_order_of_a_stable_sort(dtype: type, keys: list[int]) -> None:
     assert stable_order(of).tolist() == np.argsort(of, kind="stable").tolist()
 
 
+@given(keys=_SIGNED)
+def test_negative_keys_come_first(keys: list[int]) -> None:
+    of = np.array(keys, np.int64)
+    assert stable_order(of).tolist() == np.argsort(of, kind="stable").tolist()
+
+
 def test_hashes_of_64_bits() -> None:
     keys = np.array([2**64 - 1, 0, 2**63, 2**64 - 1, 0], np.uint64)
     assert stable_order(keys).tolist() == [1, 4, 2, 0, 3]
+
+
+@given(codes=_SIGNED | st.lists(st.integers(-5, 5)))
+def test_codes_are_numbered_in_ascending_order(codes: list[int]) -> None:
+    number, many = numbered(np.array(codes, np.int64))
+    distinct = sorted(set(codes))
+    assert (number.tolist(), many) == ([distinct.index(code) for code in codes], len(distinct))
+
+
+@given(keys=st.lists(st.integers(0, 9)), among=st.lists(st.integers(0, 9)))
+def test_the_first_equal_key_is_found(keys: list[int], among: list[int]) -> None:
+    found = first_equal(np.array(keys, np.uint64), np.array(among, np.uint64))
+    assert found.tolist() == [among.index(key) if key in among else -1 for key in keys]
