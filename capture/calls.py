@@ -13,23 +13,32 @@ from .subclasses import plain
 
 __all__ = ["flat_inputs", "flat_tensors", "is_view", "place_of"]
 
+_TENSORS = (torch.Tensor, list, tuple)
+
 
 def flat_inputs(
     kind: OpKind, args: tuple[Any, ...], kwargs: Mapping[str, Any]
-) -> tuple[list[torch.Tensor], list[int], set[int]]:
-    """Return the tensors among the arguments, positions of the written ones, and of those written without a read."""
+) -> tuple[list[torch.Tensor], list[int], set[int], list[tuple[int | str, Any]]]:
+    """Return the tensors among the arguments, positions of the written ones, and of those written without a read.
+
+    And the arguments that are something else than tensors and lists of them, by position or name.
+    """
     tensors: list[torch.Tensor] = []
     written: list[int] = []
     overwritten: set[int] = set()
-    for spot, argument in (*enumerate(args), *kwargs.items()):
+    others: list[tuple[int | str, Any]] = []
+    spots: tuple[tuple[int | str, Any], ...] = (*enumerate(args), *kwargs.items())
+    for spot, argument in spots:
         found = flat_tensors(argument)
+        if not found or (found[0] is not argument and any(not isinstance(item, _TENSORS) for item in argument)):
+            others.append((spot, argument))
         if found and spot in kind.writes:
             positions = range(len(tensors), len(tensors) + len(found))
             written += positions
             if spot in kind.overwrites:
                 overwritten.update(positions)
         tensors += found
-    return tensors, written, overwritten
+    return tensors, written, overwritten, others
 
 
 def flat_tensors(value: Any) -> list[torch.Tensor]:

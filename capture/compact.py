@@ -15,6 +15,7 @@ __all__ = ["CompactLines"]
 
 _TENSOR = ("Shape", "Counts", "Placement")
 _SOURCE = ("Location", "Phase", "Stack", "Recompute", "Micro-batch")
+_CALL = ("Overload", "Arguments", "Inputs")
 _NUMBERS = ("L2 norm", "Min", "Max", "Mean", "Output hash", "Digest", "Sketch")
 _INPUTS = frozenset({"Input producers", "Input hashes", "Input digests"})
 _JSON = ("Mutated", "Group", "Exchanged")
@@ -29,6 +30,7 @@ class CompactLines:
         self._names = {escape(name): str(number) for number, name in enumerate(names)}
         self._tensors: dict[tuple[str | None, ...], int] = {}
         self._sources: dict[tuple[str | None, ...], int] = {}
+        self._calls: dict[tuple[str | None, ...], int] = {}
         # by a digest of 128 bits: the texts would take as much memory as the log
         self._numbers: dict[bytes, int] = {}
         self._made: dict[str, tuple[int, tuple[str, str] | None]] = {}
@@ -49,6 +51,7 @@ class CompactLines:
         if first is not None:
             self._seen.setdefault(first, f"@{seq}")
         short = {"Out": self._out(fields, seq), "From": self._from(fields, seq), "Named": self._named(fields)}
+        short["Call"] = self._like(self._calls, fields, _CALL, seq)
         out += [f"  {name}: {value}" for name, value in short.items() if value is not None]
         self._made[key] = seq, first
         for name, value in fields.items():
@@ -66,7 +69,9 @@ class CompactLines:
     ) -> str | None:
         """Take the fields that an earlier record has alike out of `fields`, and return that record's number."""
         values = tuple([fields.get(name) for name in names])
-        if values[0] is None:  # `Shape` or `Location`: too little to be worth it
+        if values[0] is None and names is not _CALL:  # `Shape` or `Location`: too little to be worth it
+            return None
+        if not any(values):
             return None
         earlier = table.setdefault(values, seq)
         if earlier == seq:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import Any
 
+from .arguments import Arguments, Form
 from .attribution import Place
 from .exchange import Part
 from .process_groups import GroupCall
@@ -54,10 +55,12 @@ class Input:
         part: of the vector that a collective exchanges, at whose positions the sketch was taken; None for other
             operations.
         pieces: statistics of the part's pieces.
+        form: its dtype, shape and strides; None of a tensor without them.
     """
 
     slot: Slot
     producer: Event | None
+    form: Form | None = None
     identity: tuple[int, int] | None = None
     written: bool = False
     part: Part | None = None
@@ -69,6 +72,9 @@ class Event:
     """One dispatched operation.
 
     Attributes:
+        overload: its namespace and overload, `aten.dim`.
+        arguments: what it was asked besides its tensors (`capture.arguments`).
+        random: which random numbers it was about to draw, ready for JSON; None if it draws none.
         kept: False if a filter leaves it out; it still counts in the numbering of its module.
         outputs: the tensors it returned.
         mutated: inputs that it may have changed and did not return.
@@ -80,6 +86,9 @@ class Event:
 
     name: str
     place: Place
+    overload: str = ""
+    arguments: Arguments = ()
+    random: dict[str, Any] | None = None
     kept: bool = True
     inputs: list[Input] = field(default_factory=list)
     outputs: list[Leaf] = field(default_factory=list)

@@ -24,6 +24,7 @@ __all__ = [
     "FIELDS",
     "FOOTER",
     "FORMAT",
+    "PLAIN_OVERLOAD",
     "PRIVATE",
     "SEPARATOR",
     "SUPERSET",
@@ -73,13 +74,17 @@ SUPERSET = (
     "Placement",
     "Group",
     "Exchanged",
+    "Overload",
+    "Arguments",
+    "Inputs",
+    "Random",
     "Stack",
     "Recompute",
     "Micro-batch",
     "Parameter",
     "User hash",
 )
-COMPACT = ("Like", "Out", "From", "Named")
+COMPACT = ("Like", "Out", "From", "Named", "Call")
 """Fields of compact logs alone, which stand for several of the others (docs/log-format.md)."""
 FIELDS = TORCHTITAN + SUPERSET + COMPACT
 """All fields of a record besides `Output k`, the k-th further output."""
@@ -93,6 +98,9 @@ WEIGHTS_FORMAT = "numtui weights 1"
 """Format of a log of weights over steps (docs/weights.md); its header has only the run info besides."""
 UNKNOWN_DIGEST = "-"
 """Placeholder in a list of digests for a tensor whose bits were not read, such as a meta tensor."""
+
+PLAIN_OVERLOAD = "aten.default"
+"""Value of an `Overload` that is not written."""
 
 PRIVATE = re.compile(r"<private:[0-9a-f]{6}>\Z")
 """Digest in the run info in place of (the end of) a text that may be private, see `private`."""

@@ -15,12 +15,21 @@ import time
 from base64 import b64encode
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol
 
 from .compact import CompactLines
-from .log_format import COMPACT_FORMAT, FORMAT, UNKNOWN_DIGEST, escape, json_line, render_footer, render_header
+from .log_format import (
+    COMPACT_FORMAT,
+    FORMAT,
+    PLAIN_OVERLOAD,
+    UNKNOWN_DIGEST,
+    escape,
+    json_line,
+    render_footer,
+    render_header,
+)
 
 __all__ = [
     "Mutation",
@@ -147,6 +156,10 @@ class Record:
         location: innermost frame of the user's code, `parent/file.py:line`.
         stack: frames of the user's code, innermost first, `file:line:function`.
         phase: `forward`, `backward` or `optimizer`.
+        overload: its namespace and overload, `aten.dim`.
+        arguments: what it was asked besides its tensors, ready for JSON.
+        forms: dtypes, shapes and strides of its inputs, as they are written (`capture.arguments`).
+        random: which random numbers it drew, ready for JSON; None if it drew none.
         mutated: the inputs that changed and are not outputs.
         group: the ranks of a collective's group and its number within that group, ready for JSON.
         exchanged: what a collective gave and received, ready for JSON.
@@ -165,6 +178,10 @@ class Record:
     location: str | None = None
     stack: Sequence[str] = ()
     phase: str = "forward"
+    overload: str = PLAIN_OVERLOAD
+    arguments: Mapping[str, Any] = field(default_factory=dict)
+    forms: str = ""
+    random: Mapping[str, Any] | None = None
     mutated: Sequence[Mutation] = ()
     group: Mapping[str, Any] | None = None
     exchanged: Mapping[str, Any] | None = None
@@ -290,6 +307,14 @@ def _add_lines(record: Record, text: _Escaped, lines: list[str]) -> str:
         add(f"  Location: {text[record.location]}")
     if record.phase != "forward":
         add(f"  Phase: {text[record.phase]}")
+    if record.overload != PLAIN_OVERLOAD:
+        add(f"  Overload: {text[record.overload]}")
+    if record.arguments:
+        add(f"  Arguments: {json_line(record.arguments)}")
+    if record.forms:
+        add(f"  Inputs: {record.forms}")
+    if record.random is not None:
+        add(f"  Random: {json_line(record.random)}")
     add(f"  Seq: {record.seq}")
     if outputs and any(output.digest is not None for output in outputs):
         digest = ", ".join([format_digest(output.digest) for output in outputs])

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from inspect import signature
 from typing import Any
 
-__all__ = ["OpKind", "kind_of", "op_name"]
+import torch
+
+__all__ = ["OpKind", "kernel_kind", "kind_of", "op_name"]
 
 _COLLECTIVE_NAMESPACES = frozenset({"c10d", "_c10d_functional", "_c10d_functional_autograd", "c10d_functional"})
 _WAIT = "wait_tensor"
@@ -83,7 +87,10 @@ class OpKind:
         collective: communication of a process group; its outputs are incomplete before their wait.
         is_wait: the wait for such outputs.
         unfilled: positions of results with regions that are not written yet.
-        arguments: of a collective, their names.
+        random: it draws random numbers.
+        overload: namespace and overload, `aten.dim` of `aten::max.dim`.
+        arguments: names of the arguments, by position.
+        defaults: of these, by name.
     """
 
     name: str
@@ -95,7 +102,10 @@ class OpKind:
     collective: bool
     is_wait: bool
     unfilled: tuple[int, ...] = ()
+    random: bool = False
+    overload: str = ""
     arguments: tuple[str, ...] = ()
+    defaults: Mapping[str, Any] = field(default_factory=dict)
 
 
 def op_name(func: Any) -> str:
@@ -112,7 +122,8 @@ def kind_of(func: Any) -> OpKind:
     name = op_name(func)
     schema = getattr(func, "_schema", None)
     if schema is None:
-        return OpKind(name, True, False, False, frozenset(), frozenset(), False, False)
+        overload = f"{getattr(func, 'namespace', None) or 'python'}.default"
+        return _unknown(name, overload, _parameters(func))
     qualified = str(schema.name)
     namespace = qualified.partition("::")[0]
     collective = namespace in _COLLECTIVE_NAMESPACES and name != _WAIT
@@ -134,8 +145,30 @@ def kind_of(func: Any) -> OpKind:
         collective=collective,
         is_wait=name == _WAIT and namespace in _COLLECTIVE_NAMESPACES,
         unfilled=_UNFILLED.get(qualified, ()),
-        arguments=tuple(str(argument.name) for argument in schema.arguments) if collective else (),
+        random=torch.Tag.nondeterministic_seeded in getattr(func, "tags", ()),
+        overload=f"{namespace}.{schema.overload_name or 'default'}",
+        arguments=tuple(str(argument.name) for argument in schema.arguments),
+        defaults={str(a.name): a.default_value for a in schema.arguments if a.has_default_value()},
     )
+
+
+def _parameters(func: Any) -> tuple[str, ...]:
+    """Return the names of a higher-order operator's arguments, as far as its class has them."""
+    try:
+        parameters = list(signature(type(func).__call__).parameters.values())[1:]
+    except (TypeError, ValueError):
+        return ()
+    return tuple(each.name for each in parameters if each.kind is each.POSITIONAL_OR_KEYWORD)
+
+
+def kernel_kind(name: str, arguments: Iterable[str]) -> OpKind:
+    """Return the properties of a kernel, which may write to any of its arguments."""
+    return replace(_unknown(name, "triton.default"), writes=frozenset(arguments))
+
+
+def _unknown(name: str, overload: str, arguments: tuple[str, ...] = ()) -> OpKind:
+    nothing: frozenset[int | str] = frozenset()
+    return OpKind(name, True, False, False, nothing, nothing, False, False, overload=overload, arguments=arguments)
 
 
 def _gives_tensors(schema: Any) -> bool:

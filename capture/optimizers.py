@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import sys
 import weakref
+from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import wraps
 from typing import Any
 
 import torch
 
+from .arguments import arguments_json
 from .attribution import BACKWARD, GRADIENTS, OPTIMIZER, PREPARE
 from .event import Event
 from .guard import ends_no_run
@@ -18,6 +20,7 @@ from .modules import ModuleNames
 __all__ = ["OptimizerNames", "OptimizerWatch", "SteppedParameters", "makes_states", "name_written", "owned_tensors"]
 
 _MAX_NAMES = 1000
+_MAX_BETAS = 8
 _FRAMES = 16
 """Between a hook and the function that lets an optimizer step: wrappers of torch and of this package."""
 
@@ -51,13 +54,19 @@ def makes_states() -> bool:
 
 
 class SteppedParameters:
-    """Parameters in the optimizers that step, and the ones without a gradient; keeps no tensor."""
+    """Parameters in the optimizers that step, the ones without a gradient, and the settings; keeps no tensor."""
 
     def __init__(self) -> None:
         self._has_gradient: dict[int, bool] = {}
+        self._groups: dict[int, list[dict[str, Any]]] = {}
 
     def learn(self, optimizer: Any) -> None:
-        """Note an optimizer's parameters and gradients: before it steps and, as it may compute them itself, after."""
+        """Note an optimizer's parameters and gradients: before it steps and, as it may compute them itself, after.
+
+        And its settings before its first step.
+        """
+        if id(optimizer) not in self._groups:
+            self._groups[id(optimizer)] = _settings(optimizer)
         for group in optimizer.param_groups:
             for parameter in group["params"]:
                 has = self._has_gradient.get(id(parameter), False)
@@ -77,7 +86,25 @@ class SteppedParameters:
         found: dict[str, Any] = {"held": len(trained) - len(not_held)}
         if others := len(self._has_gradient.keys() - trained.keys()):
             found["others"] = others
-        return found | {"not_held": not_held[:_MAX_NAMES], "no_gradient": without[:_MAX_NAMES]}
+        found |= {"not_held": not_held[:_MAX_NAMES], "no_gradient": without[:_MAX_NAMES]}
+        groups = [group for groups in self._groups.values() for group in groups]
+        return found | ({"groups": groups[:_MAX_NAMES]} if groups else {})
+
+
+def _settings(optimizer: Any) -> list[dict[str, Any]]:
+    """Return what an optimizer is set to, ready for JSON: its class and, of groups that are set alike, the settings."""
+    counts: Counter[tuple[tuple[str, Any], ...]] = Counter()
+    for group in optimizer.param_groups:
+        held = ((str(name), tuple(value) if isinstance(value, list) else value) for name, value in group.items())
+        counts[tuple([(name, value) for name, value in held if _is_setting(value)])] += len(group["params"])
+    name = type(optimizer).__qualname__
+    return [{"optimizer": name, "parameters": n, **arguments_json(values)} for values, n in counts.items()]
+
+
+def _is_setting(value: Any) -> bool:
+    if isinstance(value, tuple):  # not the parameters, nor their names
+        return 0 < len(value) < _MAX_BETAS and all(type(item) in (int, float) for item in value)
+    return value is None or type(value) in (bool, int, float, str)
 
 
 Identity = Callable[[torch.Tensor], tuple[int, int] | None]

@@ -29,6 +29,8 @@ _WORDS = frozenset(
         *["eager", "aot_eager", "inductor", "cudagraphs", "max-autotune", "max-autotune-no-cudagraphs"],
         *["sdpa", "flash", "flash_attention_2", "flash_attention_3", "flex_attention", "mem_efficient"],
         *["full_shard", "shard_grad_op", "no_shard", "hybrid_shard", "selective", "linear", "cosine"],
+        # arguments of operations
+        *["tanh", "trunc", "floor", "prod", "amax", "amin", "multiply", "left", "right", "same", "valid", "reduced"],
         # environment variables of numerics
         *["ring", "tree", "simple", "ll", "ll128", "nvls", "collnet", "lazy", "pci_bus_id", "fastest_first", "version"],
         *["close", "spread", "master", "static", "dynamic", "guided", "cores", "threads", "sockets"],

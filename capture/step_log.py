@@ -6,6 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import PurePath
 from typing import Any
 
+from .arguments import arguments_json, forms_text
 from .attribution import BACKWARD, PREPARE, Place
 from .event import Event, Leaf, Slot
 from .exchange import Part
@@ -115,6 +116,10 @@ def records(
             location=frames[0].location if frames else None,
             stack=stack,
             phase=place.phase,
+            overload=event.overload,
+            arguments=arguments_json(event.arguments),
+            forms=forms_text([given.form for given in event.inputs], *_first_form(event)),
+            random=event.random,
             mutated=mutated,
             group=None if event.call is None else event.call.as_json(rank),
             given=_given(event, before, summaries, rank),
@@ -122,6 +127,10 @@ def records(
             recompute=place.recompute,
             micro_batch=micro_batches[place.forward_pass],
         )
+
+
+def _first_form(event: Event) -> tuple[str, tuple[int, ...] | None]:
+    return (event.outputs[0].dtype, event.outputs[0].shape) if event.outputs else ("", None)
 
 
 def _given(

@@ -5,24 +5,20 @@ Two runs that differ here cannot agree later, and a comparison reports it first.
 
 from __future__ import annotations
 
-import ctypes
 import hashlib
 import math
-import random
-import sys
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from typing import Any
 
 import torch
 from torch.utils._pytree import tree_leaves
 
-from .kernels.guards import unnoticed
+from .generators import rng_digests
 from .local_parts import LocalParts, dtype_name
 from .log_writer import format_digest
-from .machine import started_cuda
 from .statistics import Statistics
 
-__all__ = ["ModelState", "StepStart", "autocast_settings", "combined_digest", "rng_digests"]
+__all__ = ["ModelState", "StepStart", "autocast_settings", "combined_digest"]
 
 _MAX_PARAMETERS = 10_000
 _MAX_BATCH_TENSORS = 64
@@ -140,32 +136,6 @@ def combined_digest(digests: Iterable[int | None]) -> str:
 def combined_text(rows: Iterable[tuple[str, ...]]) -> str:
     """Combine rows of text into one digest of 16 hexadecimal digits."""
     return hashlib.sha256("".join("\t".join(row) + "\n" for row in rows).encode(errors="replace")).hexdigest()[:16]
-
-
-def rng_digests() -> dict[str, str]:
-    """Return digests of the random generators' states (`torch`, `cuda`, `python`, `numpy`).
-
-    States are read, never drawn from; numpy's and CUDA's only where the run has started them.
-    """
-    return {name: hashlib.sha256(state).hexdigest()[:16] for name, state in _rng_states()}
-
-
-def _rng_states() -> Iterator[tuple[str, bytes]]:
-    yield "torch", _generator_state(torch.default_generator)
-    cuda = started_cuda()
-    if cuda is not None:
-        yield "cuda", _generator_state(cuda.default_generators[cuda.current_device()])
-    yield "python", repr(random.getstate()).encode()
-    numpy_random: Any = sys.modules.get("numpy.random")
-    if numpy_random is not None:
-        kind, key, *rest = numpy_random.get_state()
-        yield "numpy", kind.encode() + key.tobytes() + repr([float(number) for number in rest]).encode()
-
-
-def _generator_state(generator: torch.Generator) -> bytes:
-    with unnoticed():
-        state = generator.get_state()
-        return ctypes.string_at(state.data_ptr(), state.numel())
 
 
 def autocast_settings() -> dict[str, str]:

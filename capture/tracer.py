@@ -19,12 +19,14 @@ from torch.utils._debug_mode import DebugMode
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_leaves
 
+from .arguments import form_of, given_arguments
 from .attribution import AFTER, FORWARD, GRADIENTS, OPTIMIZER, PREPARE, Attribution, Place
 from .calls import flat_inputs, flat_tensors, is_view, place_of
 from .collectives import Collectives, Pending, brought_by_writing
 from .event import Event, Input, Slot
 from .exchange import Exchange
 from .frames import Frame, parse_traceback
+from .generators import draws_of
 from .graph_nodes import Replayed, of_meta
 from .guard import pass_on
 from .local_parts import dtype_name
@@ -32,7 +34,7 @@ from .measuring import Measuring
 from .messages import describe, warn
 from .mode_stack import insert_below, inside_compiled_call, is_tracing, remove
 from .modules import ModuleNames, ModuleStack
-from .op_kind import OpKind, kind_of
+from .op_kind import OpKind, kernel_kind, kind_of
 from .process_groups import work_of
 from .settings import Settings
 from .subclasses import Handling, handling_of, local_part, local_tensor_modes, plain, runs_rank_by_rank
@@ -214,12 +216,18 @@ class StepTracer(DebugMode):
             return _Call(None)
         place = self.attribution.place(skip=4)
         module = place.module
-        event = Event(kind.name, place, kept=module is None or self.settings.wants(module, kind.name))
-        call = _Call(event, *flat_inputs(kind, args, kwargs))
+        kept = module is None or self.settings.wants(module, kind.name)
+        event = Event(kind.name, place, kind.overload, kept=kept)
+        tensors, written, overwritten, others = flat_inputs(kind, args, kwargs)
+        call = _Call(event, tensors, written, overwritten)
+        if kind.random:
+            event.random = _draws(tensors, [value for _, value in others])
         if kind.collective:
             called = self._collectives.called(kind.name, {**dict(zip(kind.arguments, args, strict=False)), **kwargs})
             if called is not None:
                 event.call, call.exchange = called
+        if others:
+            event.arguments = given_arguments(kind, others, grouped=event.call is not None)
         for position, tensor in enumerate(call.tensors):
             event.inputs.append(self._input(kind, call, position, tensor))
         if kind.collective:
@@ -231,7 +239,7 @@ class StepTracer(DebugMode):
         measuring, event = self.measuring, call.event
         state = measuring.state(tensor)
         if state is None or event is None:
-            return Input(None, None)
+            return Input(None, None, form_of(tensor))
         overwritten = position in call.overwritten
         if state.pending and not kind.is_wait:
             brought = brought_by_writing(state.pending, tensor) if overwritten and not kind.collective else []
@@ -254,7 +262,8 @@ class StepTracer(DebugMode):
         phase = event.place.phase
         named = written or phase in _NAMED or (phase == PREPARE and self.attribution.backward_seen)
         identity = (state.number, plain(tensor).storage_offset()) if named else None
-        return Input(slot, measuring.storages.producer(state, plain(tensor)), identity, written, part, pieces)
+        producer = measuring.storages.producer(state, plain(tensor))
+        return Input(slot, producer, form_of(tensor), identity, written, part, pieces)
 
     def _exclude(self, kind: OpKind) -> None:
         self.excluded[kind.name] = self.excluded.get(kind.name, 0) + 1
@@ -446,8 +455,7 @@ class StepTracer(DebugMode):
         call = None
         if self._running and self.failure is None:
             with self._guard():
-                kind = OpKind(kernel_name, True, False, False, frozenset(kwargs), frozenset(), False, False)
-                call = self._before(kind, (), kwargs)
+                call = self._before(kernel_kind(kernel_name, kwargs), (), kwargs)
         return _KernelCall(self, call)
 
     def kernel_done(self, call: _Call) -> None:
@@ -517,6 +525,13 @@ class _Call:
     overwritten: set[int] = field(default_factory=set)
     arriving: list[Pending] = field(default_factory=list)
     exchange: Exchange | None = None
+
+
+def _draws(tensors: list[torch.Tensor], others: list[Any]) -> dict[str, Any] | None:
+    """Return which random numbers a call is about to draw: of a generator among its arguments, else of its device."""
+    devices = [tensor.device for tensor in tensors[:1]] + [value for value in others if type(value) is torch.device]
+    given = next((value for value in others if isinstance(value, torch.Generator)), None)
+    return draws_of(devices[0] if devices else torch.device("cpu"), given)
 
 
 def _spec_list(specs: Any, count: int) -> list[Any]:

@@ -20,7 +20,8 @@ __all__ = ["CompiledReader"]
 _COLUMNS = ("line", "module", "op", "counter", "shape", "location", "phase", "present", "recompute", "micro_batch")
 _TABLES = ("modules", "ops", "shapes", "locations")
 _LISTS = ("outputs", "inputs", "producers", "digests", "input_digests")
-_TEXTS = ("Placement", "Stack", "Parameter", "Mutated", "Sketch", "Group", "Exchanged", "User hash", "Named")
+_TEXTS = ("Placement", "Stack", "Parameter", "Mutated", "Sketch", "Group", "Exchanged", "User hash", "Overload",
+    "Arguments", "Inputs", "Random", "Named")  # fmt: skip
 _STATE = 9
 
 

@@ -29,7 +29,8 @@ _COLUMNS = {"line": "i", "module": "i", "op": "i", "counter": "i", "shape": "i",
     "present": "B", "recompute": "B", "micro_batch": "i"}  # fmt: skip
 _LISTS = {"outputs": "d", "inputs": "d", "producers": "i", "digests": "Q", "input_digests": "Q"}
 _TABLES = ("modules", "ops", "shapes", "locations")
-_TEXTS = ("Placement", "Stack", "Parameter", "Mutated", "Sketch", "Group", "Exchanged", "User hash")
+_TEXTS = ("Placement", "Stack", "Parameter", "Mutated", "Sketch", "Group", "Exchanged", "User hash", "Overload",
+    "Arguments", "Inputs", "Random")  # fmt: skip
 _PHASES = {phase.label.encode(): phase for phase in Phase if phase != Phase.OTHER}
 _HASHES = {b"Output hash": "outputs", b"Input hashes": "inputs"}
 _DIGESTS = {b"Digest": "digests", b"Input digests": "input_digests"}
@@ -48,7 +49,7 @@ _OUTSIDE = 200
 _OUT = (b"L2 norm", b"Min", b"Max", b"Mean", b"Output hash", b"Digest", b"Sketch")
 """Fields whose values `Out` lists; the last one may be missing."""
 _PLACE = re.compile(rb"@(\d{1,15})(?:\.(\d{1,9}))?")
-_TENSOR, _SOURCE, _OUTPUT = "tensor", "source", "output"
+_TENSOR, _SOURCE, _OUTPUT, _CALL = "tensor", "source", "output", "call"
 """Groups of fields that a record takes from another one."""
 
 
@@ -272,7 +273,7 @@ class PlainReader:
                 self._problem("Counts is not of the form 'numel=4 nan=0 inf=0 zero=1'")
         elif name == b"Seq":
             self._follow(_whole(value, 15))
-        elif name in (b"Like", b"Out", b"From"):
+        elif name in (b"Like", b"Out", b"From", b"Call"):
             if not cut:  # waits for the end of the record; cut off, it says nothing
                 self._references[name] = value, self._line
         elif name != b"Named" or (self._start.compact and not cut):
@@ -317,7 +318,12 @@ class PlainReader:
     # ------------------------------------------------------------------ references of compact logs
 
     def _resolve(self, key_line: int) -> None:
-        for name, resolve in ((b"Like", self._like), (b"Out", self._out), (b"From", self._from)):
+        for name, resolve in (
+            (b"Like", self._like),
+            (b"Out", self._out),
+            (b"From", self._from),
+            (b"Call", self._call),
+        ):
             if name in self._references:
                 value, line = self._references[name]
                 resolve(value, line, key_line)
@@ -400,6 +406,14 @@ class PlainReader:
                 found = self._content(*content, key_line)
             for name, one in zip(("producers", "inputs", "input_digests"), (row, *found), strict=True):
                 self._lists[name][1].append(one)
+
+    def _call(self, value: bytes, line: int, key_line: int) -> None:
+        seq = _whole(value, 15)
+        if seq is None:
+            self._problem("Call is not the number of a record", line)
+        elif (row := self._shared_row(seq, _CALL, key_line)) >= 0:
+            for name in ("Overload", "Arguments", "Inputs"):
+                self._share_text(name, row)
 
     def _entry_producer(self, text: bytes) -> tuple[int | None, int, bool]:
         """(number of the producer, its row where that is known already, whether the form is known)."""

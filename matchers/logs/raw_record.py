@@ -83,8 +83,10 @@ def _lines(lines: list[bytes], log: OpLog, record: int) -> tuple[str, ...]:
     return tuple(decode(line.rstrip()) for line in (lines[0], *rest))
 
 
+_CALL = ("Overload", "Arguments", "Inputs")
+"""Fields that a `Call` line stands for."""
 _BEFORE = ("Shape", "L2 norm", "Min", "Max", "Mean", "Output hash", "Input hashes", "Input producers", "Location",
-    "Phase", "Seq", "Digest", "Input digests", "Counts", "Sketch", "Mutated")  # fmt: skip
+    "Phase", *_CALL, "Random", "Seq", "Digest", "Input digests", "Counts", "Sketch", "Mutated")  # fmt: skip
 _AFTER = ("Placement", "Group", "Exchanged", "Stack", "Recompute", "Micro-batch", "Parameter", "User hash")
 """Order of the fields in plain logs: before and after `Output k`."""
 _ORDER = {name: k - len(_BEFORE) for k, name in enumerate(_BEFORE)} | {name: k + 1 for k, name in enumerate(_AFTER)}
@@ -100,6 +102,8 @@ def _expanded(lines: list[bytes], log: OpLog, record: int) -> list[str]:
             fields |= _output(log, record)
         elif name == b"From":
             fields |= _inputs(log, record, value)
+        elif name == b"Call":
+            fields |= {text: log.texts(text)[record] for text in _CALL if record in log.texts(text)}
         elif name == b"Named":
             fields["Parameter"] = log.texts("Parameter").get(record, "")
         else:

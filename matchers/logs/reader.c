@@ -51,19 +51,26 @@ typedef struct { Column value, start; } List;
 
 /* Fields, those of one first letter together. */
 enum {
-    COUNTS, DIGEST, EXCHANGED, FROM, GROUP, INPUT_HASHES, INPUT_PRODUCERS, INPUT_DIGESTS, L1, L2, LOCATION, LIKE,
-    MIN, MAX, MEAN, MUTATED, MICRO_BATCH, NAMED, OUTPUT_HASH, OUT, PHASE, PLACEMENT, PARAMETER, RECOMPUTE, SHAPE, SEQ,
-    SKETCH, STACK, USER_HASH, FIELDS
+    ARGUMENTS, COUNTS, CALL, DIGEST, EXCHANGED, FROM, GROUP, INPUT_HASHES, INPUT_PRODUCERS, INPUT_DIGESTS, INPUTS, L1,
+    L2, LOCATION, LIKE, MIN, MAX, MEAN, MUTATED, MICRO_BATCH, NAMED, OUTPUT_HASH, OUT, OVERLOAD, PHASE, PLACEMENT,
+    PARAMETER, RECOMPUTE, RANDOM, SHAPE, SEQ, SKETCH, STACK, USER_HASH, FIELDS
 };
 static const char *const NAMES[FIELDS] = {
-    "Counts", "Digest", "Exchanged", "From", "Group", "Input hashes", "Input producers", "Input digests", "L1 norm",
-    "L2 norm", "Location", "Like", "Min", "Max", "Mean", "Mutated", "Micro-batch", "Named", "Output hash", "Out",
-    "Phase", "Placement", "Parameter", "Recompute", "Shape", "Seq", "Sketch", "Stack", "User hash"
+    "Arguments", "Counts", "Call", "Digest", "Exchanged", "From", "Group", "Input hashes", "Input producers",
+    "Input digests", "Inputs", "L1 norm", "L2 norm", "Location", "Like", "Min", "Max", "Mean", "Mutated", "Micro-batch",
+    "Named", "Output hash", "Out", "Overload", "Phase", "Placement", "Parameter", "Recompute", "Random", "Shape", "Seq",
+    "Sketch", "Stack", "User hash"
 };
-enum { T_PLACEMENT, T_STACK, T_PARAMETER, T_MUTATED, T_SKETCH, T_GROUP, T_EXCHANGED, T_USER_HASH, T_NAMED, TEXTS };
+enum {
+    T_PLACEMENT, T_STACK, T_PARAMETER, T_MUTATED, T_SKETCH, T_GROUP, T_EXCHANGED, T_USER_HASH, T_OVERLOAD, T_ARGUMENTS,
+    T_INPUTS, T_RANDOM, T_NAMED, TEXTS
+};
+/* Texts that a record of a compact log may take from another one. */
+enum { S_PLACEMENT, S_STACK, S_SKETCH, S_OVERLOAD, S_ARGUMENTS, S_INPUTS, SHARED };
+static const int SHARED_TEXT[SHARED] = {T_PLACEMENT, T_STACK, T_SKETCH, T_OVERLOAD, T_ARGUMENTS, T_INPUTS};
 enum { STATISTICS = 5, COUNTED = 4, MAX_PROBLEMS = 1000, MAX_NUMBER = 400, MAX_OUTSIDE = 200, MAX_LATER = 40 };
 enum { OTHER_PHASE = 3, NO_PRODUCER = -1, UNKNOWN_PRODUCER = -2, FIRST_OUTPUT = -1 };
-enum { TENSOR = 1, SOURCE = 2, OUTPUT = 4 }; /* groups of fields that a record of a compact log takes from another */
+enum { TENSOR = 1, SOURCE = 2, OUTPUT = 4, CALLED = 8 }; /* groups of fields that a record of a compact log takes from another */
 static const uint64_t NO_DIGEST = 0x6E6F206469676573;
 
 typedef struct {
@@ -82,7 +89,7 @@ typedef struct {
     Column digest_text; /* values of `Digest` of the piece, joined by newlines */
 
     /* of compact logs: which groups a row refers to another for, its texts that others refer to, rows by number */
-    Column refers, shared[3], input_refers, seq_row;
+    Column refers, shared[SHARED], input_refers, seq_row;
     Table seqs;
 
     int ours, compact;
@@ -99,7 +106,7 @@ typedef struct {
     uint64_t seen;
     int64_t key_line, seq, line_of[FIELDS];
     uint32_t key_hash;
-    Text digest, like, out, from;
+    Text digest, like, out, from, call;
     int32_t text_id[TEXTS];
 } Reader;
 
@@ -125,7 +132,9 @@ typedef struct {
     LIST(X, "input_digests", "u8", input_digests) TEXT(X, "Placement", texts[T_PLACEMENT])                             \
     TEXT(X, "Stack", texts[T_STACK]) TEXT(X, "Parameter", texts[T_PARAMETER]) TEXT(X, "Mutated", texts[T_MUTATED])     \
     TEXT(X, "Sketch", texts[T_SKETCH]) TEXT(X, "Group", texts[T_GROUP]) TEXT(X, "Exchanged", texts[T_EXCHANGED])       \
-    TEXT(X, "User hash", texts[T_USER_HASH]) TEXT(X, "Named", texts[T_NAMED]) TEXT(X, "Output", further)               \
+    TEXT(X, "User hash", texts[T_USER_HASH]) TEXT(X, "Overload", texts[T_OVERLOAD])                                    \
+    TEXT(X, "Arguments", texts[T_ARGUMENTS]) TEXT(X, "Inputs", texts[T_INPUTS]) TEXT(X, "Random", texts[T_RANDOM])     \
+    TEXT(X, "Named", texts[T_NAMED]) TEXT(X, "Output", further)               \
     X("Output name", "i4", further_name) TABLE(X, "Output names", further_names)                                       \
     X("problem line", "i8", problem_line) TABLE(X, "problem", problem_text) X("outside line", "i8", outside_line)      \
     TABLE(X, "outside", outside_text) X("digest text", "S", digest_text)
@@ -641,7 +650,8 @@ static void follow(Reader *r, Text value, int64_t line)
 static void set_text(Reader *r, int which, Text value)
 {
     Table *table = &r->texts[which].table;
-    int repeats = which == T_PLACEMENT || which == T_STACK || which == T_PARAMETER || which == T_NAMED;
+    int repeats = which == T_PLACEMENT || which == T_STACK || which == T_PARAMETER || which == T_NAMED ||
+                  which == T_OVERLOAD || which == T_ARGUMENTS || which == T_INPUTS;
     r->text_id[which] = repeats ? interned(r, table, value) : append(r, table, value);
 }
 
@@ -692,10 +702,15 @@ static void read_field(Reader *r, int field, Text value)
     case GROUP: set_text(r, T_GROUP, value); break;
     case EXCHANGED: set_text(r, T_EXCHANGED, value); break;
     case USER_HASH: set_text(r, T_USER_HASH, value); break;
+    case OVERLOAD: set_text(r, T_OVERLOAD, value); break;
+    case ARGUMENTS: set_text(r, T_ARGUMENTS, value); break;
+    case INPUTS: set_text(r, T_INPUTS, value); break;
+    case RANDOM: set_text(r, T_RANDOM, value); break;
     /* what refers to other records waits for the end of this one; cut off, it says nothing */
     case LIKE: if (!r->cut) r->like = value; break;
     case OUT: if (!r->cut) r->out = value; break;
     case FROM: if (!r->cut) r->from = value; break;
+    case CALL: if (!r->cut) r->call = value; break;
     case NAMED: if (r->compact && !r->cut) set_text(r, T_NAMED, value); break;
     }
 }
@@ -729,11 +744,11 @@ static int32_t shared_row(Reader *r, int64_t seq, int group)
     return row;
 }
 
-/* Takes a text from another record if that has it; `which` is one of the three that records share. */
-static void share_text(Reader *r, int32_t source, int place, int which)
+/* Takes a text from another record if that has it. */
+static void share_text(Reader *r, int32_t source, int shared)
 {
-    int32_t id = I4(r->shared[place])[source];
-    if (id >= 0) r->text_id[which] = id;
+    int32_t id = I4(r->shared[shared])[source];
+    if (id >= 0) r->text_id[SHARED_TEXT[shared]] = id;
 }
 
 static void resolve_like(Reader *r)
@@ -758,7 +773,7 @@ static void resolve_like(Reader *r)
             for (int k = 0; k < COUNTED; k++) counts[k] = I8(r->counts[k])[source];
             set_counts(r, counts);
         }
-        share_text(r, source, 0, T_PLACEMENT);
+        share_text(r, source, S_PLACEMENT);
     }
     source = number[1] < 0 ? -1 : shared_row(r, number[1], SOURCE);
     if (source >= 0) {
@@ -766,7 +781,7 @@ static void resolve_like(Reader *r)
         U1(r->phase)[row] = U1(r->phase)[source];
         U1(r->recompute)[row] = U1(r->recompute)[source];
         I4(r->micro_batch)[row] = I4(r->micro_batch)[source];
-        share_text(r, source, 1, T_STACK);
+        share_text(r, source, S_STACK);
     }
 }
 
@@ -807,7 +822,18 @@ static void resolve_out(Reader *r)
     U1(r->present)[row] = U1(r->present)[source];
     r->outputs.value.size = I8(r->outputs.start)[row] * 8;
     add_f8(r, &r->outputs.value, F8(r->outputs.value)[first]);
-    share_text(r, source, 2, T_SKETCH);
+    share_text(r, source, S_SKETCH);
+}
+
+static void resolve_call(Reader *r)
+{
+    int64_t seq = whole_number(r->call, 15);
+    if (seq < 0) {
+        problem(r, r->line_of[CALL], "Call is not the number of a record");
+        return;
+    }
+    int32_t source = shared_row(r, seq, CALLED);
+    for (int k = S_OVERLOAD; source >= 0 && k <= S_INPUTS; k++) share_text(r, source, k);
 }
 
 /* What an entry of `From` says, in order: the producer, then where hash and digest are. */
@@ -973,19 +999,19 @@ static void begin_record(Reader *r, Text line)
     r->key_line = r->lines;
     r->seen = 0;
     r->seq = -1;
-    r->digest.at = r->like.at = r->out.at = r->from.at = NULL;
+    r->digest.at = r->like.at = r->out.at = r->from.at = r->call.at = NULL;
     for (int k = 0; k < TEXTS; k++) r->text_id[k] = -1;
 }
 
 static void end_record(Reader *r)
 {
-    static const int shared[3] = {T_PLACEMENT, T_STACK, T_SKETCH};
     int32_t row = (int32_t)(r->rows - 1);
     if (r->compact) {
         if (r->like.at) resolve_like(r);
         if (r->out.at) resolve_out(r);
         if (r->from.at) resolve_from(r);
-        for (int k = 0; k < 3; k++) add_i4(r, &r->shared[k], r->text_id[shared[k]]);
+        if (r->call.at) resolve_call(r);
+        for (int k = 0; k < SHARED; k++) add_i4(r, &r->shared[k], r->text_id[SHARED_TEXT[k]]);
         if (r->seq >= 0) {
             int64_t known = count_of(&r->seqs);
             /* of two records of one number the first counts */
@@ -1116,8 +1142,8 @@ void reader_free(Reader *r)
     for (size_t k = 0; k < sizeof tables / sizeof *tables; k++) free(tables[k]->slots);
     for (int k = 0; k < TEXTS; k++) free(r->texts[k].table.slots);
     for (int64_t k = 0; k < COLUMN_COUNT; k++) free(column_at(r, k)->at);
-    Column *others[] = {&r->further_last, &r->refers, &r->shared[0], &r->shared[1], &r->shared[2], &r->input_refers,
-                        &r->seq_row, &r->seqs.text, &r->seqs.start};
+    for (int k = 0; k < SHARED; k++) free(r->shared[k].at);
+    Column *others[] = {&r->further_last, &r->refers, &r->input_refers, &r->seq_row, &r->seqs.text, &r->seqs.start};
     for (size_t k = 0; k < sizeof others / sizeof *others; k++) free(others[k]->at);
     if (r->locale) freelocale(r->locale);
     free(r);

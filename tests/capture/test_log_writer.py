@@ -42,6 +42,10 @@ def full_record(seq: int = 0) -> Record:
         location="models/attention.py:34",
         stack=["/a/attention.py:34:forward", "/a/train.py:9:<module>"],
         phase="backward",
+        overload="aten.dim",
+        arguments={"dim": [-1], "max": float("inf"), "text": "Phase: x"},
+        forms=";[3,2]:1,3;",
+        random={"seed": 1, "offset": 8},
         mutated=[Mutation(slot=1, name="layers.0.wq.weight", summary=tensor(user_hash=float("nan")))],
         group={"ranks": [0, 1], "nth": 3},
         given=[Portion(input=2, numel=6)],
@@ -121,6 +125,10 @@ def test_a_record_with_everything_is_read_again(tmp_path: Path) -> None:
             }
         ],
     }
+    assert extra["Overload"] == "aten.dim"
+    assert json.loads(extra["Arguments"]) == {"dim": [-1], "max": float("inf"), "text": "Phase: x"}
+    assert extra["Inputs"] == ";[3,2]:1,3;"
+    assert json.loads(extra["Random"]) == {"seed": 1, "offset": 8}
     assert json.loads(extra["Placement"]) == {"mesh": {"dp": 2}}
     assert json.loads(extra["Output 1"])["l1"] == 1e300
     (mutated,) = json.loads(extra["Mutated"])
@@ -135,7 +143,8 @@ def test_fields_come_in_the_order_of_the_grammar(tmp_path: Path) -> None:
     names = re.findall(r"^  ([A-Z][\w -]+): ", (tmp_path / "a.log").read_text(), re.MULTILINE)
     assert names[:7] == ["Shape", "L2 norm", "Min", "Max", "Mean", "Output hash", "Input hashes"]
     assert names[7:] == [
-        *("Input producers", "Location", "Phase", "Seq", "Digest", "Input digests", "Counts", "Sketch", "Mutated"),
+        *("Input producers", "Location", "Phase", "Overload", "Arguments", "Inputs", "Random", "Seq"),
+        *("Digest", "Input digests", "Counts", "Sketch", "Mutated"),
         *("Output 1", "Placement", "Group", "Exchanged", "Stack", "Recompute", "Micro-batch", "Parameter"),
         "User hash",
     ]
@@ -237,7 +246,7 @@ def test_what_escaping_does_is_pinned() -> None:
 
 
 def test_every_field_of_the_grammar_is_told_apart() -> None:
-    assert len({field_prefix(name)[:7] for name in FIELDS}) >= len(FIELDS) - 2  # the three inputs share theirs
+    assert len({field_prefix(name)[:7] for name in FIELDS}) >= len(FIELDS) - 3  # the four of inputs share theirs
 
 
 class _FullDisk:

@@ -38,7 +38,8 @@ _FIELDS = (
     *("Shape: torch.Size([%d]), Dtype: torch.a", "Location: a.py:%d", "Stack: %d", "Parameter: %d", "Mutated: {}"),
     *('Mutated: {"0": %d}', "Group: {}", "Exchanged: {}", "Sketch: 0", "Counts: numel=1 nan=0 inf=0 zero=0"),
     *("Output 1: {}", "Output %d: {}", "Placement: %d", "Phase: optimizer", "Recompute: true", "User hash: %d", "x"),
-    *("From: 0;0;0", "Like: 0 0", "Out: @0 0", "End of capture: %d records", ""),
+    *("From: 0;0;0", "Like: 0 0", "Out: @0 0", "Call: 0", "Arguments: %d", "Inputs: ;", ""),
+    "End of capture: %d records",
 )
 _LISTS = ("Output hash: ", "Input hashes: ", "Input producers: ", "Digest: ", "Input digests: ", "From: ", "Mutated: ")
 _VALUES = ("1,", "0;", ";", ",", "[", "{", '{"0":', "a;", "[],", "nan,", "x", "🙂")

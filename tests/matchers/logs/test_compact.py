@@ -68,6 +68,10 @@ RECORDS = st.lists(
         ),
         group=st.sampled_from([None, {"ranks": [0, 1], "nth": 3, "name": "é"}]),
         received=st.lists(st.builds(Portion, output=LIST, at=LIST, numel=LIST, content=TENSORS), max_size=1),
+        overload=st.sampled_from(["aten.default", "aten.dim", "mine.é"]),
+        arguments=st.sampled_from([{}, {"dim": [-1], "keepdim": True}, {"max": float("inf"), "name": "é"}]),
+        forms=st.sampled_from(["", ";bfloat16[2,3]:1,2;"]),
+        random=st.sampled_from([None, {"seed": 1, "offset": 0}]),
         recompute=st.booleans(),
         micro_batch=st.sampled_from([None, 0, 1]),
     ),
@@ -163,7 +167,7 @@ def test_a_log_that_is_cut_anywhere_is_read_up_to_there(tmp_path: Path) -> None:
         assert records_without_lines(log)[:-1] == whole[: len(log)][:-1]
         assert (log.complete is True) == (end == len(text))
         # what the cut leaves of a line is no bad reference
-        assert not [p for p in log.problems if p.message.startswith(("refers", "Like", "Out", "From", "Named"))]
+        assert not [p for p in log.problems if p.message.startswith(("refers", "Like", "Out", "From", "Named", "Call"))]
 
 
 HEADER = f'Format: {COMPACT_FORMAT}\nRun: {{"parameter_digests": {{"w": "00"}}}}\n{"=" * 80}\n\n'
@@ -178,7 +182,7 @@ FIRST = """\
   Seq: 0
 
 """
-SECOND = "[m/op_1_mm]\n  Like: 0 0\n  Out: @0 0000000000000001\n  From: 0;- @0.0\n  Seq: 1\n\n"
+SECOND = "[m/op_1_mm]\n  Like: 0 0\n  Out: @0 0000000000000001\n  From: 0;- @0.0\n  Call: 0\n  Seq: 1\n\n"
 HUGE = "9" * 15
 
 LIKE_FORM = "Like is not of the form '12 64', '12 -' or '- 64'"
@@ -201,6 +205,9 @@ NOT_ITSELF = "refers to values that the other record does not have itself"
         ("  Out: 1 2 3 x 5 00", "Mean is not a number"),
         ("  Out: 1 2 3 4 5 xyz", "Digest is not hexadecimal"),
         ("  Out: @0 xyz", "Digest is not hexadecimal"),
+        ("  Call: 2", "refers to record 2, which is not before it"),
+        ("  Call: 1", NOT_ITSELF),
+        ("  Call: x", "Call is not the number of a record"),
         ("  Out: @2 00", "refers to record 2, which is not before it"),
         (f"  Out: @{HUGE} 00", f"refers to record {HUGE}, which is not before it"),
         ("  Out: @1 0000000000000001", NOT_ITSELF),
@@ -271,7 +278,7 @@ def test_names_that_would_fill_the_memory_are_refused(tmp_path: Path) -> None:
 
 JUNK = (
     *(b"", b" ", b";", b"-", b"0", b"1", b"@0", b"@1.0", b"@0.0", b"99999999999", b"[", b"[k]", b"nan", b"1.5"),
-    *(b"Like: ", b"Out: ", b"From: ", b"Named: ", b"Seq: 0", b"0000000000000001"),
+    *(b"Like: ", b"Out: ", b"From: ", b"Named: ", b"Call: ", b"Seq: 0", b"0000000000000001"),
     *(b"\xc3\x80", b"\xc3", b"\xff", b"\n", b"\r"),
 )
 

@@ -30,7 +30,7 @@ from tests.needs import examples
 
 JUNK = (
     *(b"", b" ", b";", b"-", b"0", b"@0", b"@1.0", b"@0.0", b"99999999999", b"[", b"]", b"[k]", b"nan", b"1e", b"_"),
-    *(b"Like: ", b"Out: ", b"From: ", b"Named: ", b"Seq: 0", b"\n  Digest: ", b"\n[", b"\n\n", b"\r", b"\0", b"\xff"),
+    *(b"Like: ", b"Out: ", b"From: ", b"Named: ", b"Call: 0", b"\n  Digest: ", b"\n[", b"\n\n", b"\r", b"\0", b"\xff"),
     *(b"  Output 1: {}\n", b"1e-400", b"9e999", b"0x1p3", b"12345678901234567890123", b"\xc3\x80", b"0" * 400),
 )
 
