@@ -86,9 +86,11 @@ class SteppedParameters:
         found: dict[str, Any] = {"held": len(trained) - len(not_held)}
         if others := len(self._has_gradient.keys() - trained.keys()):
             found["others"] = others
-        found |= {"not_held": not_held[:_MAX_NAMES], "no_gradient": without[:_MAX_NAMES]}
-        groups = [group for groups in self._groups.values() for group in groups]
-        return found | ({"groups": groups[:_MAX_NAMES]} if groups else {})
+        return found | {"not_held": not_held[:_MAX_NAMES], "no_gradient": without[:_MAX_NAMES]}
+
+    def settings(self) -> list[dict[str, Any]]:
+        """Return the entry of the run info about what the optimizers are set to."""
+        return [group for groups in self._groups.values() for group in groups][:_MAX_NAMES]
 
 
 def _settings(optimizer: Any) -> list[dict[str, Any]]:

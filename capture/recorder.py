@@ -425,6 +425,8 @@ class Recorder:
                 run["end_state"] = end.as_json(rank)
             if optimizer:
                 run["optimizer"] = optimizer
+            if settings := self._window.optimizers.settings():
+                run["optimizer_settings"] = settings
             if unread:
                 run["unread"] = unread
             run["seconds"] = round(time.perf_counter() - self._started, 3)
