@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from matchers.arrays import Bool, Hash
+from matchers.arrays import Bool
 from matchers.logs.columns import repeated
 from matchers.logs.op_log import NO_DIGEST, Phase
 from matchers.ops.laws import law_of, positions
@@ -23,7 +23,7 @@ from matchers.ops.shapes import sharded_runs
 from matchers.rows import Rows
 from matchers.status import LabelledEnum, Status
 from matchers.verdict.comparability import MIN_SHARE_OF_WEIGHTS
-from matchers.verdict.determinism import Determinism, equal_inputs
+from matchers.verdict.determinism import Determinism, equal_inputs, made_elsewhere
 from matchers.verdict.digests import other_bits
 from matchers.verdict.reason import UNSIZED
 
@@ -198,7 +198,7 @@ class _Search:
             return self._group(row)
         inputs = list(self._inputs(row))
         if self._inputs_equal[row] and (self._equality.by_digest or not self._doubtful(inputs)):
-            return None if self._elsewhere(row) else self._operation(row)
+            return None if self._elsewhere[row] else self._operation(row)
         return self._by_input(row, inputs)
 
     def first_operation(self, after: int) -> int:
@@ -207,7 +207,7 @@ class _Search:
         found = e.rows[e.inputs & (e.differs & (c.excluded_by < 0))[e.rows]]
         for row in found[found > after][:_MAX_ROWS].tolist():
             trusted = e.by_digest or not self._doubtful(list(self._inputs(row)))
-            if trusted and self._matters(row) and not self._elsewhere(row):
+            if trusted and self._matters(row) and not self._elsewhere[row]:
                 return int(row)
         return -1
 
@@ -312,24 +312,13 @@ class _Search:
         readers = self._at[0][self._flow[0].row[self._flow[0].value == i]]
         return bool(self._equality.differs[readers].any())
 
-    def _elsewhere(self, row: int) -> bool:
-        """Another operation of b read the same and returned what a's did: the pair is wrong, not the run."""
-        c = self._c
-        i, j = int(c.row_a[row]), int(c.row_b[row])
-        name = c.a.op_name(i)
-        if not (len(c.a.digests[i]) and len(c.a.input_digests[i]) and c.b.op_name(j) == name):
-            return False
-        inputs, outputs = self._fingerprints
-        found = (inputs[1] == inputs[0][i]) & (outputs[1] == outputs[0][i])
-        return any(c.b.op_name(k) == name for k in np.flatnonzero(found).tolist())
-
     @cached_property
-    def _fingerprints(self) -> tuple[tuple[Hash, Hash], tuple[Hash, Hash]]:
-        c = self._c
-        return (
-            (c.a.fingerprints("input_digests"), c.b.fingerprints("input_digests")),
-            (c.a.fingerprints("digests"), c.b.fingerprints("digests")),
-        )
+    def _elsewhere(self) -> Bool:
+        """bool[r]: another operation of b read the same and returned what a's did: the pair is wrong, not the run."""
+        c, rows = self._c, self._equality.rows
+        found = np.zeros(len(c), bool)
+        found[rows] = made_elsewhere(c.a, c.b, c.row_a[rows].astype(np.int64), c.row_b[rows].astype(np.int64))
+        return found
 
     def _start(self, row: int, given: _Input) -> str:
         """The kind of an input that no operation made: `weights`, `the batch`; empty for anything else, or unknown."""

@@ -22,7 +22,7 @@ from matchers.explain.facts import (
     ground_of,
     inputs_of,
 )
-from matchers.explain.first_difference import first_difference_reasons, size_of, start_of
+from matchers.explain.first_difference import determinism_of, first_difference_reasons, size_of, start_of
 from matchers.explain.notes import notes_of
 from matchers.explain.unjudged import why_not_judged
 from matchers.logs.op_log import OpLog, Phase
@@ -133,6 +133,8 @@ def _headline(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
     within = ground or f"within the tolerance of {float(c.tolerance[row]):.1e}"
     if status == Status.DIVERGED and row in c.mismatch_at:
         return f"{_role(c, row)}: {recomputed(c, row)}"
+    if status == Status.DIVERGED and c.reason[row] == Reason.NOT_REPEATED:
+        return f"{_role(c, row)}: {what} by {by}; {determinism_of(c, row)}"
     if status == Status.DIVERGED:
         if role == Role.ORIGIN:
             if because_of := _of_contents(c, row):

@@ -121,6 +121,8 @@ class Law:
         on_lists: it takes lists of tensors, and gives or changes a list.
         random: it draws random numbers.
         may_drop: it draws them if it is asked to drop out.
+        nondeterministic: on some device it adds up in an order that may be another one each time, or picks a kernel by
+            what else happens (free memory).
         blind: no element of a tensor decides its result, though a shape may.
         unwritten: the result is memory that nothing has been written to.
         determined: its tensors decide the result: no number is given that a rank may choose by itself.
@@ -143,6 +145,7 @@ class Law:
     on_lists: bool = False
     random: bool = False
     may_drop: bool = False
+    nondeterministic: bool = False
     blind: bool = False
     unwritten: bool = False
     determined: bool = False
@@ -165,6 +168,12 @@ class Law:
     def by_element(self) -> bool:
         """True if there is no sum that could be added up in another order."""
         return self.pointwise or self.exact or self.blind or self.form in (Form.JOIN, Form.UPDATE)
+
+    @property
+    def repeats(self) -> bool:
+        """True if one build of torch on one device makes the same bits of the same bits each time."""
+        varies = self.random or self.may_drop or self.nondeterministic or self.unwritten
+        return not (varies or self.communicates or self.on_lists)
 
     @property
     def exact(self) -> bool:

@@ -28,7 +28,7 @@ _FLAGS: Final = {
 }
 """Facts of torch by the attribute of a law that they are."""
 _HANDED_DOWN: Final = (
-    *("form", "pointwise", "passes_on", "aliases", "casts", "selects", "random", "blind"),
+    *("form", "pointwise", "passes_on", "aliases", "casts", "selects", "random", "nondeterministic", "blind"),
     *("factor", "of_scores", "amplifies"),
 )
 """Attributes that an operation on lists, or in place, shares with the one of its base name."""

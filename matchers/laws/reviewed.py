@@ -148,6 +148,35 @@ _WITHOUT_VALUES: Final = (
     ),
 )
 
+_VARIES: Final = (
+    _Entry(
+        "adds with atomics on a GPU by torch.use_deterministic_algorithms' documentation",
+        "_adaptive_avg_pool2d_backward _adaptive_avg_pool3d_backward _ctc_loss_backward _embedding_bag_backward "
+        "_embedding_bag_dense_backward _embedding_bag_per_sample_weights_backward _index_put_impl_ _unsafe_index_put "
+        "_upsample_bicubic2d_aa_backward _upsample_bilinear2d_aa_backward adaptive_max_pool2d_backward "
+        "adaptive_max_pool3d_backward avg_pool3d_backward bincount cumsum embedding_dense_backward "
+        "fractional_max_pool2d_backward fractional_max_pool3d_backward grid_sampler_2d_backward "
+        "grid_sampler_3d_backward histc index_add index_put index_reduce max_pool2d_with_indices_backward "
+        "max_pool3d_with_indices_backward max_unpool2d max_unpool3d nll_loss2d_backward nll_loss2d_forward put "
+        "reflection_pad1d_backward reflection_pad2d_backward reflection_pad3d_backward replication_pad1d_backward "
+        "replication_pad2d_backward replication_pad3d_backward scatter_add scatter_reduce upsample_bicubic2d_backward "
+        "upsample_bilinear2d_backward upsample_linear1d_backward upsample_trilinear3d_backward",
+        {"nondeterministic": True},
+    ),
+    _Entry(
+        "adds the queries' gradient with atomics, unless told not to",
+        "_efficient_attention_backward _flash_attention_backward _scaled_dot_product_cudnn_attention_backward "
+        "_scaled_dot_product_efficient_attention_backward _scaled_dot_product_flash_attention_backward",
+        {"nondeterministic": True},
+    ),
+    _Entry(
+        "picks a kernel by the memory that is free",
+        "convolution convolution_backward cudnn_batch_norm cudnn_batch_norm_backward cudnn_convolution "
+        "cudnn_convolution_transpose",
+        {"nondeterministic": True},
+    ),
+)
+
 _DECIDED: Final = (
     _Entry(
         "its other arguments are dimensions, sizes and eps, which no rank chooses by itself",
@@ -210,5 +239,5 @@ _COMMUNICATION: Final = (
 )
 
 REVIEWED: Final = (
-    *_ARITHMETIC, *_RANDOM, *_ELEMENTS, *_COPIES, *_WITHOUT_VALUES, *_DECIDED, *_COMMUNICATION,
+    *_ARITHMETIC, *_RANDOM, *_ELEMENTS, *_COPIES, *_WITHOUT_VALUES, *_VARIES, *_DECIDED, *_COMMUNICATION,
 )  # fmt: skip

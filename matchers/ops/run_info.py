@@ -28,6 +28,7 @@ __all__ = [
     "cut_gradients",
     "differing_start",
     "divided_batch",
+    "same_kernels",
     "tells_start",
 ]
 
@@ -117,6 +118,8 @@ _ENTRIES: tuple[tuple[str, str, str, Severity], ...] = (
     ("host", "host", "the host", Severity.HARMLESS),
 )
 _TABLES = ("deterministic", "precision", "versions", "threads", "environment", "git", "settings")
+_OF_KERNELS = ("device", "threads", "deterministic", "precision", "attention", "environment", "world_size")
+"""Entries that decide which kernel an operation runs."""
 _HARMLESS_VERSIONS = ("python", "numpy")
 _MAX_VALUE_LENGTH = 80
 _MAX_CUTS = 3
@@ -146,6 +149,14 @@ def compare_run_info(a: Mapping[str, Any], b: Mapping[str, Any], *, draws: bool)
         *(Note(Severity.HARMLESS, "detach", text) for text in cut_gradients(a, b)),
     ]
     return tuple(sorted(notes, key=lambda note: -note.severity))
+
+
+def same_kernels(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
+    """True if both runs say that they compute with one build of torch, device, number of threads and set of flags."""
+    if any(MERGED_RANKS in run or not (_table(run, "versions").get("torch") and run.get("device")) for run in (a, b)):
+        return False
+    libraries = [{k: v for k, v in _table(run, "versions").items() if k not in _HARMLESS_VERSIONS} for run in (a, b)]
+    return libraries[0] == libraries[1] and all(a.get(name) == b.get(name) for name in _OF_KERNELS)
 
 
 def tells_start(run: Mapping[str, Any]) -> bool:

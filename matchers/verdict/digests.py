@@ -10,7 +10,7 @@ from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.ops.laws import collective, in_place
 from matchers.ops.outputs import records_changes
 
-__all__ = ["DigestComparison", "altered_by_one_run", "compare_digests", "other_bits", "returns_nothing"]
+__all__ = ["DigestComparison", "altered_by_one_run", "compare_digests", "inputs_equal", "other_bits", "returns_nothing"]
 
 
 @columns
@@ -52,8 +52,8 @@ def compare_digests(a: OpLog, b: OpLog, i: Int64, j: Int64) -> DigestComparison:
 
     nothing = (a.outputs.count[i] == 0) & (b.outputs.count[j] == 0)
     changed, altered = _mutations(a, b, i, j)
-    inputs_equal = _inputs_equal(a, b, i, j)
-    only_read = nothing & ~changed & inputs_equal & returns_nothing(a, i) & returns_nothing(b, j)
+    equal_inputs = inputs_equal(a, b, i, j)
+    only_read = nothing & ~changed & equal_inputs & returns_nothing(a, i) & returns_nothing(b, j)
     equal = ((both & same & known) | (nothing & changed) | only_read) & ~altered
     differ = both & ~same & (known | first_differs)
     return DigestComparison(
@@ -62,7 +62,7 @@ def compare_digests(a: OpLog, b: OpLog, i: Int64, j: Int64) -> DigestComparison:
         changed=changed,
         differ=differ,
         first_differs=first_differs,
-        inputs_equal=inputs_equal,
+        inputs_equal=equal_inputs,
         slots=np.flatnonzero(altered | (~same & (n_a > 1) & (n_b > 1))),
     )
 
@@ -106,7 +106,8 @@ def _mutations(a: OpLog, b: OpLog, i: Int64, j: Int64) -> tuple[Bool, Bool]:
     return changed, altered
 
 
-def _inputs_equal(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
+def inputs_equal(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
+    """Mask of the pairs (i[k], j[k]) whose inputs are all equal by their digests."""
     n_a, n_b = a.input_digests.count[i], b.input_digests.count[j]
     same = (n_a == n_b) & (a.fingerprints("input_digests")[i] == b.fingerprints("input_digests")[j])
     # no inputs: no difference

@@ -26,6 +26,8 @@ class Reason(LabelledEnum):
     """Integers do not round: any difference is real."""
     NOT_BITWISE = auto()
     """Bitwise equality is expected."""
+    NOT_REPEATED = auto()
+    """All other operations of its form repeat to the bit."""
     NON_FINITE = auto()
     OTHER_SHAPE = auto()
     OTHER_DTYPE = auto()

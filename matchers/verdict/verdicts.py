@@ -14,6 +14,7 @@ from matchers.logs.op_log import OpLog
 from matchers.status import Status
 from matchers.verdict.cancellation import without_noise
 from matchers.verdict.case import Case, Judgement
+from matchers.verdict.determinism import judge_repetition
 from matchers.verdict.digests import other_bits
 from matchers.verdict.error_propagation import explain_by_arithmetic
 from matchers.verdict.fused import judge_fused
@@ -67,6 +68,7 @@ JUDGES: tuple[Judge, ...] = (
     Judge(without_noise, frozenset(Reason) - {Reason.EQUAL_BITS, Reason.NON_FINITE}),
     Judge(judge_parts, frozenset(Reason) - {Reason.EQUAL_BITS}),
     Judge(by_bits, frozenset(Reason)),
+    Judge(judge_repetition, _CLOSE | {Reason.CANCELLATION, Reason.UNSIZED, Reason.LOSS_SCALE}),
     Judge(explain_by_arithmetic, frozenset(Reason)),
     Judge(without_unread, _UNEXPLAINED | _OTHER_KIND | {Reason.NON_FINITE}),
     Judge(without_other_forms, _OTHER_KIND),

@@ -54,6 +54,7 @@ FITS: Mapping[Status, tuple[Reason, ...]] = {
         Reason.BEYOND_TOLERANCE,
         Reason.OTHER_WHOLE_NUMBERS,
         Reason.NOT_BITWISE,
+        Reason.NOT_REPEATED,
         Reason.OTHER_SCALAR,
         Reason.OTHER_WEIGHT,
         Reason.CHANGED_BY_ONE_RUN,
