@@ -6,7 +6,7 @@ frozen columns (`matchers.rows`) together with the rules behind them.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
 from typing import NamedTuple
@@ -78,6 +78,7 @@ class Comparison(Rows):
         policy: dtype combinations that differ throughout and are judged at the coarser ε.
         expectation: how similar the runs are expected to be.
         arithmetic: by pair, the differences that float arithmetic explains; None unless requested.
+        cancellation: by pair, how many times a sum that cancels its terms are.
         loss_scale: the factor of a's losses and gradients against b's before they are reduced; 1 for none.
         last_contents: what the runs leave in parameters, buffers and optimizer states that operations without a common
             pair wrote.
@@ -90,6 +91,7 @@ class Comparison(Rows):
     policy: DtypePolicy = ()
     expectation: Expectation = field(default_factory=Expectation)
     arithmetic: Arithmetic | None = None
+    cancellation: Mapping[int, float] = field(default_factory=dict)
     loss_scale: float = 1.0
     last_contents: ContentVerdicts = field(default_factory=ContentVerdicts, repr=False, compare=False)
     recompute_mismatches: tuple[RecomputeMismatch, ...] = ()
@@ -268,6 +270,7 @@ def _compare(
         policy=case.policy,
         expectation=expectation,
         arithmetic=found.arithmetic,
+        cancellation=found.cancellation,
         loss_scale=found.loss_scale,
         last_contents=left,
         recompute_mismatches=found.mismatches,

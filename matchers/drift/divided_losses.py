@@ -10,7 +10,7 @@ from matchers.comparison import Comparison
 from matchers.drift.suggestion import Finding
 from matchers.ops.shapes import numel
 from matchers.status import Status
-from matchers.verdict.loss_scale import scaled_pairs
+from matchers.verdict.reason import Reason
 
 __all__ = ["divided_losses"]
 
@@ -20,9 +20,8 @@ _EXACT = 1e-5
 def divided_losses(c: Comparison) -> Iterator[Finding]:
     """Losses and gradients of micro-batches that differ by a constant factor."""
     pairs = np.flatnonzero(c.pair >= 0)
-    pair = c.pair[pairs]
     if c.loss_scale != 1:
-        rows = pairs[scaled_pairs(c.a, c.b, c.pairing, c.loss_scale)[pair] & (c.status[pairs] == Status.CLOSE)]
+        rows = np.flatnonzero(c.reason == Reason.LOSS_SCALE)
         said = f"Every loss and gradient of a is {c.loss_scale:g} times that of b until it is reduced: one run divides"
         yield _finding(
             c, rows, f"{said} losses by the number of micro-batches, the other averages gradients over ranks."

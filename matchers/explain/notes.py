@@ -7,11 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 
-from matchers.comparison import Comparison
-from matchers.explain.facts import InputFact, phase_label
+from matchers.explain.facts import phase_label
 from matchers.explain.first_difference import determinism_of, first_difference_note, first_difference_reasons
+from matchers.explain.subject import Subject
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.laws import law_of
 from matchers.ops.run_info import cut_gradients
@@ -27,49 +26,12 @@ _MAX_UNPAIRED = 256
 """Unpaired operations that are followed upstream."""
 
 
-@dataclass(frozen=True, slots=True)
-class _Subject:
-    """The row that the notes are about."""
-
-    c: Comparison
-    row: int
-    inputs: tuple[InputFact, ...]
-
-    @property
-    def status(self) -> Status:
-        return Status(self.c.status[self.row])
-
-    @property
-    def role(self) -> Role:
-        return Role(self.c.role[self.row])
-
-    @property
-    def pair(self) -> int:
-        return int(self.c.pair[self.row])
-
-    @property
-    def is_cause(self) -> bool:
-        return bool(self.c.cause[self.row])
-
-    @property
-    def records(self) -> tuple[int, int]:
-        """The record of a and that of b, -1 for none."""
-        return int(self.c.row_a[self.row]), int(self.c.row_b[self.row])
-
-    @property
-    def log_and_record(self) -> tuple[OpLog, int]:
-        """The record of a where there is one, else that of b."""
-        i, j = self.records
-        return (self.c.a, i) if i >= 0 else (self.c.b, j)
-
-
-def notes_of(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> tuple[str, ...]:
+def notes_of(of: Subject) -> tuple[str, ...]:
     """All notes about a row."""
-    subject = _Subject(c, row, inputs)
-    return tuple(note for notes in _NOTES for note in notes(subject))
+    return tuple(note for notes in _NOTES for note in notes(of))
 
 
-def _names(of: _Subject) -> Iterator[str]:
+def _names(of: Subject) -> Iterator[str]:
     """The names that both sides have in common, and those that differ."""
     (i, j), a, b = of.records, of.c.a, of.c.b
     if i < 0 or j < 0:
@@ -90,13 +52,13 @@ def _names(of: _Subject) -> Iterator[str]:
         yield "; ".join(told)
 
 
-def _printed(of: _Subject) -> Iterator[str]:
+def _printed(of: Subject) -> Iterator[str]:
     """The limits of agreement in printed values."""
     if of.status == Status.SAME_PRINT:
         yield "printed norms miss reordering, sign flips (L1) and changes below 5e-7"
 
 
-def _precision(of: _Subject) -> Iterator[str]:
+def _precision(of: Subject) -> Iterator[str]:
     """The precision of the error: a lower bound or an estimate."""
     if of.status not in (Status.DIVERGED, Status.CLOSE):
         return
@@ -108,7 +70,7 @@ def _precision(of: _Subject) -> Iterator[str]:
         yield (f"≈: the distance of the tensors, estimated from sketches: {low:.1e} to {high:.1e} with 95 % confidence")
 
 
-def _begins_here(of: _Subject) -> Iterator[str]:
+def _begins_here(of: Subject) -> Iterator[str]:
     found = of.c.first_difference
     if found is not None and found.row == of.row:
         reasons = first_difference_reasons(of.c)
@@ -120,13 +82,13 @@ def _begins_here(of: _Subject) -> Iterator[str]:
         yield f"the inputs are bitwise equal: the difference begins here; {determinism_of(of.c, of.row)}"
 
 
-def _tolerance(of: _Subject) -> Iterator[str]:
+def _tolerance(of: Subject) -> Iterator[str]:
     found = of.c.first_difference
     if of.status == Status.DIVERGED or (of.status == Status.CLOSE and found is not None and found.row == of.row):
         yield f"tolerance {float(of.c.tolerance[of.row]):.1e}"
 
 
-def _amplification(of: _Subject) -> Iterator[str]:
+def _amplification(of: Subject) -> Iterator[str]:
     """The error of a diverged row over the largest error of its inputs."""
     if of.status != Status.DIVERGED:
         return
@@ -143,19 +105,19 @@ def _amplification(of: _Subject) -> Iterator[str]:
         yield f"amplification {error / worst:.2g}: output error over input error, by norms"
 
 
-def _unfinished(of: _Subject) -> Iterator[str]:
+def _unfinished(of: Subject) -> Iterator[str]:
     if of.status == Status.UNFINISHED:
         yield "judged instead at the wait or the first consumer"
 
 
-def _cut_gradients(of: _Subject) -> Iterator[str]:
+def _cut_gradients(of: Subject) -> Iterator[str]:
     """Settings that cut gradients, where a first cause is in the backward pass."""
     log, record = of.log_and_record
     if of.is_cause and log.phase[record] == Phase.BACKWARD:
         yield from cut_gradients(of.c.a.header.run, of.c.b.header.run)
 
 
-def _unpaired_downstream(of: _Subject) -> Iterator[str]:
+def _unpaired_downstream(of: Subject) -> Iterator[str]:
     """The last of the unpaired operations that an unpaired first cause leads to."""
     c, row = of.c, of.row
     if not of.is_cause or of.pair >= 0 or c.flow is None:
@@ -177,23 +139,23 @@ def _unpaired_downstream(of: _Subject) -> Iterator[str]:
         yield f"{many}{'' if not left else ' or more'} unpaired {noun} of {side} downstream, up to {where}"
 
 
-def _other_rank(of: _Subject) -> Iterator[str]:
+def _other_rank(of: Subject) -> Iterator[str]:
     log, record = of.log_and_record
     if of.role == Role.ORIGIN and law_of(log, record).communicates:
         yield "this rank's contribution agrees: another rank's differs, compare their logs too"
 
 
-def _crossing_pairs(of: _Subject) -> Iterator[str]:
+def _crossing_pairs(of: Subject) -> Iterator[str]:
     if of.is_cause and of.role == Role.RECEIVER:
         yield "crossing pairs: the red rows explain each other, this is the earliest"
 
 
-def _doubtful_pair(of: _Subject) -> Iterator[str]:
+def _doubtful_pair(of: Subject) -> Iterator[str]:
     if of.pair >= 0 and of.c.pairing.method[of.pair] == Method.RELAXED:
         yield "doubtful pair: the last of this op and module on both sides, with other numbers"
 
 
-def _recomputed(of: _Subject) -> Iterator[str]:
+def _recomputed(of: Subject) -> Iterator[str]:
     """A recomputed copy that does not repeat its original, and why it is not red."""
     found = of.c.mismatch_at.get(of.row)
     if found is not None:
@@ -210,7 +172,7 @@ def recompute_note(log: OpLog, found: RecomputeMismatch) -> str:
     return f"{told}; in both runs alike" if found.alike else told
 
 
-_NOTES: tuple[Callable[[_Subject], Iterator[str]], ...] = (
+_NOTES: tuple[Callable[[Subject], Iterator[str]], ...] = (
     _names,
     _printed,
     _precision,

@@ -98,6 +98,7 @@ class _Silenced:
         pairs: bool[p], something of the pair is noise.
         mixed: bool[p], noise is a part of a tensor on one side, or in another place of a list: nothing replaces it.
         sums: bool[p], the pair is such a sum, and differs.
+        factor: float64[p], ‖terms‖ / ‖sum‖, at least 1.
         limit: float64[p], the tolerance that its terms allow.
         names: of parameters and states of an optimizer that are noise.
     """
@@ -106,6 +107,7 @@ class _Silenced:
     pairs: Bool
     mixed: Bool
     sums: Bool
+    factor: Float64
     limit: Float64
     names: frozenset[str]
 
@@ -126,7 +128,9 @@ def without_noise(case: Case, judged: Judgement) -> Judgement:
     limit = found.limit[found.sums]
     status = np.where(limit > MOST_ALLOWED, np.int8(Status.NOT_JUDGED), np.int8(Status.CLOSE))
     verdicts = verdicts.claimed(found.sums, status, Reason.CANCELLATION, limit=limit)
-    return replace(judged, verdicts=verdicts, b=found.b, noise=found.names)
+    sums = np.flatnonzero((unjudged | found.sums) & (found.factor > 1))
+    factors = dict(zip(sums.tolist(), found.factor[sums].tolist(), strict=True))
+    return replace(judged, verdicts=verdicts, b=found.b, noise=found.names, cancellation=factors)
 
 
 def _silenced(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow: DataFlow) -> _Silenced | None:
@@ -169,7 +173,7 @@ def _silenced(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow: Da
         mixed[k] = not in_one_order(a, b, int(i[k]), int(j[k]))
     pairs &= ~mixed
     patched = _patched(a, b, i[pairs], j[pairs], of_a, of_b)
-    return _Silenced(patched, pairs, mixed, excused, limit, frozenset((*of_a.names(), *of_b.names())))
+    return _Silenced(patched, pairs, mixed, excused, factor, limit, frozenset((*of_a.names(), *of_b.names())))
 
 
 def _with_zeros(a: LastContents, b: LastContents) -> frozenset[str]:

@@ -86,6 +86,8 @@ class Judgement:
         parts: bool[p], the leads hold different parts of their tensors, so their norms tell nothing about each other.
         settled: bool[p], judged by what the pair was given: no error of its inputs explains it.
         noise: names of parameters and states of an optimizer that are noise.
+        scaled: bool[p], losses and gradients that differ by `loss_scale`.
+        cancellation: by pair, how many times a sum that cancels its terms are.
         loss_scale: the factor between the gradients of a and those of b before they are reduced.
         arithmetic: the differences that float arithmetic explains; None unless requested.
         contents: what each run leaves in named tensors.
@@ -99,6 +101,8 @@ class Judgement:
     j: Int64
     parts: Bool
     settled: Bool
+    scaled: Bool
+    cancellation: Mapping[int, float] = field(default_factory=dict)
     noise: frozenset[str] = frozenset()
     loss_scale: float = 1.0
     arithmetic: Arithmetic | None = None
@@ -110,7 +114,7 @@ class Judgement:
     def of(cls, case: Case, verdicts: Verdicts) -> Judgement:
         """The beginning: each pair is judged by itself."""
         nothing = np.zeros(len(case.i), bool)
-        return cls(verdicts, case.b, case.i, case.j, parts=nothing, settled=nothing)
+        return cls(verdicts, case.b, case.i, case.j, parts=nothing, settled=nothing, scaled=nothing)
 
     def claimed(
         self, which: Bool | Int64, status: Status | NDArray[np.int8], reason: Reason | NDArray[np.int8], **columns: Any

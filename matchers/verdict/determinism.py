@@ -134,7 +134,7 @@ def judge_repetition(case: Case, found: Judgement) -> Judgement:
     if red.any():
         red &= learned.alone(np.column_stack((form, _strides(case, np.isin(learned.kind, learned.kind[red])))), place)
     red &= np.isnan(case.rtol) & (verdicts.status != Status.DIVERGED) & ~made_elsewhere(a, b, i, j)
-    red[[k for k, slot in verdicts.slots.items() if slot.unread or slot.only]] = False
+    red[[k for k, slot in verdicts.slots.items() if slot.only]] = False
     red[red] = _same_makers(case, i[red], j[red])
     claim: dict[str, Any] = {"status": Status.DIVERGED, "reason": Reason.NOT_REPEATED, "limit": 0.0}
     slots = {k: replace(slot, **claim) if red[k] else slot for k, slot in verdicts.slots.items()}

@@ -106,7 +106,9 @@ def explain_by_arithmetic(case: Case, found: Judgement) -> Judgement:
     limit, still_open = walk.limit, columns.open
     judged = walk.result.ground != Ground.NONE
     ground = walk.result.ground[judged]
-    told = verdicts.claimed(judged, _STATUS[ground], _REASON[ground])
+    scaled = found.scaled[judged] & (ground == Ground.EXPLAINED)
+    reason = np.where(scaled, np.int8(Reason.LOSS_SCALE), _REASON[ground])
+    told = verdicts.claimed(judged, _STATUS[ground], reason)
     told = replace(told, limit=limit, tolerance=np.where(still_open, limit, verdicts.tolerance))
     slots = {
         k: replace(slot, status=Status(told.status[k]), reason=Reason(told.reason[k]), limit=float(limit[k]))

@@ -28,7 +28,7 @@ from matchers.verdict.judge import Verdicts, judge, replaced
 from matchers.verdict.reason import Reason
 from matchers.verdict.sketches import decode_sketches
 
-__all__ = ["scaled_pairs", "without_scale"]
+__all__ = ["without_scale"]
 
 _EXACT = 1e-5
 _NEAR = 0.02
@@ -47,14 +47,15 @@ def without_scale(case: Case, found: Judgement) -> Judgement:
     factor = 1.0 if case.bitwise else _loss_scale(a, b, pairing, verdicts)
     if factor == 1:
         return found
-    again = np.flatnonzero((verdicts.status == Status.DIVERGED) & scaled_pairs(a, b, pairing, factor))
+    scaled = (verdicts.status == Status.DIVERGED) & _scaled_pairs(a, b, pairing, factor)
+    again = np.flatnonzero(scaled)
     i, j = case.i[again], case.j[again]
     b = _scaled(b, j, factor, case.flow)
     fresh = judge(a, b, i, j, case.rtol[again], case.policy)
     # the numbers in the logs are not the same
     agrees = np.isin(fresh.status, (Status.SAME_PRINT, Status.CLOSE))
     fresh = fresh.claimed(agrees, Status.CLOSE, Reason.LOSS_SCALE)
-    return replace(found, verdicts=replaced(verdicts, again, fresh), b=b, loss_scale=factor)
+    return replace(found, verdicts=replaced(verdicts, again, fresh), b=b, scaled=scaled, loss_scale=factor)
 
 
 def _loss_scale(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> float:
@@ -123,7 +124,7 @@ def _ratio(a: OpLog, b: OpLog, pairing: Pairing) -> Float64:
         return np.asarray(one / other)
 
 
-def scaled_pairs(a: OpLog, b: OpLog, pairing: Pairing, factor: float) -> Bool:
+def _scaled_pairs(a: OpLog, b: OpLog, pairing: Pairing, factor: float) -> Bool:
     """bool[p]: gradients and losses of micro-batches whose norms differ by about this factor."""
     off, lead = _ratio(a, b, pairing) / factor, pairing.lead_a
     # a sum of losses may follow the backward pass

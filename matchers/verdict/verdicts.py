@@ -55,29 +55,40 @@ def by_bits(case: Case, found: Judgement) -> Judgement:
     return replace(found, verdicts=replace(verdicts, limit=limit, tolerance=tolerance))
 
 
-_SAME = frozenset({Reason.SAME_NUMBERS, Reason.SAME_ELEMENTS, Reason.OTHER_BITS_SAME_NORMS, Reason.INFINITE_NORM})
-_CLOSE = _SAME | {Reason.WITHIN_TOLERANCE}
+_CLOSE = frozenset(
+    {
+        Reason.SAME_NUMBERS,
+        Reason.SAME_ELEMENTS,
+        Reason.OTHER_BITS_SAME_NORMS,
+        Reason.INFINITE_NORM,
+        Reason.WITHIN_TOLERANCE,
+    }
+)
 _FAR = frozenset({Reason.BEYOND_TOLERANCE, Reason.OTHER_WHOLE_NUMBERS, Reason.CHANGED_BY_ONE_RUN})
 _OTHER_KIND = frozenset({Reason.OTHER_SHAPE, Reason.OTHER_DTYPE})
-_UNEXPLAINED = _FAR | {Reason.NOT_BITWISE, Reason.MORE_THAN_ROUNDING, Reason.SYSTEMATIC}
+_UNKNOWN = frozenset({Reason.NO_NUMBERS, Reason.UNSIZED, Reason.REARRANGED, Reason.UNFINISHED})
+_BY_NUMBERS = _CLOSE | _FAR | _OTHER_KIND | _UNKNOWN | {Reason.EQUAL_BITS, Reason.NON_FINITE, Reason.SHARD_OF_WHOLE}
+_EXPLAINED = frozenset({Reason.LOSS_SCALE, Reason.CANCELLATION})
+_UNEXPLAINED = _FAR | {Reason.NOT_BITWISE, Reason.NOT_REPEATED, Reason.MORE_THAN_ROUNDING, Reason.SYSTEMATIC}
 _GIVEN = frozenset({Reason.OTHER_SCALAR, Reason.OTHER_WEIGHT})
+_RED = _UNEXPLAINED | _OTHER_KIND | _GIVEN | {Reason.NON_FINITE}
 
 JUDGES: tuple[Judge, ...] = (
     Judge(without_scale, _FAR),
-    Judge(judge_fused, frozenset(Reason)),  # the leads of groups were judged, which say nothing
-    Judge(without_noise, frozenset(Reason) - {Reason.EQUAL_BITS, Reason.NON_FINITE}),
-    Judge(judge_parts, frozenset(Reason) - {Reason.EQUAL_BITS}),
-    Judge(by_bits, frozenset(Reason)),
+    Judge(judge_fused, _BY_NUMBERS | {Reason.LOSS_SCALE}),  # of the leads of groups, which say nothing
+    Judge(without_noise, (_BY_NUMBERS | {Reason.LOSS_SCALE}) - {Reason.EQUAL_BITS, Reason.NON_FINITE}),
+    Judge(judge_parts, (_BY_NUMBERS | _EXPLAINED) - _UNKNOWN - {Reason.EQUAL_BITS}),
+    Judge(by_bits, _CLOSE | _UNKNOWN),
     Judge(judge_repetition, _CLOSE | {Reason.CANCELLATION, Reason.UNSIZED, Reason.LOSS_SCALE}),
-    Judge(explain_by_arithmetic, frozenset(Reason)),
-    Judge(without_unread, _UNEXPLAINED | _OTHER_KIND | {Reason.NON_FINITE}),
+    Judge(explain_by_arithmetic, _CLOSE | _FAR | _EXPLAINED),
+    Judge(without_unread, _RED),
     Judge(without_other_forms, _OTHER_KIND),
-    Judge(with_lengths, frozenset(Reason)),
+    Judge(with_lengths, frozenset(Reason)),  # numbers of other lists say nothing
     Judge(without_terms, _UNEXPLAINED | _OTHER_KIND | {Reason.OTHER_LIST_LENGTH}),
-    Judge(judge_sums, _UNEXPLAINED | _OTHER_KIND | {Reason.NON_FINITE}),
-    Judge(without_other_tensors, _UNEXPLAINED | _OTHER_KIND | {Reason.NON_FINITE, Reason.OTHER_LIST_LENGTH}),
+    Judge(judge_sums, _RED),
+    Judge(without_other_tensors, _RED | {Reason.OTHER_LIST_LENGTH}),
     Judge(judge_chunks, _UNEXPLAINED | _GIVEN),
-    Judge(judge_records, frozenset(Reason)),
+    Judge(judge_records, frozenset(Reason) - _RED),
 )
 """All judges after the first, which compares the numbers of each pair (`judge`)."""
 

@@ -8,13 +8,16 @@ import numpy as np
 import pytest
 
 from matchers.comparison import Comparison, compare
+from matchers.explain.headlines import BY_REASON
 from matchers.explain.sentences import Explanation, explain, format_eps, format_error
 from matchers.rules.model import IgnoreRule, OpRule, PairRule, RuleSet
 from matchers.status import Status
+from matchers.verdict.expectation import Expect, Expectation
 from tests.builders import Op, op
 from tests.matchers.causes.test_first_causes import CHAIN, NAN, changed, flow, negated
 from tests.matchers.drifted_logs import made_up_log
-from tests.matchers.test_comparison import REAL, compared
+from tests.matchers.reasons import FITS
+from tests.matchers.test_comparison import REAL, compared, real
 
 FLASH = "layers.2.attention.inner_attention/op_0__scaled_dot_product_flash_attention_for_cpu"
 
@@ -234,3 +237,19 @@ def test_errors_in_units_of_epsilon(epsilons: float, text: str) -> None:
 
 def test_no_epsilons_where_there_is_no_number() -> None:
     assert format_eps(NAN, 0.1) == format_eps(float("inf"), 0.1) == format_eps(0.1, NAN) == ""
+
+
+# ---------------------------------------------------------------------- reasons
+
+
+def test_every_reason_of_a_row_that_is_not_red_has_a_headline() -> None:
+    assert BY_REASON.keys() == {reason for status, reasons in FITS.items() if not status.red for reason in reasons}
+
+
+def test_a_row_that_rounding_would_explain_anyhow_says_so() -> None:
+    expectation = Expectation(preset=Expect.LOW_PRECISION)
+    c = compare(real("bug_base"), real("bug_neg_attn_l2"), expectation=expectation)
+    told = explain(c, int(np.flatnonzero(c.status == Status.NOT_JUDGED)[0])).headline
+    assert told.startswith("not judged: differs by ≥")
+    assert " rounding and an input error of ≈" in told
+    assert " would allow " in told

@@ -1,0 +1,259 @@
+"""Headlines: verdict and role of a row in one sentence.
+
+Each reason has its sentence in `BY_REASON`; a cause that is not red, and a red row, have others.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+
+from matchers.causes.unsummed import unsummed_side
+from matchers.comparison import Comparison
+from matchers.explain.facts import format_error, ground_of
+from matchers.explain.first_difference import first_difference_reasons, size_of, start_of
+from matchers.explain.red_rows import RED_HEADLINES, difference, inputs_agree, lengths, size_of_error
+from matchers.explain.subject import Subject
+from matchers.logs.op_log import OpLog
+from matchers.ops.json_values import parsed_object
+from matchers.ops.laws import law_of
+from matchers.ops.nonfinite import broken_text
+from matchers.ops.placement import AS_PARTS, NOT_SUMMED, describe_placement
+from matchers.status import Status
+from matchers.verdict.reason import Reason
+
+__all__ = ["BY_REASON", "headline_of"]
+
+
+def headline_of(of: Subject) -> str:
+    """The headline of a row."""
+    if of.status in RED_HEADLINES:
+        return RED_HEADLINES[of.status](of)
+    for told in _NOT_RED:
+        if text := told(of):
+            return text
+    by_reason = BY_REASON[of.reason]
+    return by_reason if isinstance(by_reason, str) else by_reason(of)
+
+
+def _within(of: Subject) -> str:
+    return ground_of(of.c, of.row) or f"within the tolerance of {float(of.c.tolerance[of.row]):.1e}"
+
+
+# ---------------------------------------------------------------------- causes and differences that are not red
+
+
+def _unsummed(of: Subject) -> str:
+    side, how = unsummed_side(of.c, of.row) if of.is_cause else ("", "")
+    if not side:
+        return ""
+    but = {NOT_SUMMED: "no collective adds them up", AS_PARTS: "they are gathered as parts"}[how]
+    return f"FIRST CAUSE: each rank of {side} has a term; their sum agrees, but {but}"
+
+
+def _agreeing_cause(of: Subject) -> str:
+    if not of.is_cause or of.status not in (Status.SAME_PRINT, Status.CLOSE) or of.row in of.c.stretches:
+        return ""
+    if of.c.inputs_equal[of.row] and of.status == Status.CLOSE:
+        agree = inputs_agree(of.c, of.row, of.inputs)
+        return f"FIRST CAUSE: {difference(of)}, {_within(of)}; {agree}, red rows follow"
+    same = (
+        "the same printed values"
+        if of.status == Status.SAME_PRINT
+        else f"differs by {size_of_error(of)}, {_within(of)}"
+    )
+    return f"LIKELY CAUSE: {same}; but what is split, cast or copied from its result differs by more"
+
+
+def _first_difference(of: Subject) -> str:
+    found = of.c.first_difference
+    if found is None or found.row != of.row or of.is_cause:
+        return ""
+    start = start_of(of.c, of.row) or first_difference_reasons(of.c)[0]
+    return f"FIRST DIFFERENCE: {size_of(of.c, of.row)}; {start}"
+
+
+def _ignored_cause(of: Subject) -> str:
+    if of.status != Status.IGNORED or not of.is_cause:
+        return ""
+    if of.pair < 0:
+        differs = f"only {_only_side(of)} has this operation"
+    else:
+        differs = f"{difference(of)}" if of.c.error[of.row] > 0 else "the runs differ"
+    return f"FIRST CAUSE, ignored by a rule: {differs}; downstream rows are red"
+
+
+def _unjudged_cause(of: Subject) -> str:
+    """The unjudged operations that end in a red row, of which this is the first, or reads something else."""
+    stretch = of.c.stretches.get(of.row)
+    if stretch is None:
+        return ""
+    end = of.c.a.keys[int(of.c.row_a[stretch.end])]
+    if stretch.reads >= 0:
+        return f"LIKELY CAUSE: input {stretch.reads}, which no operation made, differs; {end} diverges"
+    which = "the only" if stretch.count == 1 else f"the first of {stretch.count:,}"
+    return f"LIKELY CAUSE: {which} unjudged operation{'s' * (stretch.count > 1)} before {end}, which diverges"
+
+
+_NOT_RED: tuple[Callable[[Subject], str], ...] = (
+    _unsummed,
+    _agreeing_cause,
+    _first_difference,
+    _ignored_cause,
+    _unjudged_cause,
+)
+
+
+# ---------------------------------------------------------------------- all other rows, by their reason
+
+
+def _close(of: Subject) -> str:
+    return f"close: {difference(of).removeprefix('the output ')}, {_within(of)}"
+
+
+def _scaled(of: Subject) -> str:
+    scale = f"{of.c.loss_scale:g} times b's, as every loss and gradient"
+    return f"close: {scale}; otherwise by {size_of_error(of)}, {_within(of)}"
+
+
+def _unread(of: Subject) -> str:
+    slot = of.c.slots[of.row]
+    return f"close: {slot.name} differs by {format_error(slot.error, slot.bound)}, but no operation depends on it"
+
+
+def _no_numbers(of: Subject) -> str:
+    return f"no values: {_what_is_missing(of.c, of.row)}"
+
+
+def _other_length(of: Subject) -> str:
+    if of.status == Status.SHARDED:
+        return _what_parts(of.c, of.row)
+    return f"not judged: {lengths(of.c, of.row)}: unpaired operations may handle the rest"
+
+
+def _cancels(of: Subject) -> str:
+    if of.status == Status.CLOSE:
+        return _close(of)
+    factor = of.c.cancellation.get(of.pair, 1.0)
+    if factor > 1:
+        return f"not judged: cancellation: the terms are {factor:.0e} times their sum, which is rounding"
+    return "not judged: computed from a sum that cancels, which is rounding"
+
+
+def _sum_of_terms(of: Subject) -> str:
+    if of.status == Status.NOT_JUDGED:
+        return "not judged: partial sum: the runs add in another order, the total is not judged"
+    return "partial sum: the runs add in another order, the total agrees"
+
+
+def _unlimited(of: Subject) -> str:
+    return f"not judged: differs by {size_of_error(of)}; {ground_of(of.c, of.row)}"
+
+
+def _parts(of: Subject) -> str:
+    return _what_parts(of.c, of.row)
+
+
+def _unpaired(of: Subject) -> str:
+    side = _only_side(of)
+    if not of.is_cause:
+        return f"only {side} has this operation"
+    log, record = of.log_and_record
+    if odd := broken_text(log, record):
+        return f"FIRST CAUSE: only {side} has this operation, which returns {odd}"
+    if law_of(log, record).random:
+        return f"FIRST CAUSE: only {side} draws random numbers here: {_op_at(log, record)}"
+    follows = "its consumers diverge" if _reaches_red(of.c, of.row) else "red rows follow"
+    return f"FIRST CAUSE: only {side} has this operation; {follows}"
+
+
+def _only_side(of: Subject) -> str:
+    return "a" if of.records[0] >= 0 else "b"
+
+
+def _recomputed_copy(of: Subject) -> str:
+    return f"recomputed copy{_of_original(of.c, of.row)}: run again in the backward pass"
+
+
+BY_REASON: Mapping[Reason, str | Callable[[Subject], str]] = {
+    Reason.PENDING: "not paired yet",
+    Reason.EQUAL_BITS: "equal: the digests match (bitwise)",
+    Reason.SAME_NUMBERS: "same printed values",
+    Reason.WITHIN_TOLERANCE: _close,
+    Reason.OTHER_BITS_SAME_NORMS: _close,
+    Reason.INFINITE_NORM: "close: only one log counts infinite values, so no norm can be compared",
+    Reason.SAME_ELEMENTS: _close,
+    Reason.ROUNDING_EXPLAINED: _close,
+    Reason.LOSS_SCALE: _scaled,
+    Reason.UNREAD_OUTPUT: _unread,
+    Reason.CANCELLATION: _cancels,
+    Reason.SHARD_OF_WHOLE: _parts,
+    Reason.TERM_OF_SUM: _parts,
+    Reason.OTHER_ARRANGEMENT: _parts,
+    Reason.UNFINISHED: "unfinished: read before the communication completed, the numbers mean nothing",
+    Reason.REORDERED_SUM: _sum_of_terms,
+    Reason.NO_NUMBERS: _no_numbers,
+    Reason.UNSIZED: "not judged: other bits; no number in both logs says by how much",
+    Reason.REARRANGED: "not judged: other bits, the same numbers; the elements may lie in another order",
+    Reason.OTHER_FORM: "not judged: another form with other shapes; all that reads it agrees",
+    Reason.OTHER_LIST_LENGTH: _other_length,
+    Reason.OTHER_TENSORS: "not judged: lists of other tensors; what they hold last is compared by name",
+    Reason.OTHER_CHUNK: "not judged: computed from tensors of other sizes: a whole and a chunk of it",
+    Reason.MICRO_BATCH_TERM: "not judged: a term of each micro-batch; what they add up to is judged",
+    Reason.BATCH_STATISTICS: "not judged: batch statistics and random numbers depend on the size of micro-batches",
+    Reason.ROUNDING_UNLIMITED: _unlimited,
+    Reason.ONLY_ONE_RUN: _unpaired,
+    Reason.RECOMPUTED: _recomputed_copy,
+    Reason.RULE: "ignored by a rule",
+}
+"""The headline of a row that is not red, by its reason."""
+
+
+def _reaches_red(c: Comparison, row: int) -> bool:
+    """True if an operation reads the result of an unpaired one, over unpaired ones, and is red."""
+    if c.flow is None:
+        return False
+    flow, at, record = (c.flow.a, c.at_a, c.row_a[row]) if c.row_a[row] >= 0 else (c.flow.b, c.at_b, c.row_b[row])
+    left, seen = {int(record)}, set[int]()
+    while left:
+        rows = at[flow.row[np.isin(flow.value, list(left))]]
+        if c.red[rows].any():
+            return True
+        seen |= left
+        alone = rows[c.pair[rows] < 0]
+        left = set((c.row_a if at is c.at_a else c.row_b)[alone].tolist()) - seen
+    return False
+
+
+def _what_is_missing(c: Comparison, row: int) -> str:
+    a, b = (len(log.outputs[i]) > 0 or log.present[i] > 0 for log, i in ((c.a, c.row_a[row]), (c.b, c.row_b[row])))
+    if a != b:
+        return f"only {'a' if a else 'b'} prints a result"
+    return "the logs print other numbers of the result" if a else "neither log prints a result"
+
+
+def _op_at(log: OpLog, record: int) -> str:
+    """`bernoulli_ at model.py:12`."""
+    place = log.location_text(record)
+    return log.op_name(record) + (f" at {place}" if place else "")
+
+
+def _what_parts(c: Comparison, row: int) -> str:
+    told = "sharded: the sides hold different shards of one tensor"
+    if row in c.slots:
+        told += f" ({c.slots[row].name})"
+    i, j = int(c.row_a[row]), int(c.row_b[row])
+    placed = [describe_placement(parsed_object(log.texts("Placement").get(r, ""))) for log, r in ((c.a, i), (c.b, j))]
+    if any(placed):
+        a, b = (text or "the whole" for text in placed)
+        told += f": a holds {a}, b {b}"
+    return told + "; not judged"
+
+
+def _of_original(c: Comparison, row: int) -> str:
+    original = int(c.original[row])
+    if original < 0:
+        return ""
+    log, rows = (c.a, c.row_a) if c.row_a[row] >= 0 else (c.b, c.row_b)
+    return f" of {log.keys[int(rows[original])]}"

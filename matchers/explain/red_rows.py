@@ -1,0 +1,291 @@
+"""Headlines of red rows: what differs, by how much, and what of it came in."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping
+
+from matchers.comparison import Comparison
+from matchers.explain.facts import OTHER_BITS, InputFact, format_eps, format_error, ground_of
+from matchers.explain.first_difference import determinism_of, start_of
+from matchers.explain.subject import Subject
+from matchers.logs.op_log import Phase
+from matchers.ops.last_contents import GRADIENT
+from matchers.ops.laws import law_of
+from matchers.ops.nonfinite import broken_text
+from matchers.status import Role, Status
+from matchers.verdict.content_verdicts import ContentVerdict
+from matchers.verdict.list_lengths import length
+from matchers.verdict.reason import Reason
+from matchers.verdict.relative_error import relative_difference
+from matchers.verdict.tolerance import EPSILON, growth_factor
+
+__all__ = ["RED_HEADLINES", "difference", "inputs_agree", "lengths", "recomputed", "row_epsilon", "size_of_error"]
+
+
+def row_epsilon(c: Comparison, row: int) -> float:
+    """ε of the coarser dtype of a row's two sides, or of the dtype policy; NaN without either."""
+    found = [
+        EPSILON[log.dtype_text(record)]
+        for log, record in ((c.a, int(c.row_a[row])), (c.b, int(c.row_b[row])))
+        if record >= 0 and log.dtype_text(record) in EPSILON
+    ]
+    if found:
+        found += [EPSILON[name] for names in c.policy for name in names]
+    return max(found, default=math.nan)
+
+
+def size_of_error(of: Subject) -> str:
+    """`≈1.2e-03 (147 ε)`."""
+    error = float(of.c.error[of.row])
+    size, eps = format_error(error, bool(of.c.bound[of.row])), format_eps(error, row_epsilon(of.c, of.row))
+    return f"{size} ({eps})" if eps else size
+
+
+def difference(of: Subject) -> str:
+    """`the output differs by ≈1.2e-03 (147 ε)`."""
+    return f"{_what_differs(of.c, of.row)} by {size_of_error(of)}"
+
+
+def _diverged(of: Subject) -> str:
+    c, row, inputs = of.c, of.row, of.inputs
+    if row in c.mismatch_at:
+        return f"{_role(c, row)}: {recomputed(c, row)}"
+    if of.reason == Reason.NOT_REPEATED:
+        return f"{_role(c, row)}: {difference(of)}; {determinism_of(c, row)}"
+    ground = ground_of(c, row)
+    because = f" ({ground})" if ground else ""
+    if of.role == Role.UNKNOWN:
+        told = _of_contents(c, row) or _what_is_unknown(c, row, inputs)
+    elif of.role != Role.ORIGIN:
+        told = _received(c, row, inputs)
+    elif not (told := _of_contents(c, row)):
+        came_in = _came_in(c, row, inputs)
+        if came_in is None:
+            told = inputs_agree(c, row, inputs)
+        elif came_in[1]:
+            return f"FIRST CAUSE: the error jumps from {came_in[0]} to {size_of_error(of)} here{because}"
+        else:
+            told = f"its inputs already differ by {came_in[0]}"
+    return f"{_role(c, row)}: {difference(of)}; {told}{because}"
+
+
+def _broken(of: Subject) -> str:
+    return f"{_role(of.c, of.row)}: {_what_is_broken(of.c, of.row)}"
+
+
+def _mismatched(of: Subject) -> str:
+    return f"{_role(of.c, of.row)}: {_what_shape(of.c, of.row)}"
+
+
+RED_HEADLINES: Mapping[Status, Callable[[Subject], str]] = {
+    Status.DIVERGED: _diverged,
+    Status.NAN: _broken,
+    Status.SHAPE: _mismatched,
+}
+
+
+def recomputed(c: Comparison, row: int) -> str:
+    """The mismatch of a recomputed copy and its original, with its size and reason."""
+    found = c.mismatch_at[row]
+    log = c.a if found.side == "a" else c.b
+    size = format_error(found.mismatch.error, True)
+    return f"the recomputed copy differs from {log.keys[found.mismatch.original]} by {size}; {found.mismatch.text}"
+
+
+def _role(c: Comparison, row: int) -> str:
+    role = Role(c.role[row])
+    if c.cause[row] and role != Role.ORIGIN:
+        return "LIKELY CAUSE"
+    return role.word.upper()
+
+
+def _what_differs(c: Comparison, row: int) -> str:
+    """`the output differs`, `the weight layers.2.wq.weight differs after the step`, …"""
+    slot = c.slots.get(row)
+    if slot is None:
+        return "the output differs"
+    log, record = (c.a, int(c.row_a[row])) if c.row_a[row] >= 0 else (c.b, int(c.row_b[row]))
+    when = "after the step" if log.phase[record] == Phase.OPTIMIZER else "afterwards"
+    if slot.scalars is not None:
+        return "the scalar argument, {:.4g} in a and {:.4g} in b, differs".format(*slot.scalars)
+    if slot.gathered:
+        return f"the whole tensor, in {slot.name}, differs"
+    if slot.read:
+        return f"{slot.name}, a weight gathered from ranks, differs"
+    if slot.only:
+        if slot.reason == Reason.CHANGED_ONCE_MORE:
+            return f"only {slot.only} changes {slot.name} here"
+        return f"only {slot.only} changed {slot.name}; it differs {when}"
+    if slot.more:
+        of_parameter = any(content.parameter for content in _contents(c, row))
+        kind = "optimizer state" if not of_parameter else "parameter" if when == "after the step" else "tensor"
+        return f"{slot.name} and {slot.more:,} more {kind}{'' if slot.more == 1 else 's'} differ {when}"
+    return f"{slot.name} differs" + ("" if slot.name.startswith("output ") else f" {when}")
+
+
+def _contents(c: Comparison, row: int) -> tuple[ContentVerdict, ...]:
+    """The last contents that a row is red for."""
+    i, j = int(c.row_a[row]), int(c.row_b[row])
+    return c.last_contents.at.get(("a", i)) or c.last_contents.at.get(("b", j)) or ()
+
+
+def _of_contents(c: Comparison, row: int) -> str:
+    """The reason why a row is the cause of what it leaves; empty for a row that is judged by its partner."""
+    contents = _contents(c, row)
+    if not contents:
+        return ""
+    first = contents[0]
+    if c.reason[row] == Reason.CHANGED_ONCE_MORE:
+        return "all else that writes to it has a partner"
+    if c.reason[row] == Reason.BEYOND_WHOLE:
+        return "a shard exceeds its whole"
+    if first.a < 0 or first.b < 0:
+        return f"{'b' if first.a >= 0 else 'a'} leaves it as it was before the step"
+    if all(content.alone for content in contents):
+        log, record = (c.a, first.a) if first.a >= 0 else (c.b, first.b)
+        optimizer = log.phase[record] == Phase.OPTIMIZER
+        return "gradients and states before are bitwise equal" if optimizer else "all inputs are bitwise equal"
+    return f"written last by {c.a.op_name(first.a)} in a, {c.b.op_name(first.b)} in b"
+
+
+def _came_in(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> tuple[str, bool] | None:
+    """The largest error of a row's inputs as text, and whether the row's own error is a jump against it.
+
+    None where all inputs are equal, in bits or in print, hold other parts of their tensors, or where the two sides list
+    other inputs. A jump is several times what operations of the kind make of their inputs' errors.
+    """
+    if _unjudged_inputs(c, row) or (c.pair[row] >= 0 and c.pairing.assembled[c.pair[row]]):
+        return None
+    values_a, values_b = (log.inputs[int(at[row])].tolist() for log, at in ((c.a, c.row_a), (c.b, c.row_b)))
+    found = [(0.0, True)]
+    differing = [fact for fact in inputs if fact.agrees is False]
+    for fact in differing:
+        at = fact.position
+        norms = relative_difference(values_a[at], values_b[at]) if at < min(len(values_a), len(values_b)) else 0.0
+        made = [at[r] for r, at in ((fact.producer_a, c.at_a), (fact.producer_b, c.at_b)) if r >= 0]
+        measured = [float(c.error[row]) for row in made if not c.bound[row] and math.isfinite(c.error[row])]
+        bounds = [norms, *(float(c.error[row]) for row in made)]
+        found.append((max(measured), False) if measured else (max(filter(math.isfinite, bounds), default=0.0), True))
+    if not differing:
+        return None
+    worst, bound = max(found)
+    own = float(c.error[row])
+    limit = _JUMP * growth_factor(law_of(c.a, int(c.row_a[row]))) * worst
+    return (format_error(worst, bound) if worst > 0 else "other bits"), own > limit
+
+
+def _unjudged_inputs(c: Comparison, row: int) -> bool:
+    """True if the inputs are parts, or terms of micro-batches of which only the scalar arguments are compared."""
+    slot = c.slots.get(row)
+    folded = c.a.folding is not None or c.b.folding is not None
+    return bool(c.parts[row]) or (folded and slot is not None and slot.scalars is not None)
+
+
+_JUMP = 4.0
+"""Factor beyond the growth of an error in one operation from which on an error jumps."""
+
+
+def inputs_agree(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
+    """`all inputs are bitwise equal`, `no inputs`, …"""
+    if not inputs:
+        return "no inputs"
+    if _unjudged_inputs(c, row):
+        return "the inputs are not judged"
+    if c.pairing.assembled[c.pair[row]]:  # the two sides list other inputs
+        return "no input comes from a diverged operation"
+    more = int(c.b.inputs.count[c.row_b[row]]) - int(c.a.inputs.count[c.row_a[row]]) if c.pair[row] >= 0 else 0
+    beside = f"; {'b' if more > 0 else 'a'} has {abs(more):,} more" if more else ""
+    n = len(inputs) - abs(more)
+    which = ("the common input" if more else "the input") if n == 1 else "all common inputs" if more else "all inputs"
+    if c.inputs_equal[row]:
+        return f"{which} {'is' if n == 1 else 'are'} bitwise equal"
+    return f"{which} {'agrees' if n == 1 else 'agree'}{beside}"
+
+
+def _what_shape(c: Comparison, row: int) -> str:
+    i, j = int(c.row_a[row]), int(c.row_b[row])
+    differing = [
+        f"{what} differs: {x} in a, {y} in b"
+        for what, x, y in (
+            ("shape", c.a.shape_text(i), c.b.shape_text(j)),
+            ("dtype", c.a.dtype_text(i), c.b.dtype_text(j)),
+        )
+        if x != y
+    ]
+    if c.reason[row] == Reason.OTHER_LIST_LENGTH and not differing:
+        return f"another number of tensors: {lengths(c, row)}"
+    if row in c.slots and not differing:
+        return f"shape or dtype of {c.slots[row].name} differs"
+    return ", ".join(differing)
+
+
+def lengths(c: Comparison, row: int) -> str:
+    """`4 tensors in a, 3 in b`."""
+    a, b = length(c.a, int(c.row_a[row])), length(c.b, int(c.row_b[row]))
+    return f"{a:,} tensors in a, {b:,} in b"
+
+
+def _read_instead(c: Comparison, fact: InputFact) -> str:
+    """`a reads X, b reads Y`, for an input whose producers are known and no partners; else empty."""
+    i, j = fact.producer_a, fact.producer_b
+    if i < 0 or j < 0 or c.at_a[i] == c.at_b[j]:
+        return ""
+    return f"a reads {c.a.keys[i]}, b reads {c.b.keys[j]}"
+
+
+def _what_is_unknown(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
+    differing = [fact for fact in inputs if fact.agrees is False]
+    for fact in differing:
+        if read := _read_instead(c, fact):
+            return f"input {fact.position} already differs: {read}"
+    if not differing:
+        return "not all inputs are known: suspect the operation just upstream"
+    given = [fact.name for fact in differing if max(fact.producer_a, fact.producer_b) < 0]
+    if all(given) and len(given) == len(differing) and not any(name.endswith(GRADIENT) for name in given):
+        more = f" and {len(given) - 1:,} more differ" if len(given) > 1 else " differs"
+        return f"{start_of(c, row) or f'{given[0]}{more} before the step'}"
+    positions = ", ".join(str(fact.position) for fact in differing[:4])
+    noun = "input" if len(differing) == 1 else "inputs"
+    verb = "differs" if len(differing) == 1 else "differ"
+    return f"{noun} {positions} already {verb}: {start_of(c, row) or 'suspect an uncaptured operation just upstream'}"
+
+
+def _received(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
+    if c.parts[row]:
+        return "downstream of an earlier divergence"
+    for fact in inputs:
+        for log, record, at in ((c.a, fact.producer_a, c.at_a), (c.b, fact.producer_b, c.at_b)):
+            if record >= 0 and (c.red[at[record]] or c.cause[at[record]]):
+                if fact.agrees:
+                    return (
+                        f"input {fact.position} comes from a diverged op, although its norm matches: {log.keys[record]}"
+                    )
+                if read := _read_instead(c, fact):
+                    return f"input {fact.position} already differs: {read}"
+                return f"input {fact.position} already differs, from {log.keys[record]}"
+    differing = [fact for fact in inputs if fact.agrees is False]
+    if differing:
+        first = differing[0]
+        if read := _read_instead(c, first):
+            return f"input {first.position} already differs: {read}"
+        if first.difference == OTHER_BITS:
+            return f"input {first.position} already differs bitwise"
+        return f"input {first.position} already differs by {first.difference}"
+    return "downstream of an earlier divergence"
+
+
+def _what_is_broken(c: Comparison, row: int) -> str:
+    """`3 NaN of 64 numbers, only in b`, `NaN in both runs`, …"""
+    if row in c.slots:
+        return f"NaN or Inf in {c.slots[row].name}"
+    records = (("a", c.a, int(c.row_a[row])), ("b", c.b, int(c.row_b[row])))
+    told = {side: text for side, log, record in records if (text := broken_text(log, record))}
+    if not told:
+        return "NaN or Inf in an input"
+    if len(told) == 1:
+        ((side, text),) = told.items()
+        return f"{text}, only in {side}"
+    if told["a"] == told["b"]:
+        return f"{told['a']} in both runs"
+    return f"{told['a']} in a, {told['b']} in b"
