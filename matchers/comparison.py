@@ -19,6 +19,7 @@ from matchers.causes.consequences import Consequences, consequences, lasting_cau
 from matchers.causes.first_causes import find_origins
 from matchers.causes.first_difference import Equality, FirstDifference, first_difference
 from matchers.causes.given_states import blame_states
+from matchers.causes.proven import proven
 from matchers.causes.unsummed import blame_unsummed
 from matchers.coverage import Coverage, coverage
 from matchers.logs.op_log import OpLog
@@ -250,18 +251,26 @@ def _compare(
 
     # 5. the origins: ignored rows stay red here, so that their consequences do not become first causes
     tell("tracing causes", 0.9)
-    of_unpaired = unpaired_roles(pairing, found.of_records, left.given)
-    gradients = left.gradients(flow)
-    origins = find_origins(a, found.b, pairing, verdicts, found.parts, flow, of_unpaired, gradients)
+    understood = not any(of.layout for log in (a, b) for of in log.left_out)
+    of_records = found.of_records
+    if understood:
+        of_unpaired = unpaired_roles(pairing, of_records, left.given)
+        gradients = left.gradients(flow)
+        origins = find_origins(a, found.b, pairing, verdicts, found.parts, flow, of_unpaired, gradients)
+    else:
+        kept_red = proven(a, b, pairing, verdicts, flow)
+        verdicts, origins = kept_red.verdicts, kept_red.origins
+        of_records = {place: slot for place, slot in of_records.items() if kept_red.holds(*place)}
 
     # 6. the rows, in screen order
     excluded_by = resolved.excluded_a, resolved.excluded_b
     rows = Rows.of(a, b, paired.copies, pairing, verdicts, origins, found.parts, excluded_by, flow)
-    rows = rows.with_unpaired(found.of_records)
-    rows = replace(rows, cause=lasting_causes(rows))
-    rows = blame_states(rows, *contents)
-    rows = blame_unsummed(rows)
-    if not expectation.explains:  # other kernels differ everywhere
+    rows = rows.with_unpaired(of_records)
+    if understood:
+        rows = replace(rows, cause=lasting_causes(rows))
+        rows = blame_states(rows, *contents)
+        rows = blame_unsummed(rows)
+    if understood and not expectation.explains:  # other kernels differ everywhere
         rows = blame_beginnings(rows)
     return Comparison(
         **{column.name: getattr(rows, column.name) for column in fields(Rows)},

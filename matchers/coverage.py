@@ -96,6 +96,7 @@ class Part:
         why: `has no partner`, `has no values`, `was not judged` or `is sharded`: what holds for most of them; of ranks
             that of `LeftOut`.
         ranks: which ones, if they are ranks.
+        layout: as of `LeftOut`.
     """
 
     name: str
@@ -104,6 +105,7 @@ class Part:
     of: int
     why: str
     ranks: tuple[int, ...] = ()
+    layout: bool = False
 
     def __str__(self) -> str:
         side = self.side or ("both logs" if self.name in (_ALL, _MOST) else "")
@@ -157,6 +159,11 @@ class Coverage:
     def enough(self) -> bool:
         """True if something was compared, no rank was left out, and no part of a log."""
         return not self.nothing and not self.parts
+
+    @property
+    def understood(self) -> bool:
+        """False if ranks compute for each other what neither log shows, so that a difference need not be one."""
+        return not any(part.layout for part in self.parts)
 
     @property
     def missing(self) -> str:
@@ -253,7 +260,7 @@ def coverage(c: Rows, kept: tuple[Bool, Bool] | None = None, allowed: Bool | Non
 def _ranks_left_out(c: Rows) -> Iterator[Part]:
     for log, side in ((c.a, "a"), (c.b, "b")):
         for left in log.left_out:
-            yield Part(left.name, side, left.operations, left.operations, left.why, left.ranks)
+            yield Part(left.name, side, left.operations, left.operations, left.why, left.ranks, left.layout)
 
 
 def _unmerged(c: Rows) -> str:

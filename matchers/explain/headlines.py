@@ -202,6 +202,7 @@ BY_REASON: Mapping[Reason, str | Callable[[Subject], str]] = {
     Reason.OTHER_CHUNK: "not judged: computed from tensors of other sizes: a whole and a chunk of it",
     Reason.MICRO_BATCH_TERM: "not judged: a term of each micro-batch; what they add up to is judged",
     Reason.BATCH_STATISTICS: "not judged: batch statistics and random numbers depend on the size of micro-batches",
+    Reason.UNKNOWN_LAYOUT: "not judged: the layout is not understood, in which healthy runs differ, too",
     Reason.ROUNDING_UNLIMITED: _unlimited,
     Reason.ONLY_ONE_RUN: _unpaired,
     Reason.RECOMPUTED: _recomputed_copy,

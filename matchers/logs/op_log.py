@@ -125,7 +125,7 @@ class Folding:
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:
-    """Ranks of a run that its virtual log (`matchers.runs.layouts`) lacks.
+    """Ranks of a run that its virtual log (`matchers.runs.layouts`) lacks, or of which it shows a part.
 
     Attributes:
         ranks: ascending.
@@ -133,6 +133,8 @@ class LeftOut:
         operations: number of operations in their logs.
         why: a clause for one rank and for several: `could not be merged`.
         note: what that means, as the end of a sentence; empty if the clause says all.
+        layout: no log of global tensors shows what the ranks compute for each other, so that a difference need not be
+            one.
     """
 
     ranks: tuple[int, ...]
@@ -140,6 +142,7 @@ class LeftOut:
     operations: int
     why: str
     note: str = ""
+    layout: bool = False
 
 
 @dataclass(frozen=True, eq=False, repr=False)

@@ -67,6 +67,8 @@ class Reason(LabelledEnum):
     MICRO_BATCH_TERM = auto()
     BATCH_STATISTICS = auto()
     """Batch statistics and random numbers depend on the size of micro-batches, as does what follows from them."""
+    UNKNOWN_LAYOUT = auto()
+    """Ranks compute for each other what neither log shows, so that healthy runs differ, too."""
     # differences that have an explanation
     LOSS_SCALE = auto()
     CANCELLATION = auto()

@@ -7,12 +7,13 @@ from collections.abc import Iterator
 import numpy as np
 
 from matchers.comparison import Comparison
+from matchers.coverage import Coverage
 from matchers.logs.op_log import OpLog
 from matchers.ops.run_info import contradictions
 from matchers.status import Status
 from numtui.text.counts import plural
 
-__all__ = ["agreement", "broken_entries", "certificate", "extent", "log_trouble", "why_nothing"]
+__all__ = ["agreement", "broken_entries", "certificate", "extent", "lacking", "log_trouble", "why_nothing"]
 
 _MAX_PARTS = 6
 
@@ -42,7 +43,7 @@ def _agreement(c: Comparison) -> str:
     agree = known.larger.compared
     agrees = f"{plural(agree, 'operation')} {'agrees' if agree == 1 else 'agree'}"
     if known.parts:
-        return f"Not compared: {known.missing}, which {known.parts[0].why}; {agrees}"
+        return f"{lacking(known)}: {known.missing}, which {known.parts[0].why}; {agrees}"
     if by_rules := int(np.count_nonzero(c.within_rules_only)):
         return (
             f"{plural(by_rules, 'row')} {'is' if by_rules == 1 else 'are'} within a tolerance that rules set; {agrees}"
@@ -51,6 +52,11 @@ def _agreement(c: Comparison) -> str:
         return f"The ranks of {' and of '.join(odd)} contradict each other; {agrees}"
     bits = " bitwise" if c.counts[Status.EQUAL] and not (c.counts[Status.SAME_PRINT] + c.counts[Status.CLOSE]) else ""
     return f"No divergence: {agrees}{bits}"
+
+
+def lacking(known: Coverage) -> str:
+    """Say in a word or two what happened to the parts that were not compared."""
+    return "Not compared" if known.understood else "Not understood"
 
 
 def why_nothing(c: Comparison) -> str:

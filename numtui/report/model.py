@@ -21,7 +21,7 @@ from matchers.pairing.pairing import Method
 from matchers.rules.emit import flow_item
 from matchers.status import Role, Status
 from numtui import __version__
-from numtui.report.evidence_basis import agreement, broken_entries, certificate, extent, log_trouble
+from numtui.report.evidence_basis import agreement, broken_entries, certificate, extent, lacking, log_trouble
 from numtui.report.gate import GatedRows
 from numtui.report.options import found_rules
 from numtui.report.parts import (
@@ -110,7 +110,8 @@ class Report(GatedRows):
             if not c.coverage.parts:
                 return found
             missing = c.coverage.missing
-            return f"Not compared: {missing}; {found}" if c.coverage.half else f"{found}; not compared: {missing}"
+            word = lacking(c.coverage)
+            return f"{word}: {missing}; {found}" if c.coverage.half else f"{found}; {word.lower()}: {missing}"
         return agreement(c)
 
     @property

@@ -44,6 +44,7 @@ FITS: Mapping[Status, tuple[Reason, ...]] = {
         Reason.BATCH_STATISTICS,
         Reason.CANCELLATION,
         Reason.ROUNDING_UNLIMITED,
+        Reason.UNKNOWN_LAYOUT,
     ),
     Status.RECOMPUTE: (Reason.RECOMPUTED,),
     Status.IGNORED: (Reason.RULE,),

@@ -32,7 +32,8 @@ def layouts_differ(a: Run, b: Run) -> bool:
     """True if the ranks of two runs have no partners, and can be merged.
 
     They have none where their numbers differ, or where other ranks hold other parts of the model and read one batch. To
-    be merged, the logs of all are needed, and they must have the same parameters, as the stages of a pipeline do not.
+    be merged, the logs of all are needed, and in one run they must have the same parameters: two pipelines are compared
+    rank by rank.
     """
     if max(len(a.paths), len(b.paths)) > _MAX_RANKS:
         return False
@@ -42,7 +43,7 @@ def layouts_differ(a: Run, b: Run) -> bool:
     infos_a, infos_b = _infos(a.paths.values()), _infos(b.paths.values())
     if as_many and not _parted_otherwise(infos_a, infos_b):
         return False
-    return _is_whole(a, infos_a) and _is_whole(b, infos_b)
+    return _is_whole(a, infos_a) and _is_whole(b, infos_b) and 1 in (_stages(infos_a), _stages(infos_b))
 
 
 def _mesh(run: Run) -> dict[str, object]:
@@ -88,10 +89,15 @@ def _parted_otherwise(a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, A
 def _is_whole(run: Run, infos: Sequence[Mapping[str, Any]]) -> bool:
     # without a process group a run has one rank, and says nothing of it
     sizes = {info.get("world_size", 1 if info else 0) for info in infos}
-    held = {frozenset(of) for info in infos if isinstance(of := info.get("parameter_digests"), dict)}
     if not any(infos):  # torchtitan's own logs
         return bool(infos) and sorted(run.paths) == list(range(len(infos)))
-    return sizes == {len(infos)} and len(held) == 1
+    return sizes == {len(infos)} and _stages(infos) > 0
+
+
+def _stages(infos: Sequence[Mapping[str, Any]]) -> int:
+    """The number of different sets of parameters that ranks hold; one where torchtitan's own logs do not say it."""
+    held = {frozenset(of) for info in infos if isinstance(of := info.get("parameter_digests"), dict)}
+    return len(held) if any(infos) else 1
 
 
 def one_log_of(path: str) -> str:

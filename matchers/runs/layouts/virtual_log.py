@@ -13,7 +13,6 @@ from dataclasses import replace
 import numpy as np
 
 from matchers.arrays import Int64
-from matchers.errors import InputError
 from matchers.logs.columns import Texts
 from matchers.logs.op_log import LeftOut, OpLog, Phase
 from matchers.logs.raw_record import MEMBERS
@@ -26,6 +25,7 @@ from matchers.runs.finding import Check, listed
 from matchers.runs.layouts.batches import as_micro_batches
 from matchers.runs.layouts.inferred import with_inferred_placements
 from matchers.runs.layouts.merge import merged
+from matchers.runs.layouts.not_merged import not_merged
 from matchers.runs.layouts.samples import FIRST, first_results, same_samples
 from matchers.runs.layouts.wholes import Wholes
 from matchers.runs.rank_logs import RankLogs, Role
@@ -42,6 +42,7 @@ _NOT_MATCHED = (
     "matched nothing in the other run",
     ": other samples, or wrong values; the passes are left out",
 )
+_OF_LAYOUT = ": this layout is not merged, and what differs in it need not be wrong"
 _UNSUMMED = {
     NOT_SUMMED: "a term on each rank, read though no collective adds them up",
     AS_PARTS: "declared Shard, acts as Partial: a term on each rank, gathered as parts",
@@ -51,18 +52,19 @@ _UNSUMMED = {
 def virtual_log(ranks: RankLogs, others: Sequence[OpLog], parts: int = 1) -> OpLog:
     """Merge the logs of all ranks; those that cannot be are left out, and named in `OpLog.left_out`.
 
+    Of ranks with different parts of the model, such as the stages of a pipeline, those with the first part are merged.
+
     Args:
         others: the log to compare it with, or those of its ranks; the first has the shapes of whole tensors.
         parts: ranks of that run that hold parts of one model each.
-
-    Raises:
-        InputError: the ranks have different parts of the model, as the stages of a pipeline have.
     """
-    if len(ranks.roles) > 1:
-        raise InputError(f"{ranks.run.name}: ranks with different parameters (pipeline stages) cannot be merged yet")
+    role = ranks.roles[0]
+    left = [replace(_left_out(ranks, of, why, _OF_LAYOUT), layout=True) for of, why in not_merged(ranks, role)]
+    left += _without_log(ranks)
+    ranks = RankLogs(ranks.run, {rank: ranks.logs[rank] for rank in role.ranks})
     ranks = with_inferred_placements(ranks, others[0]) if parts == 1 else ranks
     log = _with_unsummed(_without_buffers(_virtual_log(ranks, others, Wholes(others[0], parts))))
-    return _as_whole_as(ranks, replace(log, left_out=(*log.left_out, *_without_log(ranks))))
+    return _as_whole_as(ranks, replace(log, left_out=(*log.left_out, *left)))
 
 
 def _without_log(ranks: RankLogs) -> Iterator[LeftOut]:

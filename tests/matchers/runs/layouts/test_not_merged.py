@@ -1,0 +1,159 @@
+"""Layouts of which no log of global tensors shows all: a difference proves nothing, unless the records prove it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from matchers.comparison import Comparison, compare
+from matchers.explain.sentences import headline
+from matchers.runs.layouts.read import layouts_differ, read_both
+from matchers.runs.run import find_run
+from matchers.status import Status
+from numtui.report.gate import Allowed, failures_of
+from numtui.report.model import Report
+from numtui.report.options import FAIL_ON, ReportOptions
+from tests.captured import Step, write_captured
+
+RNG = np.random.default_rng(3)
+Array = NDArray[np.float64]
+TOKENS = RNG.standard_normal((8, 16))
+WEIGHTS = [RNG.standard_normal((16, 16)) for _ in range(3)]
+NAMES = [f"layers.{k}.weight" for k in range(3)]
+
+
+def forward(layers: Sequence[int] = (0, 1, 2), *, factor: float = 1.0, inserted: float = 0.0) -> list[Step]:
+    """Matrix products with ReLU; the second one is off by a factor, or multiplied in an operation of its own."""
+    steps: list[Step] = []
+    values, made = TOKENS, ""
+
+    def step(key: str, result: Array) -> None:
+        nonlocal values, made
+        weights = [WEIGHTS[k]] if key.endswith("mm") else []
+        steps.append(Step(key=key, gives=[result], reads=[values, *weights], made=[made, *[""] * len(weights)]))
+        values, made = result, key
+
+    for k in layers:
+        step(f"layers.{k}/op_0_mm", values @ WEIGHTS[k] * (factor if k == 1 else 1.0))
+        if inserted and k == 1:
+            step(f"layers.{k}/op_1_mul", values * inserted)
+        step(f"layers.{k}/op_2_relu", np.maximum(values, 0))
+    return steps
+
+
+def updates(which: Sequence[int]) -> list[Step]:
+    """What the optimizer does with some of the weights."""
+    return [
+        Step(
+            key=f"layers.{k}/op_9_div_",
+            gives=[WEIGHTS[k] / 2],
+            reads=[WEIGHTS[k]],
+            changed={0: WEIGHTS[k] / 2},
+            fields={"phase": "optimizer", "parameters": [NAMES[k]]},
+        )
+        for k in which
+    ]
+
+
+def written(
+    folder: Path, ranks: Sequence[list[Step]], names: Sequence[Sequence[str]] = (), batches: Sequence[str] = ("00",)
+) -> str:
+    """The folder of a run; `names` are the parameters of each rank, all of them by default."""
+    folder.mkdir()
+    for rank, steps in enumerate(ranks):
+        held = names[rank] if names else NAMES
+        info: dict[str, Any] = {"world_size": len(ranks), "rank": rank} if len(ranks) > 1 else {}
+        write_captured(
+            folder / f"rank_{rank}_activations.log",
+            steps,
+            parameter_digests=dict.fromkeys(held, "00"),
+            batch=[{"digest": batches[rank % len(batches)]}],
+            **info,
+        )
+    return str(folder)
+
+
+def one_process(folder: Path) -> str:
+    return written(folder / "one", [forward() + updates((0, 1, 2))])
+
+
+def compared(one: str, ranks: str) -> Comparison:
+    assert layouts_differ(find_run(one), find_run(ranks))
+    return compare(*read_both((f"{one}/rank_0_activations.log", ranks)))
+
+
+def failed(c: Comparison) -> dict[str, str]:
+    """What `numtui diff` fails on by default, by condition."""
+    found: dict[str, str] = {}
+    for failure in failures_of(c, FAIL_ON, Allowed(np.zeros(len(c), bool))):
+        found[failure.condition] = f"{found.get(failure.condition, '')}{failure.text}; "
+    return found
+
+
+def divided(folder: Path, passes: list[Step]) -> str:
+    """Two ranks that compute the same, of which each updates two of three weights."""
+    return written(folder / "two", [passes + updates((0, 1)), passes + updates((1, 2))])
+
+
+def test_a_divided_optimizer_is_not_understood_and_has_no_first_cause(tmp_path: Path) -> None:
+    c = compared(one_process(tmp_path), divided(tmp_path, forward()))
+    assert not c.red.any()
+    assert not c.cause.any()
+    assert not c.coverage.understood
+    assert "updated tensors that the others did not" in failed(c)["not-compared"]
+    assert "a run of the same layout would settle" in failed(c)["not-compared"]
+    assert Report(c, ReportOptions()).result.startswith("Not understood: ranks 0, 1 of b")
+
+
+def test_ranks_of_which_one_updates_less_are_no_divided_optimizer(tmp_path: Path) -> None:
+    """A parameter that one rank leaves out is a mistake, and no layout."""
+    two = written(tmp_path / "two", [forward() + updates((0, 1, 2)), forward() + updates((0, 1))])
+    assert compared(one_process(tmp_path), two).coverage.understood
+
+
+def test_stages_of_a_pipeline_are_not_understood(tmp_path: Path) -> None:
+    stages = [forward((0, 1)), forward((2,))]
+    c = compared(one_process(tmp_path), written(tmp_path / "two", stages, [NAMES[:2], NAMES[2:]]))
+    assert not c.red.any()
+    assert failed(c)["not-compared"]
+    assert [part.ranks for part in c.coverage.parts if part.layout] == [(1,)]
+    assert c.counts[Status.EQUAL] == 4
+
+
+@pytest.mark.parametrize(("batches", "understood"), [(("00", "11"), False), (("00",), True)])
+def test_parts_of_a_sequence_are_not_understood(tmp_path: Path, batches: Sequence[str], understood: bool) -> None:
+    """Ranks with one batch may send each other what they like: they are merged by what they hold."""
+    keys = TOKENS * 2
+
+    def receiving(peer: int) -> list[Step]:
+        fields = {"group": {"ranks": [0, 1], "nth": 0, "peer": peer}}
+        return [Step(key="layers.0/op_0_recv_", reads=[None], changed={0: keys}, fields=fields), *forward()]
+
+    two = written(tmp_path / "two", [receiving(1), receiving(0)], batches=batches)
+    assert compared(one_process(tmp_path), two).coverage.understood == understood
+
+
+def test_two_pipelines_are_compared_rank_by_rank(tmp_path: Path) -> None:
+    stages = [forward((0, 1)), forward((2,))]
+    one = written(tmp_path / "one", [*stages, *stages], [NAMES[:2], NAMES[2:]] * 2)
+    other = written(tmp_path / "other", stages, [NAMES[:2], NAMES[2:]])
+    assert not layouts_differ(find_run(one), find_run(other))
+
+
+@pytest.mark.parametrize(
+    ("ranks", "cause"),
+    [(forward(factor=1.001), "layers.1/op_0_mm"), (forward(inserted=1.001), "layers.1/op_1_mul")],
+    ids=["another result", "inserted"],
+)
+def test_what_the_records_prove_is_the_first_cause_all_the_same(tmp_path: Path, ranks: list[Step], cause: str) -> None:
+    c = compared(one_process(tmp_path), divided(tmp_path, ranks))
+    (row,) = np.flatnonzero(c.cause)
+    assert c.b.keys[int(c.row_b[row])] == cause
+    assert headline(c, int(row)).startswith("FIRST CAUSE")
+    assert "diverged" in failed(c)
+    assert "not-compared" in failed(c)
