@@ -41,6 +41,7 @@ from matchers.pairing.pairing import Pairing
 from matchers.rows import Origins, Stretch
 from matchers.status import Role, Status
 from matchers.verdict.judge import Verdicts
+from matchers.verdict.reason import Reason
 from matchers.verdict.relative_error import relative
 from matchers.verdict.sketches import estimates
 
@@ -221,7 +222,8 @@ class _Search:
         )
         role = np.zeros(len(red), np.int8)
         role[red] = Role.ORIGIN
-        role[red & unhashed] = Role.UNKNOWN
+        # of what was asked for it is known that the inputs agree, fresh memory among them
+        role[red & unhashed & (self._verdicts.reason != Reason.ARGUMENTS)] = Role.UNKNOWN
         role[red & (differs | explained)] = Role.RECEIVER
         role[red & (first | hidden) & differs & ~explained] = Role.UNKNOWN
         self._cause |= (role == Role.ORIGIN) | ((role == Role.UNKNOWN) & (first | hidden) & ~explained)

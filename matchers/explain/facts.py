@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +12,14 @@ from numpy.typing import NDArray
 
 from matchers.comparison import Comparison
 from matchers.logs.op_log import MARKS, STATISTICS, OpLog, Phase
+from matchers.ops.arguments import (
+    argument_differences,
+    arguments_of,
+    forms_of,
+    overload_of,
+    shown,
+    tells_arguments,
+)
 from matchers.ops.json_values import parsed_object
 from matchers.ops.laws import law_of
 from matchers.ops.outputs import mutated, records_changes
@@ -161,6 +169,7 @@ def facts_of(c: Comparison, row: int) -> list[Fact]:
         ("user hash", lambda log, record: log.texts("User hash").get(record, "")),
     ):
         text(name, of(c.a, i) if i >= 0 else "", of(c.b, j) if j >= 0 else "")
+    facts.extend(_arguments(c, i, j))
     frames_a, frames_b = _frames(c.a, i), _frames(c.b, j)
     if frames_a == frames_b:
         frames_a = frames_b = [" < ".join(frames_a)]
@@ -168,6 +177,26 @@ def facts_of(c: Comparison, row: int) -> list[Fact]:
         name = "stack" if k == 0 else f"called from {k}"
         text(name, frames_a[k] if k < len(frames_a) else "", frames_b[k] if k < len(frames_b) else "")
     return facts
+
+
+def _arguments(c: Comparison, i: int, j: int) -> Iterator[Fact]:
+    """What each side was asked, besides its tensors."""
+    logs = [(log, row) for log, row in ((c.a, i), (c.b, j)) if row >= 0]
+    if not any(tells_arguments(log) for log, _ in logs):
+        return
+    x, y = (overload_of(log, row) if row >= 0 else "" for log, row in ((c.a, i), (c.b, j)))
+    told = bool(x and y)
+    yield Fact("overload", x, y, "≠" if told and x != y else "", x == y if told else None)
+    given_a, given_b = (arguments_of(log, row) if row >= 0 else {} for log, row in ((c.a, i), (c.b, j)))
+    differing = {each.name for each in argument_differences(c.a, c.b, i, j)} if told else set()
+    for name in dict.fromkeys([*given_a, *given_b]):
+        x, y = (shown(given[name]) if name in given else "" for given in (given_a, given_b))
+        agrees = name not in differing if told else None
+        yield Fact(f"{name} =", x, y, "≠" if agrees is False else "", agrees)
+    for name, of in (("inputs are", forms_of), ("draws", lambda log, row: log.texts("Random").get(row, ""))):
+        x, y = (of(log, row) if row >= 0 else "" for log, row in ((c.a, i), (c.b, j)))
+        if x or y:
+            yield Fact(name, x, y, "" if x == y or not told else "≠", x == y if told else None)
 
 
 def _together(c: Comparison, row: int) -> list[tuple[str, float, float]]:

@@ -13,7 +13,7 @@ from matchers.causes.unsummed import unsummed_side
 from matchers.comparison import Comparison
 from matchers.explain.facts import format_error, ground_of
 from matchers.explain.first_difference import first_difference_reasons, size_of, start_of
-from matchers.explain.red_rows import RED_HEADLINES, difference, inputs_agree, lengths, size_of_error
+from matchers.explain.red_rows import difference, inputs_agree, lengths, red_headline, size_of_error
 from matchers.explain.subject import Subject
 from matchers.logs.op_log import OpLog
 from matchers.ops.json_values import parsed_object
@@ -28,8 +28,8 @@ __all__ = ["BY_REASON", "headline_of"]
 
 def headline_of(of: Subject) -> str:
     """The headline of a row."""
-    if of.status in RED_HEADLINES:
-        return RED_HEADLINES[of.status](of)
+    if of.status.red:
+        return red_headline(of)
     for told in _NOT_RED:
         if text := told(of):
             return text

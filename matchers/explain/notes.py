@@ -8,6 +8,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterator
 
+from matchers.explain.arguments import argument_reasons
 from matchers.explain.facts import phase_label
 from matchers.explain.first_difference import determinism_of, first_difference_note, first_difference_reasons
 from matchers.explain.subject import Subject
@@ -16,6 +17,7 @@ from matchers.ops.laws import law_of
 from matchers.ops.run_info import cut_gradients
 from matchers.pairing.pairing import Method
 from matchers.status import Role, Status
+from matchers.verdict.reason import Reason
 from matchers.verdict.recomputed import RecomputeMismatch
 from matchers.verdict.relative_error import relative_difference
 from matchers.verdict.sketches import error_range
@@ -50,6 +52,15 @@ def _names(of: Subject) -> Iterator[str]:
     told = [f"{word} {', '.join(names)}" for word, names in (("same", same), ("other", other)) if names]
     if told:
         yield "; ".join(told)
+
+
+def _arguments(of: Subject) -> Iterator[str]:
+    """Arguments that differ and make no row red: explained, or without effect on a bit."""
+    if of.reason == Reason.ARGUMENTS:
+        return
+    told = [f"{difference.text}{f': {why}' if why else ''}" for difference, why in argument_reasons(of.c, of.row)]
+    if told:
+        yield f"other arguments: {'; '.join(told)}"
 
 
 def _printed(of: Subject) -> Iterator[str]:
@@ -174,6 +185,7 @@ def recompute_note(log: OpLog, found: RecomputeMismatch) -> str:
 
 _NOTES: tuple[Callable[[Subject], Iterator[str]], ...] = (
     _names,
+    _arguments,
     _printed,
     _precision,
     _begins_here,

@@ -6,6 +6,7 @@ import math
 from collections.abc import Callable, Mapping
 
 from matchers.comparison import Comparison
+from matchers.explain.arguments import asked_otherwise
 from matchers.explain.facts import OTHER_BITS, InputFact, format_eps, format_error, ground_of
 from matchers.explain.first_difference import determinism_of, start_of
 from matchers.explain.subject import Subject
@@ -20,7 +21,7 @@ from matchers.verdict.reason import Reason
 from matchers.verdict.relative_error import relative_difference
 from matchers.verdict.tolerance import EPSILON, growth_factor
 
-__all__ = ["RED_HEADLINES", "difference", "inputs_agree", "lengths", "recomputed", "row_epsilon", "size_of_error"]
+__all__ = ["difference", "inputs_agree", "lengths", "recomputed", "red_headline", "row_epsilon", "size_of_error"]
 
 
 def row_epsilon(c: Comparison, row: int) -> float:
@@ -78,11 +79,26 @@ def _mismatched(of: Subject) -> str:
     return f"{_role(of.c, of.row)}: {_what_shape(of.c, of.row)}"
 
 
-RED_HEADLINES: Mapping[Status, Callable[[Subject], str]] = {
+_BY_STATUS: Mapping[Status, Callable[[Subject], str]] = {
     Status.DIVERGED: _diverged,
     Status.NAN: _broken,
     Status.SHAPE: _mismatched,
 }
+
+
+def red_headline(of: Subject) -> str:
+    """The headline of a red row: what it was asked otherwise, or else what differs."""
+    asked = asked_otherwise(of.c, of.row) if of.is_cause or of.reason == Reason.ARGUMENTS else ""
+    return f"{_role(of.c, of.row)}: {asked}{_what_follows(of)}" if asked else _BY_STATUS[of.status](of)
+
+
+def _what_follows(of: Subject) -> str:
+    """What other arguments lead to, as the end of a sentence."""
+    if of.role == Role.RECEIVER:
+        return f"; {_received(of.c, of.row, of.inputs)}"
+    differs = f"; {difference(of)}" if size_of_error(of) else ""
+    because_of = _of_contents(of.c, of.row) if differs else ""
+    return f"{differs}; {because_of or inputs_agree(of.c, of.row, of.inputs)}"
 
 
 def recomputed(c: Comparison, row: int) -> str:

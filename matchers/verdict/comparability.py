@@ -15,8 +15,10 @@ from matchers.arrays import Bool
 from matchers.laws.register import law
 from matchers.logs.columns import repeated
 from matchers.logs.op_log import OpLog, Phase
+from matchers.ops.arguments import shown, tells_arguments
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.laws import collective, positions
+from matchers.ops.optimizer_settings import optimizer_differences
 from matchers.ops.run_info import MERGED_RANKS, Note, Severity, compare_run_info, tells_start
 from matchers.pairing.pairing import Pairing
 from matchers.verdict.expectation import Expectation
@@ -84,6 +86,7 @@ def comparability(
     draws = any(_draws(log) for log in (a, b))
     notes = list(compare_run_info(a.header.run, b.header.run, draws=draws))
     notes += [*_left_out(a, "a"), *_left_out(b, "b")]
+    notes += [*_optimizers(a, b), *_arguments(a, b)]
     notes += [*_incomplete(a, "a"), *_incomplete(b, "b"), *_micro_batches(a, b)]
     if any(note.kind == "layout" for note in notes):
         notes += [*_one_rank(a, "a"), *_one_rank(b, "b")]
@@ -126,6 +129,19 @@ def _incomplete(log: OpLog, side: str) -> Iterator[Note]:
     if log.problem_count:
         many = f"{log.problem_count:,} place{'s' * (log.problem_count > 1)}"
         yield Note(Severity.SUSPICIOUS, "unreadable", f"{many} in {side} could not be read")
+
+
+def _optimizers(a: OpLog, b: OpLog) -> Iterator[Note]:
+    for name, x, y in optimizer_differences(a.header.run, b.header.run):
+        text = f"the optimizer's {name} is {shown(x)} in a and {shown(y)} in b"
+        yield Note(Severity.SUSPICIOUS, "optimizer", text)
+
+
+def _arguments(a: OpLog, b: OpLog) -> Iterator[Note]:
+    told = [tells_arguments(log) for log in (a, b)]
+    if told[0] != told[1]:
+        one = "a" if told[0] else "b"
+        yield Note(Severity.HARMLESS, "arguments", f"only {one}'s log has arguments: they are not compared")
 
 
 def _left_out(log: OpLog, side: str) -> Iterator[Note]:

@@ -38,6 +38,8 @@ class Reason(LabelledEnum):
     """Digests differ and the numbers agree: another operation may ask for the elements in another order."""
     UNFINISHED = auto()
     # what the operation was given, or changed
+    ARGUMENTS = auto()
+    """The operations were asked something else on the same inputs."""
     OTHER_SCALAR = auto()
     OTHER_WEIGHT = auto()
     CHANGED_BY_ONE_RUN = auto()

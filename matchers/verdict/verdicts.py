@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 from matchers.arrays import Bool, Float64, Int64, columns
 from matchers.logs.op_log import OpLog
 from matchers.status import Status
+from matchers.verdict.arguments import judge_arguments, judge_settings
 from matchers.verdict.cancellation import without_noise
 from matchers.verdict.case import Case, Judgement
 from matchers.verdict.determinism import judge_repetition
@@ -88,7 +89,9 @@ JUDGES: tuple[Judge, ...] = (
     Judge(judge_sums, _RED),
     Judge(without_other_tensors, _RED | {Reason.OTHER_LIST_LENGTH}),
     Judge(judge_chunks, _UNEXPLAINED | _GIVEN),
+    Judge(judge_arguments, frozenset(Reason) - {Reason.EQUAL_BITS}),
     Judge(judge_records, frozenset(Reason) - _RED),
+    Judge(judge_settings, frozenset(Reason) - _RED),
 )
 """All judges after the first, which compares the numbers of each pair (`judge`)."""
 

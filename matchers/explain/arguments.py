@@ -1,0 +1,33 @@
+"""What the two sides of a row were asked otherwise, in words."""
+
+from __future__ import annotations
+
+from matchers.comparison import Comparison
+from matchers.logs.op_log import Phase
+from matchers.ops.arguments import ArgumentDifference, argument_differences, tells_arguments
+from matchers.ops.optimizer_settings import optimizer_differences
+from matchers.verdict.arguments import explained_by
+
+__all__ = ["argument_reasons", "asked_otherwise"]
+
+
+def argument_reasons(c: Comparison, row: int) -> list[tuple[ArgumentDifference, str]]:
+    """The arguments that a pair was given otherwise, each with the form of the step that explains it, or empty."""
+    i, j = int(c.row_a[row]), int(c.row_b[row])
+    if c.pair[row] < 0 or c.a.op_name(i) != c.b.op_name(j) or not (tells_arguments(c.a) and tells_arguments(c.b)):
+        return []
+    found = argument_differences(c.a, c.b, i, j)
+    return [(difference, explained_by(c.a, c.b, i, j, difference, c.loss_scale)) for difference in found]
+
+
+def asked_otherwise(c: Comparison, row: int) -> str:
+    """`eps 1e-05 in a, 1e-06 in b`: the arguments of a row that differ and that nothing explains; else empty.
+
+    Of an optimizer's step its settings, which its operations get as they compute with them.
+    """
+    log, record = (c.a, int(c.row_a[row])) if c.row_a[row] >= 0 else (c.b, int(c.row_b[row]))
+    if log.phase[record] == Phase.OPTIMIZER:
+        settings = optimizer_differences(c.a.header.run, c.b.header.run)
+        if settings:
+            return ", ".join(ArgumentDifference(*each).text for each in settings)
+    return ", ".join(difference.text for difference, why in argument_reasons(c, row) if not why)

@@ -1,0 +1,123 @@
+"""Arguments of operations as a log tells them, and what differs between two records.
+
+Columns compare the texts of whole fields; only records whose texts differ are read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from matchers.arrays import Int64
+from matchers.logs.columns import decode
+from matchers.logs.op_log import OpLog
+from matchers.ops.json_values import parsed_object
+
+__all__ = ["ArgumentDifference", "argument_differences", "arguments_of", "forms_of", "overload_of", "shown",
+    "tells_arguments", "text_ids"]  # fmt: skip
+
+_PLAIN_OVERLOAD = "aten.default"
+_CALL = ("Overload", "Arguments", "Inputs")
+_MAX_TEXT = 60
+
+
+@dataclass(frozen=True, slots=True)
+class ArgumentDifference:
+    """An argument that two operations were given otherwise.
+
+    Attributes:
+        name: by the schema.
+        a, b: its values, parsed; None where it was not given.
+    """
+
+    name: str
+    a: Any
+    b: Any
+
+    @property
+    def text(self) -> str:
+        """`eps 1e-05 in a, 1e-06 in b`."""
+        return f"{self.name} {shown(self.a)} in a, {shown(self.b)} in b"
+
+
+def tells_arguments(log: OpLog) -> bool:
+    """True for a log that has the arguments of its operations."""
+    return any(len(log.texts(name)) for name in _CALL)
+
+
+def arguments_of(log: OpLog, row: int) -> Mapping[str, Any]:
+    """The arguments of a record by name, without those that say nothing: `null` and empty lists."""
+    found = parsed_object(log.texts("Arguments").raw(row)) or {}
+    return {name: value for name, value in found.items() if value is not None and value not in ([], {})}
+
+
+def overload_of(log: OpLog, row: int) -> str:
+    """Namespace and overload of a record's operation, `aten.dim`; empty if the log does not tell."""
+    return log.texts("Overload").get(row, _PLAIN_OVERLOAD) if tells_arguments(log) else ""
+
+
+def forms_of(log: OpLog, row: int) -> str:
+    """Dtypes, shapes and strides of a record's inputs as the log writes them, relative to the first output."""
+    return log.texts("Inputs").get(row, "")
+
+
+def text_ids(a: OpLog, b: OpLog, *fields: str) -> tuple[Int64, Int64]:
+    """int64[n_a], int64[n_b]: numbers that are equal where two records have equal texts in these fields."""
+    known: dict[tuple[bytes, ...], int] = {}
+    return _text_ids(a, fields, known), _text_ids(b, fields, known)
+
+
+def _text_ids(log: OpLog, fields: tuple[str, ...], known: dict[tuple[bytes, ...], int]) -> Int64:
+    columns = np.full((len(fields), len(log)), -1, np.int64)
+    for column, name in zip(columns, fields, strict=True):
+        texts = log.texts(name)
+        column[texts.rows] = texts.ids
+    distinct, of = np.unique(columns, axis=1, return_inverse=True)
+    tables = [log.texts(name).table for name in fields]
+    ids = []
+    for combination in distinct.T.tolist():
+        key = tuple(b"" if n < 0 else table[n] for n, table in zip(combination, tables, strict=True))
+        ids.append(known.setdefault(key, len(known)))
+    return np.array(ids, np.int64)[of.reshape(-1)]
+
+
+def argument_differences(a: OpLog, b: OpLog, i: int, j: int) -> tuple[ArgumentDifference, ...]:
+    """The arguments that two records of one operation were given otherwise.
+
+    A number is equal to the same one of another type, and to a list of it alone. Of two overloads those that both
+    have by the same name are compared: what one lacks may be implied.
+    """
+    x, y = arguments_of(a, i), arguments_of(b, j)
+    names = dict.fromkeys([*x, *y]) if overload_of(a, i) == overload_of(b, j) else [name for name in x if name in y]
+    return tuple(
+        ArgumentDifference(name, x.get(name), y.get(name))
+        for name in names
+        if not _alike(name, x.get(name), y.get(name))
+    )
+
+
+def _alike(name: str, x: Any, y: Any) -> bool:
+    if name == "device":  # which of a machine's devices belongs to the rank
+        x, y = (value.partition(":")[0] if isinstance(value, str) else value for value in (x, y))
+    x, y = (value[0] if isinstance(value, list) and len(value) == 1 else value for value in (x, y))
+    if isinstance(x, list) and isinstance(y, list):
+        return len(x) == len(y) and all(_alike(name, one, other) for one, other in zip(x, y, strict=True))
+    return bool(x == y or (x != x and y != y))  # NaN
+
+
+def shown(value: Any) -> str:
+    """A value as a sentence has it."""
+    if value is None:
+        return "not given"
+    if isinstance(value, bool):
+        return str(value)
+    if isinstance(value, dict):
+        return f"{value.get('times')} × {shown(value.get('of'))}"
+    if isinstance(value, list):
+        text = f"[{', '.join(map(shown, value))}]"
+    else:
+        text = decode(value.encode()) if isinstance(value, str) else repr(value)
+    return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 1] + "…"

@@ -1,0 +1,198 @@
+"""Judge pairs by their arguments: operations that were asked something else, on the same inputs.
+
+Another eps may move a result by less than its tolerance, and it is another computation all the same. So a difference
+counts at any size, unless another form of the same step explains it: a dimension counted from the other end, a size
+that follows from the shapes of the tensors, a factor of the layout, a number that Python computed from a tensor and
+that differs by rounding, or inputs that differ by what makes up for it.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from matchers.arrays import Bool, Float64, Int64
+from matchers.logs.hashing import shared_ids
+from matchers.logs.op_log import OpLog, Phase
+from matchers.ops.arguments import (
+    ArgumentDifference,
+    argument_differences,
+    forms_of,
+    tells_arguments,
+    text_ids,
+)
+from matchers.ops.optimizer_settings import optimizer_differences
+from matchers.ops.shapes import dimensions
+from matchers.status import Status
+from matchers.verdict.case import Case, Judgement
+from matchers.verdict.reason import Reason
+from matchers.verdict.relative_error import relative
+from matchers.verdict.slots import SlotVerdict
+from matchers.verdict.tolerance import default_tolerance
+
+__all__ = ["explained_by", "judge_arguments", "judge_settings", "other_arguments"]
+
+_JUDGED = (Status.SAME_PRINT, Status.CLOSE, Status.NO_VALUES, Status.SHAPE, Status.DIVERGED, Status.NAN)
+_OF_PYTHON = 9
+"""Significant digits from which on a number is one that Python computed."""
+
+
+def other_arguments(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
+    """bool[p]: the pairs (i[k], j[k]) are one operation, and the texts of their arguments differ."""
+    if not (tells_arguments(a) and tells_arguments(b)):
+        return np.zeros(len(i), bool)
+    op_a, op_b, _ = shared_ids(a.ops, b.ops)
+    ids_a, ids_b = text_ids(a, b, "Arguments")
+    return np.asarray((op_a[a.op[i]] == op_b[b.op[j]]) & (ids_a[i] != ids_b[j]))
+
+
+def judge_arguments(case: Case, found: Judgement) -> Judgement:
+    """Claim operations that were asked something else on inputs that agree; bitwise equal results stay equal."""
+    a, b, i, j, verdicts = case.a, case.b, case.i, case.j, found.verdicts
+    status = verdicts.status
+    # a close pair is within a tolerance of the user
+    asked = other_arguments(a, b, i, j) & np.isin(status, _JUDGED) & (np.isnan(case.rtol) | (status != Status.CLOSE))
+    k = np.flatnonzero(asked & ~case.pairing.assembled)
+    k = k[_inputs_agree(a, b, i[k], j[k], verdicts.tolerance[k]) | verdicts.inputs_equal[k]]
+    red = np.flatnonzero(status >= Status.SHAPE)
+    first = int(i[red].min()) if len(red) else len(a)
+    calls = text_ids(a, b, "Overload", "Arguments", "Inputs")
+    known: dict[tuple[int, ...], list[ArgumentDifference]] = {}
+    others = []
+    for n, row_a, row_b in zip(k.tolist(), i[k].tolist(), j[k].tolist(), strict=True):
+        key = int(calls[0][row_a]), int(calls[1][row_b]), int(a.shape[row_a]), int(b.shape[row_b])
+        if key not in known:
+            known[key] = [
+                difference
+                for difference in argument_differences(a, b, row_a, row_b)
+                if not explained_by(a, b, row_a, row_b, difference, found.loss_scale)
+            ]
+        # what Python computed from a tensor follows from a difference of that
+        if any(row_a < first or not _computed(difference) for difference in known[key]):
+            others.append(n)
+    which = np.array(others, np.int64)
+    to = np.where(status[which] >= Status.SHAPE, status[which], np.int8(Status.DIVERGED))
+    return found.claimed(which, to, Reason.ARGUMENTS)
+
+
+def _inputs_agree(a: OpLog, b: OpLog, i: Int64, j: Int64, tolerance: Float64) -> Bool:
+    """bool[p]: both sides list the same number of inputs, whose norms agree one by one.
+
+    What neither run has read is fresh memory, unless ranks were merged.
+    """
+    alike = a.inputs.count[i] == b.inputs.count[j]
+    k = np.flatnonzero(alike)
+    x, y = a.inputs.taken(i[k]), b.inputs.taken(j[k])
+    least = default_tolerance("float32")
+    limit = np.fmax(tolerance, least)[k][x.row]
+    with np.errstate(invalid="ignore"):
+        differs = ~(relative(x.value, y.value) <= limit)
+    if not (a.members or b.members):
+        differs &= ~(np.isnan(x.value) & np.isnan(y.value))
+    alike[k[x.row[differs]]] = False
+    return alike
+
+
+def judge_settings(case: Case, found: Judgement) -> Judgement:
+    """Claim the record of a that first updates a parameter, where optimizers were set otherwise.
+
+    Unless an operation of the optimizers is red already, or what the runs leave is bitwise equal.
+    """
+    a, pairing, verdicts = case.a, case.pairing, found.verdicts
+    if not optimizer_differences(a.header.run, case.b.header.run) or _ends_equal(a, case.b):
+        return found
+    in_step = a.phase == Phase.OPTIMIZER
+    told = [(a if side == "a" else case.b).phase[row] for side, row in found.of_records]
+    updating = np.zeros(len(a), bool)
+    updating[a.texts("Parameter").rows] = True
+    rows = np.flatnonzero(in_step & updating) if (in_step & updating).any() else np.flatnonzero(in_step)
+    if not len(rows) or Phase.OPTIMIZER in told or (verdicts.status[in_step[pairing.lead_a]] >= Status.SHAPE).any():
+        return found
+    row, pair = int(rows[0]), int(pairing.of_a[rows[0]])
+    verdict = SlotVerdict("the optimizer's settings", Status.DIVERGED, Reason.ARGUMENTS, math.nan)
+    verdicts = verdicts.entered({pair: verdict} if pair >= 0 else {})
+    return replace(found, verdicts=verdicts, of_records={**found.of_records, ("a", row): verdict})
+
+
+def _ends_equal(a: OpLog, b: OpLog) -> bool:
+    """True if all that the runs leave in parameters and buffers has equal digests."""
+    ends = [log.header.run.get("end_state") for log in (a, b)]
+    return ends[0] == ends[1] and isinstance(ends[0], dict) and len(ends[0]) > 0
+
+
+def explained_by(a: OpLog, b: OpLog, i: int, j: int, difference: ArgumentDifference, loss_scale: float) -> str:
+    """The other form of the step that explains another argument, as a clause; empty for none."""
+    x, y = difference.a, difference.b
+    pairs = list(_numbers(x, y))
+    if not pairs:
+        return ""
+    shapes_a, shapes_b = _shapes(a, i), _shapes(b, j)
+    layouts = any(a.header.run.get(name) != b.header.run.get(name) for name in ("world_size", "mesh"))
+    layouts |= bool(a.members or b.members)
+    # an index, or what is reduced away, has fewer dimensions than the tensor whose are counted
+    dims = max(len(shape) for shape in (*shapes_a, *shapes_b))
+    if difference.name.startswith("dim") and dims and all((v - w) % dims == 0 for v, w in pairs):
+        return "the same dimension"
+    if all(type(v) is int and type(w) is int for v, w in pairs):
+        if shapes_a != shapes_b and all(_is_size(v, shapes_a) and _is_size(w, shapes_b) for v, w in pairs):
+            return "sizes of the tensors"
+        if layouts and all(v > 0 and w > 0 and max(v, w) % min(v, w) == 0 for v, w in pairs):
+            return "sizes of shards"
+    many = [1 if log.folding is None else log.folding.batches for log in (a, b)]
+    factors = {many[0] / many[1], loss_scale, *(float(n) for n in range(2, _ranks(a, b) + 1) if layouts)}
+    if all(_is_factor(v, w, factors) for v, w in pairs):
+        return "a factor of the layout"
+    if all(abs(v - w) <= default_tolerance("float32") * max(abs(v), abs(w)) for v, w in pairs):
+        return "rounding" if _computed(difference) else ""
+    return ""
+
+
+def _numbers(x: Any, y: Any) -> Iterator[tuple[float, float]]:
+    """The pairs of numbers of two values that are not equal; none if something else differs."""
+    found = []
+    one, other = (value if isinstance(value, list) else [value] for value in (x, y))
+    if len(one) != len(other):
+        return
+    for v, w in zip(one, other, strict=True):
+        if isinstance(v, dict) and isinstance(w, dict) and v.get("times") == w.get("times"):
+            v, w = v.get("of"), w.get("of")
+        if not all(type(value) in (int, float) and math.isfinite(value) for value in (v, w)):
+            return
+        if v != w:
+            found.append((v, w))
+    yield from found
+
+
+def _is_size(n: float, shapes: Sequence[tuple[int, ...]]) -> bool:
+    return any(n in shape or n == math.prod(shape) for shape in shapes)
+
+
+def _is_factor(v: float, w: float, factors: set[float]) -> bool:
+    if not v or not w:
+        return False
+    close = default_tolerance("float32")
+    return any(f != 1 and (abs(v / w / f - 1) < close or abs(w / v / f - 1) < close) for f in factors)
+
+
+def _ranks(a: OpLog, b: OpLog) -> int:
+    return max(len(a.members), len(b.members), 1)
+
+
+def _computed(difference: ArgumentDifference) -> bool:
+    """True if both values are numbers with so many digits that Python computed them."""
+    pairs = list(_numbers(difference.a, difference.b))
+    return len(pairs) > 0 and all(_digits(v) >= _OF_PYTHON and _digits(w) >= _OF_PYTHON for v, w in pairs)
+
+
+def _digits(value: object) -> int:
+    return len(repr(value).partition("e")[0].replace(".", "").strip("-0")) if isinstance(value, float) else 0
+
+
+def _shapes(log: OpLog, row: int) -> tuple[tuple[int, ...], ...]:
+    """The shapes of a record's first output and of its inputs, as far as they differ from it."""
+    forms = [entry.partition("[")[2].partition("]")[0] for entry in forms_of(log, row).split(";") if "[" in entry]
+    return (dimensions(log.shape_text(row)), *(dimensions(form) for form in forms))

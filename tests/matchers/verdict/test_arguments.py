@@ -1,0 +1,174 @@
+"""Another argument is a difference at any size, unless another form of the step explains it."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from matchers.comparison import Comparison, compare
+from matchers.explain.sentences import explain
+from matchers.logs.op_log import OpLog
+from matchers.logs.parser import read_log
+from matchers.status import Role, Status
+from matchers.verdict.reason import Reason
+from tests.builders import op, write_log
+
+
+def log(
+    tmp_path: Path,
+    name: str,
+    arguments: Mapping[str, Any] | None,
+    *,
+    op_name: str = "native_layer_norm",
+    value: float = 2.0,
+    digest: str = "0a",
+    given: float = 1.0,
+    shape: Sequence[int] = (4, 8),
+    run: Mapping[str, Any] | None = None,
+    overload: str = "",
+    forms: str = "",
+) -> OpLog:
+    """A record with arguments between one that makes its input and one that reads its result."""
+    asked = {} if arguments is None else {"Arguments": json.dumps(arguments)}
+    asked |= {"Overload": overload} if overload else {}
+    asked |= {"Inputs": forms} if forms else {}
+    records = [
+        op("m/op_0_embedding", given, extra={"Seq": "0", "Digest": "01" if given == 1.0 else "11"}),
+        op(
+            f"m/op_1_{op_name}",
+            value,
+            shape=shape,
+            inputs=[3 * given],
+            producers=["m/op_0_embedding"],
+            location="norm.py:7",
+            extra={"Seq": "1", "Digest": digest, "Input digests": "01" if given == 1.0 else "11", **asked},
+        ),
+        op("m/op_2_exp", 5.0, inputs=[3 * value], producers=[f"m/op_1_{op_name}"], extra={"Seq": "2", "Digest": "05"}),
+    ]
+    return read_log(write_log(tmp_path / f"{name}.log", records, run={"step": 1, **(run or {})}, footer=True))
+
+
+CLOSE: dict[str, Any] = {"value": 2.0000002, "digest": "0b"}
+
+
+def pair(c: Comparison) -> int:
+    return next(row for row in range(len(c)) if c.a.location_text(int(c.row_a[row])) == "norm.py:7")
+
+
+def test_another_argument_within_the_tolerance_is_the_first_cause(tmp_path: Path) -> None:
+    c = compare(log(tmp_path, "a", {"eps": 1e-5}), log(tmp_path, "b", {"eps": 1e-6}, **CLOSE))
+    row = pair(c)
+    assert (c.status[row], c.reason[row], c.role[row]) == (Status.DIVERGED, Reason.ARGUMENTS, Role.ORIGIN)
+    assert c.cause.nonzero()[0].tolist() == [row]
+    assert explain(c, row).headline.startswith("FIRST CAUSE: eps 1e-05 in a, 1e-06 in b; the output differs by ")
+    facts = {fact.name: fact for fact in explain(c, row).facts}
+    assert (facts["eps ="].a, facts["eps ="].b, facts["eps ="].agrees) == ("1e-05", "1e-06", False)
+
+
+def test_without_effect_on_a_bit_it_is_a_note(tmp_path: Path) -> None:
+    c = compare(log(tmp_path, "a", {"eps": 1e-5}), log(tmp_path, "b", {"eps": 1e-6}))
+    row = pair(c)
+    assert c.status[row] == Status.EQUAL
+    assert "other arguments: eps 1e-05 in a, 1e-06 in b" in explain(c, row).notes
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "why"),
+    [
+        ({"dim": -1}, {"dim": 1}, "the same dimension"),
+        ({"dim": [-1, -2]}, {"dim": [1, 0]}, "the same dimension"),
+        ({"eps": 1}, {"eps": 1.0}, None),
+        ({"dim": [1]}, {"dim": 1}, None),
+        ({"weight": None}, {}, None),
+        ({"dims": []}, {}, None),
+        ({"max": float("nan")}, {"max": float("nan")}, None),
+        ({"device": "cuda:0"}, {"device": "cuda:1"}, None),
+        ({"value": 0.12345678901}, {"value": 0.12345678912}, "rounding"),
+    ],
+)
+def test_another_spelling_is_no_difference(
+    tmp_path: Path, one: dict[str, Any], other: dict[str, Any], why: str | None
+) -> None:
+    c = compare(log(tmp_path, "a", one), log(tmp_path, "b", other, **CLOSE))
+    row = pair(c)
+    assert c.status[row] == Status.CLOSE
+    told = [note for note in explain(c, row).notes if note.startswith("other arguments")]
+    assert [note.rpartition(": ")[2] for note in told] == ([] if why is None else [why])
+
+
+@pytest.mark.parametrize(
+    ("one", "other"),
+    [
+        ({"shifts": [-1]}, {"shifts": [1]}),
+        ({"dim": 0}, {"dim": 1}),
+        ({"is_causal": True}, {}),
+        ({"scale": 0.1}, {"scale": 0.10001}),
+        ({"text": "tanh"}, {"text": "none"}),
+        ({"k": 4}, {"k": 8}),
+        ({"scalars": [{"times": 9, "of": 0.5}]}, {"scalars": [{"times": 9, "of": 0.25}]}),
+    ],
+)
+def test_what_nothing_explains_is_red(tmp_path: Path, one: dict[str, Any], other: dict[str, Any]) -> None:
+    c = compare(log(tmp_path, "a", one), log(tmp_path, "b", other, **CLOSE))
+    assert c.reason[pair(c)] == Reason.ARGUMENTS
+
+
+@pytest.mark.parametrize("forms", ["", "[4,8];int64[4]", "[4,8];[]"])
+def test_dimensions_are_those_of_the_largest_tensor(tmp_path: Path, forms: str) -> None:
+    """Not those of an index of one dimension, in which all are the same."""
+    c = compare(log(tmp_path, "a", {"dim": 0}, forms=forms), log(tmp_path, "b", {"dim": 1}, forms=forms, **CLOSE))
+    assert c.reason[pair(c)] == Reason.ARGUMENTS
+
+
+def test_sizes_that_follow_from_other_shapes_are_not_judged_by_arguments(tmp_path: Path) -> None:
+    other: dict[str, Any] = {"value": 4.0, "digest": "0b", "shape": (2, 8)}
+    c = compare(log(tmp_path, "a", {"size": [4, 8]}), log(tmp_path, "b", {"size": [2, 8]}, **other))
+    assert c.reason[pair(c)] != Reason.ARGUMENTS
+
+
+def test_sizes_of_shards_are_no_difference(tmp_path: Path) -> None:
+    c = compare(
+        log(tmp_path, "a", {"rows": 32}),
+        log(tmp_path, "b", {"rows": 16}, run={"world_size": 2}, **CLOSE),
+    )
+    assert c.status[pair(c)] == Status.CLOSE
+
+
+def test_what_makes_up_for_another_input_is_no_cause(tmp_path: Path) -> None:
+    """A scale that other operations of one run multiply."""
+    c = compare(
+        log(tmp_path, "a", {"other": 0.5}, op_name="mul"), log(tmp_path, "b", {"other": 1.0}, op_name="mul", given=0.5)
+    )
+    assert c.reason[pair(c)] != Reason.ARGUMENTS
+
+
+def test_of_other_overloads_only_common_arguments_are_compared(tmp_path: Path) -> None:
+    c = compare(
+        log(tmp_path, "a", {"dim": [1], "keepdim": True}, overload="aten.dim_IntList"),
+        log(tmp_path, "b", {"dtype": "float64"}, **CLOSE),
+    )
+    assert c.status[pair(c)] == Status.CLOSE
+
+
+def test_a_log_without_arguments_is_compared_without_and_that_is_said_once(tmp_path: Path) -> None:
+    c = compare(log(tmp_path, "a", {"eps": 1e-5}), log(tmp_path, "b", None, **CLOSE))
+    assert c.status[pair(c)] == Status.CLOSE
+    assert [note.text for note in c.comparability.notes if note.kind == "arguments"] == [
+        "only a's log has arguments: they are not compared"
+    ]
+
+
+def test_settings_of_optimizers_are_compared_but_for_their_implementation(tmp_path: Path) -> None:
+    one, other = ([{"optimizer": "AdamW", "lr": 0.1, "foreach": x, "parameters": n}] for x, n in ((True, 2), (None, 1)))
+    agreeing = compare(
+        log(tmp_path, "a", None, run={"optimizer_settings": one}),
+        log(tmp_path, "b", None, run={"optimizer_settings": other}),
+    )
+    assert not agreeing.comparability.grave
+    other[0]["lr"] = 0.2
+    c = compare(agreeing.a, log(tmp_path, "c", None, run={"optimizer_settings": other}))
+    assert [note.text for note in c.comparability.grave] == ["the optimizer's lr is 0.1 in a and 0.2 in b"]
