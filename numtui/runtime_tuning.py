@@ -14,7 +14,7 @@ it this long each time: at Python's default of 5 ms, a frame of 20 ms takes 200 
 """
 
 
-_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD = -1, -3
+_M_TRIM_THRESHOLD, _M_MMAP_THRESHOLD, _M_ARENA_MAX = -1, -3, -8
 _KEPT, _LARGE = 256 << 20, 32 << 20
 """Bytes of freed memory that glibc keeps, and of a column that it returns to the system at once."""
 
@@ -31,6 +31,7 @@ def keep_all_until_the_end() -> None:
         glibc = ctypes.CDLL(None)
         glibc.mallopt(_M_TRIM_THRESHOLD, _KEPT)
         glibc.mallopt(_M_MMAP_THRESHOLD, _LARGE)
+        glibc.mallopt(_M_ARENA_MAX, 1)  # what a thread frees is there for all
 
 
 def take_short_turns() -> None:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import ctypes
 from pathlib import Path
+from threading import Lock
 
 from capture import native_library
 
@@ -16,11 +17,13 @@ __all__ = ["INSTALLED", "SOURCE", "available", "library", "notice"]
 SOURCE = Path(__file__).with_name("reader.c")
 INSTALLED = native_library.installed(SOURCE)
 """The library in an installed wheel; None in a checkout."""
+_ONE_AT_A_TIME = Lock()
 
 
 def library() -> tuple[ctypes.CDLL | None, str]:
     """Return the compiled reader, or None and the reason. A process tries once."""
-    return native_library.attempt(SOURCE, INSTALLED)
+    with _ONE_AT_A_TIME:  # of two logs that are read side by side, one compiles it
+        return native_library.attempt(SOURCE, INSTALLED)
 
 
 def available() -> str:
