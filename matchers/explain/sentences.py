@@ -20,6 +20,7 @@ from matchers.explain.facts import (
 )
 from matchers.explain.headlines import headline_of
 from matchers.explain.notes import notes_of
+from matchers.explain.reason_facts import reason_text
 from matchers.explain.red_rows import recomputed, row_epsilon
 from matchers.explain.subject import Subject
 from matchers.ops.dataflow import consumers
@@ -52,6 +53,7 @@ class Explanation:
         notes: further findings and the limits of what can be known, a sentence each.
         facts: the table of both sides.
         inputs: inputs with their producers.
+        reason: word of the finding that decided the status, and its facts; empty for one log.
     """
 
     headline: str
@@ -59,6 +61,7 @@ class Explanation:
     notes: tuple[str, ...]
     facts: tuple[Fact, ...]
     inputs: tuple[InputFact, ...]
+    reason: str = ""
 
 
 _HOW = {
@@ -83,6 +86,7 @@ def explain(c: Comparison, row: int) -> Explanation:
     inputs = inputs_of(c, row)
     return Explanation(
         headline=headline_of(Subject(c, row, inputs)),
+        reason=reason_text(c, row),
         pairing=_pairing(c, row),
         notes=notes_of(Subject(c, row, inputs)),
         facts=tuple(facts_of(c, row)),

@@ -22,6 +22,7 @@ from matchers.rules.model import ModuleRule
 from matchers.rules.scope import reach
 from matchers.single_run import dtype_changes
 from matchers.status import Role, Status
+from matchers.verdict.reason import Reason
 from matchers.verdict.tolerance import EPSILON
 from numtui.text.glyphs import WORDS
 
@@ -90,7 +91,9 @@ def _either(c: Comparison, of_log: Callable[[OpLog], Bool]) -> Bool:
     return out
 
 
-def _labels(members: Sequence[Phase] | Sequence[Method] | Sequence[Role], **short: str) -> dict[str, str]:
+def _labels(
+    members: Sequence[Phase] | Sequence[Method] | Sequence[Role] | Sequence[Reason], **short: str
+) -> dict[str, str]:
     return {member.label: member.name for member in members} | short
 
 
@@ -222,6 +225,7 @@ _STATUS = Field(
 
 _PHASES = _labels(list(Phase), fwd="FORWARD", bwd="BACKWARD", opt="OPTIMIZER", prep="PREPARE", grad="GRADIENTS")
 _METHODS = _labels(list(Method))
+_REASONS = _labels(list(Reason))
 _ROLES = _labels([r for r in Role if r is not Role.NONE])
 
 FIELDS: dict[str, Field] = {
@@ -253,6 +257,11 @@ FIELDS: dict[str, Field] = {
         "shape of the output, like `4,64`",
         _Column(lambda log: log.shapes, lambda log: log.shape, lambda text: text.replace(" ", "")),
         whole=True,
+    ),
+    "reason": Field(
+        "finding that decided the status",
+        lambda c, words: np.isin(c.reason, [Reason[_REASONS[word]] for word in words]),
+        _REASONS,
     ),
     "method": Field(
         "method that found the pair",

@@ -9,6 +9,7 @@ Words are separated by spaces, and a row must satisfy all of them; `-` in front 
     cause:1                      first cause number 1, and its red consequences
     rule:3                       the rows that rule 3 of the list of rules covers
     phase:bwd  op:mm,bmm  module:layers.3  dtype:bfloat16  shape:4,64  file:attention.py  at:attention.py:92
+    reason:rounding-explained    the finding that decided the status, as the inspector names it
     method:values  conf<.8       method that found the pair, and its confidence
     error>1e-3  eps<10  row>500  relative error; error in units of ε; row number
     largest>1e4  is:cast         largest magnitude in the output; changes of dtype

@@ -6,6 +6,7 @@ location, shapes) is one of a few thousand combinations. Rows are joined by the 
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable, Sequence
 from json.encoder import encode_basestring_ascii as json_string
 from typing import TYPE_CHECKING, Any, TextIO
@@ -15,10 +16,12 @@ from numpy.typing import NDArray
 
 from matchers.arrays import Float64, Int32, Int64
 from matchers.comparison import Comparison
+from matchers.explain.reason_facts import has_limit, reason_facts, with_names
 from matchers.logs.columns import decode
 from matchers.logs.op_log import OpLog, Phase
 from matchers.pairing.pairing import Method
 from matchers.status import Role, Status
+from matchers.verdict.reason import Reason
 
 if TYPE_CHECKING:
     from numtui.report.gate import GatedRows
@@ -51,8 +54,8 @@ def write_jsonl(c: Comparison, out: TextIO) -> None:
     keys_a, keys_b = _Keys(c.a), _Keys(c.b)
     numbers_a, numbers_b = _Numbers('{"a":', len(c.a)), _Numbers(',"b":', len(c.b))
     groups = _groups(c)
-    verdict, place = _verdict(c), _place(c)
-    pieces = np.empty((min(len(c), _CHUNK), 11), object)
+    verdict, place, facts = _verdict(c), _place(c), _facts(c)
+    pieces = np.empty((min(len(c), _CHUNK), 12), object)
     pieces[:, 4], pieces[:, 6] = ',"a_key":', ',"b_key":'
     for start in range(0, len(c), _CHUNK):
         rows = slice(start, start + _CHUNK)
@@ -62,6 +65,7 @@ def write_jsonl(c: Comparison, out: TextIO) -> None:
         numbers_b.fill(lines[:, 2:4], records_b)
         lines[:, 5], lines[:, 7] = keys_a.of(records_a), keys_b.of(records_b)
         lines[:, 8], lines[:, 9], lines[:, 10] = verdict[rows], _errors(c.error[rows]), place[rows]
+        lines[:, 11] = facts[rows]
         while groups and groups[-1][0] < start + len(lines):
             row, members_a, members_b = groups.pop()
             at_a, at_b = _value(list(map(str, members_a))), _value(list(map(str, members_b)))
@@ -142,7 +146,7 @@ def _errors(errors: Float64) -> Texts:
 
 
 def _place(c: Comparison) -> Texts:
-    """Return `error_is_bound` and all later fields, as one fragment per distinct combination.
+    """Return `error_is_bound` and all later fields but the last, as one fragment per distinct combination.
 
     Phase and location are those of a, or of b where a has no record.
     """
@@ -158,6 +162,7 @@ def _place(c: Comparison) -> Texts:
 
     batch = np.where(has_a, _values(c.a.micro_batch, c.row_a), _values(c.b.micro_batch, c.row_b))
     again = np.where(has_a, _values(c.a.recompute, c.row_a), _values(c.b.recompute, c.row_b))
+    reasons = [reason.label for reason in Reason]
     names = sorted({slot.name for slot in c.slots.values()})
     slot_names = [json_string(name) for name in names]
     slot = np.full(len(c), -1, np.int64)
@@ -176,6 +181,7 @@ def _place(c: Comparison) -> Texts:
         slot: int,
         batch: int,
         again: int,
+        reason: int,
     ) -> str:
         return (
             f',"error_is_bound":{"true" if bound else "false"},'
@@ -186,11 +192,42 @@ def _place(c: Comparison) -> Texts:
             f'"shape_b":{shapes[1][shape_b] if shape_b >= 0 else "null"},'
             f'"inputs_equal":{"true" if same_inputs else "false"},'
             f'"differs_in":{slot_names[slot] if slot >= 0 else "null"},'
-            f'"micro_batch":{batch if batch >= 0 else "null"},"recompute":{"true" if again == 1 else "false"}}}\n'
+            f'"micro_batch":{batch if batch >= 0 else "null"},"recompute":{"true" if again == 1 else "false"},'
+            f'"reason":"{reasons[reason]}","reason_facts":'
         )
 
-    columns = [c.bound, c.role, c.cause, phase, location, shape_a, shape_b, c.inputs_equal, slot, batch, again]
+    columns = [
+        c.bound,
+        c.role,
+        c.cause,
+        phase,
+        location,
+        shape_a,
+        shape_b,
+        c.inputs_equal,
+        slot,
+        batch,
+        again,
+        c.reason,
+    ]
     return _per_combination(columns, fragment)
+
+
+def _facts(c: Comparison) -> Texts:
+    """Return `reason_facts` and the end of the line."""
+    texts = np.full(len(c), "{}}\n", object)
+    limited = np.flatnonzero(has_limit(c))
+    texts[limited] = list(map(f'{{"limit":{ERROR}}}}}\n'.__mod__, c.tolerance[limited].tolist()))
+    for row in np.flatnonzero(with_names(c)).tolist():
+        told = (f'"{name}":{_fact(value)}' for name, value in reason_facts(c, row).items())
+        texts[row] = f"{{{','.join(told)}}}}}\n"
+    return texts
+
+
+def _fact(value: float | str) -> str:
+    if isinstance(value, str):
+        return json_string(value)
+    return str(value) if isinstance(value, int) else ERROR % value if math.isfinite(value) else "null"
 
 
 def _per_combination(columns: Sequence[NDArray[Any]], fragment: Callable[..., str]) -> Texts:

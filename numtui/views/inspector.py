@@ -91,7 +91,7 @@ def inspect(session: Session, told: Explanation | None, width: int, chosen: int 
     word_width = width if narrow else width - beside
     if told.pairing:
         add(told.pairing, "", word_width)
-    for note in told.notes[annotated and narrow :]:
+    for note in filter(None, (*told.notes[annotated and narrow :], told.reason)):
         add(note, "dim", word_width)
     if narrow:
         table, at = _table(session, told, width, chosen, words)

@@ -215,7 +215,7 @@ def test_a_query_lists_what_it_lists_in_the_explorer(
         "dtype:float", "shape:256,", "shape:256,256", 'shape:"256, 256"', "at:attention.py", "at:attention.py:9",
         "file:model", "file:=llama3/model.py", "method:exact", "method:aligned,values", "conf<0.9", "conf>=.95",
         "error>1e-3", "error<=1e-3", "error>0", "error>inf", "eps>100", "eps<10", "row>100", "row<=7", "cause:1",
-        "largest>10", "largest<=1", "is:cast", "status:cast,red",
+        "largest>10", "largest<=1", "is:cast", "status:cast,red", "reason:only-one-run,beyond-tolerance",
         "cause:1,2", "cause:9", "-status:red op:add phase:forward", "NORM", '"op_0_mm"', "@mine", "-@mine norm",
     ]  # fmt: skip
     saved = {"mine": "op:mm,add phase:fwd"}

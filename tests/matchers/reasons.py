@@ -50,12 +50,13 @@ FITS: Mapping[Status, tuple[Reason, ...]] = {
     Status.IGNORED: (Reason.RULE,),
     Status.ONLY_A: (Reason.ONLY_ONE_RUN,),
     Status.ONLY_B: (Reason.ONLY_ONE_RUN,),
-    Status.SHAPE: (Reason.OTHER_SHAPE, Reason.OTHER_DTYPE, Reason.OTHER_LIST_LENGTH),
+    Status.SHAPE: (Reason.OTHER_SHAPE, Reason.OTHER_DTYPE, Reason.OTHER_LIST_LENGTH, Reason.ARGUMENTS),
     Status.DIVERGED: (
         Reason.BEYOND_TOLERANCE,
         Reason.OTHER_WHOLE_NUMBERS,
         Reason.NOT_BITWISE,
         Reason.NOT_REPEATED,
+        Reason.ARGUMENTS,
         Reason.OTHER_SCALAR,
         Reason.OTHER_WEIGHT,
         Reason.CHANGED_BY_ONE_RUN,
@@ -66,7 +67,7 @@ FITS: Mapping[Status, tuple[Reason, ...]] = {
         Reason.MORE_THAN_ROUNDING,
         Reason.SYSTEMATIC,
     ),
-    Status.NAN: (Reason.NON_FINITE, Reason.LAST_CONTENT),
+    Status.NAN: (Reason.NON_FINITE, Reason.LAST_CONTENT, Reason.ARGUMENTS),
 }
 
 

@@ -21,6 +21,7 @@ from matchers.explain.sentences import headline
 from matchers.logs.op_log import Phase
 from matchers.pairing.pairing import Method
 from matchers.status import Role, Status
+from matchers.verdict.reason import Reason
 from numtui.action import Action, key_label
 from numtui.actions import ACTIONS
 from numtui.query.fields import FIELDS, STATUS_WORDS
@@ -155,6 +156,7 @@ def _page(r: Report, view: View) -> dict[str, Any]:
         "roleWords": ["", *(role.word for role in Role if role)],
         "roleMeaning": {role.label: meaning for role, meaning in _ROLE_MEANING.items()},
         "phases": [phase.label for phase in Phase],
+        "reasons": [reason.label for reason in Reason],
         "methods": ["", *(method.label for method in Method if method)],
         "pairedBy": {method.label: told for method, told in _PAIRED_BY.items()},
         "statistics": _STATISTICS,
@@ -183,7 +185,12 @@ def _keys(action: Action) -> dict[str, Any]:
 
 def _fields() -> dict[str, dict[str, list[int]]]:
     """Return the query fields that take words, with the numbers of each word."""
-    members: dict[str, type[Phase | Method | Role]] = {"phase": Phase, "method": Method, "role": Role}
+    members: dict[str, type[Phase | Method | Role | Reason]] = {
+        "phase": Phase,
+        "method": Method,
+        "role": Role,
+        "reason": Reason,
+    }
     words = {word: [int(s) for s in STATUS_WORDS.get(word, ())] for word in FIELDS["status"].values}
     return {"status": words, "is": words} | {
         name: {word: [int(kind[member])] for word, member in FIELDS[name].values.items()}

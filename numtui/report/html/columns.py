@@ -128,6 +128,7 @@ def block_of(c: Comparison) -> Block:
 
 def _verdicts(block: Block, c: Comparison) -> None:
     block.add("status", c.status.astype(np.uint8))
+    block.add("reason", c.reason.astype(np.uint8))
     block.add("role", c.role.astype(np.uint8))
     flags = c.cause * 1 + c.bound * 2 + c.inputs_equal * 4 + FIELDS["is"].mask(c, ["cast"]) * 8
     block.add("flags", flags.astype(np.uint8))

@@ -9,6 +9,7 @@ import pytest
 
 from matchers.comparison import Comparison, compare
 from matchers.explain.headlines import BY_REASON
+from matchers.explain.reason_facts import reason_facts
 from matchers.explain.sentences import Explanation, explain, format_eps, format_error
 from matchers.rules.model import IgnoreRule, OpRule, PairRule, RuleSet
 from matchers.status import Status
@@ -48,6 +49,7 @@ def first_cause(a: str, b: str) -> Explanation:
 def test_an_origin() -> None:
     told = first_cause("bug_base", "bug_attn_scale_l2")
     assert told.headline == "FIRST CAUSE: the output differs by ≥8.4e-05 (708 ε); all inputs agree"
+    assert told.reason == "reason: beyond-tolerance, limit 1.53e-05"
     assert "tolerance 1.5e-05" in told.notes
     assert "same module, op, counter, phase, location" in told.notes
     facts = {fact.name: fact for fact in told.facts}
@@ -253,3 +255,12 @@ def test_a_row_that_rounding_would_explain_anyhow_says_so() -> None:
     assert told.startswith("not judged: differs by ≥")
     assert " rounding and an input error of ≈" in told
     assert " would allow " in told
+
+
+def test_the_facts_of_a_reason_are_what_it_was_judged_by() -> None:
+    rules = RuleSet((IgnoreRule(match="m/op_1_mul"),))
+    c = compare(
+        made_up_log([op("m/op_0_mm"), op("m/op_1_mul")]), made_up_log([op("m/op_0_mm", 2.0), op("m/op_1_mul")]), rules
+    )
+    limit = float(c.tolerance[0])
+    assert [reason_facts(c, row) for row in range(2)] == [{"limit": limit}, {"rule": 1}]

@@ -16,7 +16,7 @@ from matchers.verdict.case import Case, Judgement
 from matchers.verdict.expectation import Expect, Expectation
 from matchers.verdict.reason import Reason
 from matchers.verdict.verdicts import JUDGES, Judge
-from tests.conftest import DATA
+from tests.conftest import DATA, REPOSITORY
 from tests.matchers.drifted_logs import pairs_of_logs
 from tests.matchers.reasons import check_reasons
 from tests.needs import examples
@@ -65,3 +65,8 @@ def test_judges_of_real_logs_claim_what_they_may_and_say_why(a: str, b: str, exp
 def test_judges_of_drifted_logs_claim_what_they_may_and_say_why(logs: tuple[OpLog, OpLog]) -> None:
     for expectation in EXPECTATIONS:
         check_reasons(compare(*logs, expectation=expectation))
+
+
+def test_the_docs_name_every_reason() -> None:
+    docs = (REPOSITORY / "docs" / "matching.md").read_text(encoding="utf-8")
+    assert [reason.label for reason in Reason if reason and f"`{reason.label}`" not in docs] == []

@@ -258,6 +258,7 @@ def test_sorted_lists_agree_with_the_slow_ones(found: list[Status], order: Order
         ("eps>1000", [1]),
         ("row>=4", [3, 4]),
         ("method:aligned conf<0.8", [0, 1, 2]),
+        ("reason:beyond-tolerance,only-one-run", [1, 3, 4]),
         ("conf>.8", []),
         ("phase:forward", [0, 1, 2, 3, 4]),
         ("phase:fwd,bwd", [0, 1, 2, 3, 4]),

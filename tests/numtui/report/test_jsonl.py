@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matchers.comparison import Comparison
+from matchers.explain.reason_facts import reason_facts
 from matchers.logs.op_log import OpLog, Phase
 from matchers.logs.parser import read_log
 from matchers.pairing.pairing import Method, Pairing
@@ -38,16 +39,17 @@ GOLDEN = """\
 {"a":0,"b":0,"a_key":"tok_embeddings/op_0_embedding","b_key":"tok_embeddings/op_0_embedding",\
 "status":"same-print","method":"exact","confidence":0.97,"error":0.0,"error_is_bound":true,"role":null,"origin":false,\
 "phase":"forward","location":"model/tok_embeddings.py:63","shape_a":"[16, 8]","shape_b":"[16, 8]",\
-"inputs_equal":true,"differs_in":null,"micro_batch":null,"recompute":false}
+"inputs_equal":true,"differs_in":null,"micro_batch":null,"recompute":false,"reason":"same-numbers","reason_facts":{}}
 {"a":[1,2],"b":1,"a_key":["layers.0.attention_norm/op_0_mul","layers.0.attention.wq/op_0_mm"],\
 "b_key":"layers.0.attention_norm/op_0_mul",\
 "status":"diverged","method":"override","confidence":1.0,"error":0.1,"error_is_bound":true,"role":"origin","origin":true,\
 "phase":"forward","location":"model/attention_norm.py:21","shape_a":"[16, 8]","shape_b":"[16, 8]",\
-"inputs_equal":true,"differs_in":"layers.0.wq.weight","micro_batch":null,"recompute":false}
+"inputs_equal":true,"differs_in":"layers.0.wq.weight","micro_batch":null,"recompute":false,\
+"reason":"last-content","reason_facts":{"limit":1.5e-05}}
 {"a":null,"b":2,"a_key":null,"b_key":"x/op_0_neg",\
 "status":"only-b","method":null,"confidence":null,"error":null,"error_is_bound":false,"role":null,"origin":false,\
 "phase":"forward","location":null,"shape_a":null,"shape_b":null,\
-"inputs_equal":false,"differs_in":null,"micro_batch":1,"recompute":true}
+"inputs_equal":false,"differs_in":null,"micro_batch":1,"recompute":true,"reason":"only-one-run","reason_facts":{}}
 """
 
 
@@ -89,9 +91,16 @@ def reference(c: Comparison) -> str:
             "differs_in": c.slots[row].name if row in c.slots else None,
             "micro_batch": int(log.micro_batch[record]) if log.micro_batch[record] >= 0 else None,
             "recompute": bool(log.recompute[record]),
+            "reason": Reason(c.reason[row]).label,
+            "reason_facts": "?",
         }
+        facts = ",".join(
+            f'"{name}":{value:.6g}' if isinstance(value, float) else f'"{name}":{json.dumps(value)}'
+            for name, value in reason_facts(c, row).items()
+        )
         digits = "0.0" if error == 0 else f"{error:.6g}" if math.isfinite(error) else "null"
-        lines.append(json.dumps(line, separators=(",", ":")).replace('"error":"?"', f'"error":{digits}') + "\n")
+        text = json.dumps(line, separators=(",", ":")).replace('"error":"?"', f'"error":{digits}')
+        lines.append(text.replace('"reason_facts":"?"', f'"reason_facts":{{{facts}}}') + "\n")
     return "".join(lines)
 
 
@@ -211,6 +220,8 @@ def test_golden(tmp_path: Path) -> None:
         row_b=np.array([0, 1, 2], np.int32),
         pair=np.array([0, 1, -1], np.int32),
         verdict=np.array([Status.SAME_PRINT, Status.DIVERGED, Status.ONLY_B], np.int8),
+        reason=np.array([Reason.SAME_NUMBERS, Reason.LAST_CONTENT, Reason.ONLY_ONE_RUN], np.int8),
+        tolerance=np.array([np.nan, 1.5e-5, np.nan]),
         error=np.array([0.0, 0.1, np.nan]),
         bound=np.array([True, True, False]),
         inputs_equal=np.array([True, True, False]),

@@ -23,6 +23,7 @@ function inspect(c, row, go) {
   if (status.label === "diverged") panel.append(element("p", { className: "dim" }, c.tolerance(row, "the tolerance is ")));
   if (c.arrays.flags[row] & INPUTS_EQUAL) panel.append(element("p", { className: "dim" }, "inputs are bitwise equal"));
   panel.append(element("p", { className: "dim" }, c.pairing(row)));
+  panel.append(element("p", { className: "dim" }, `reason: ${c.reasons[c.arrays.reason[row]]}`));
   const original = c.arrays.original[row];
   if (original >= 0) panel.append(element("p", {}, "a copy of ", goButton(c.name(original), original, go)));
   panel.append(factTable(c, row), ...resultTable(c, row), ...inputTable(c, row, go), ...consumerList(c, row, go));

@@ -84,11 +84,11 @@ function betweenCommas(value) {
   }
 }
 
-/** A status, a role, a method, or a phase of either side, by its number; or what a flag says. */
+/** A status, a role, a reason, a method, or a phase of either side, by its number; or what a flag says. */
 function oneOf(name, codes, flags, c) {
   const { arrays } = c;
   if (name === "phase") return (row) => codes.has(arrays.phaseA[row]) || codes.has(arrays.phaseB[row]);
-  const column = { status: arrays.status, is: arrays.status, role: arrays.role, method: arrays.method }[name];
+  const column = { status: arrays.status, is: arrays.status, role: arrays.role, reason: arrays.reason, method: arrays.method }[name];
   return (row) => codes.has(column[row]) || (arrays.flags[row] & flags) !== 0;
 }
 
