@@ -38,6 +38,7 @@ from matchers.rules.model import LayoutRule, RuleSet, ToleranceRule
 from matchers.rules.resolve import Resolved, RuleUsage, resolve
 from matchers.rules.unneeded import with_hints
 from matchers.status import Status
+from matchers.verdict.arguments import other_arguments, unexplained
 from matchers.verdict.case import Case
 from matchers.verdict.comparability import Comparability, comparability
 from matchers.verdict.content_verdicts import ContentVerdicts
@@ -152,6 +153,16 @@ class Comparison(Rows):
             rtol = resolve(self.rules, self.a, self.b).rtol(i, j)
             only = within_rules_only(self.a, self.b, i, j, close, rtol, self.policy)
             found[paired] = only[self.pair[paired]]
+        return found
+
+    @cached_property
+    def asked_otherwise(self) -> Bool:
+        """bool[r]: rows whose sides were given other arguments, which no other form of the step explains."""
+        found = np.zeros(len(self), bool)
+        rows = np.flatnonzero((self.pair >= 0) & (self.row_a >= 0) & (self.row_b >= 0))
+        i, j = self.row_a[rows].astype(np.int64), self.row_b[rows].astype(np.int64)
+        other = other_arguments(self.a, self.b, i, j)
+        found[rows[other]] = [bool(each) for each in unexplained(self.a, self.b, i[other], j[other], self.loss_scale)]
         return found
 
     @cached_property

@@ -12,12 +12,12 @@ from typing import Any
 import numpy as np
 
 from matchers.arrays import Int64
-from matchers.logs.columns import decode
+from matchers.logs.columns import Strings, decode
 from matchers.logs.op_log import OpLog
 from matchers.ops.json_values import parsed_object
 
-__all__ = ["ArgumentDifference", "argument_differences", "arguments_of", "forms_of", "overload_of", "shown",
-    "tells_arguments", "text_ids"]  # fmt: skip
+__all__ = ["ArgumentDifference", "argument_differences", "argument_texts", "arguments_of", "forms_of",
+    "overload_of", "shown", "tells_arguments", "text_ids"]  # fmt: skip
 
 _PLAIN_OVERLOAD = "aten.default"
 _CALL = ("Overload", "Arguments", "Inputs")
@@ -54,6 +54,17 @@ def arguments_of(log: OpLog, row: int) -> Mapping[str, Any]:
     return {name: value for name, value in found.items() if value is not None and value not in ([], {})}
 
 
+def argument_texts(log: OpLog) -> tuple[Strings, Int64]:
+    """The distinct arguments of a log as `eps=1e-05, affine=True`, and int64[n], which of them a record has; -1 for
+    none.
+    """
+    texts, ids = log.texts("Arguments"), np.full(len(log), -1, np.int64)
+    ids[texts.rows] = texts.ids
+    told = (parsed_object(raw) or {} for raw in texts.table)
+    lines = [", ".join(f"{name}={shown(value)}" for name, value in given.items()) for given in told]
+    return Strings([line.encode("utf-8", "backslashreplace") for line in lines]), ids
+
+
 def overload_of(log: OpLog, row: int) -> str:
     """Namespace and overload of a record's operation, `aten.dim`; empty if the log does not tell."""
     return log.texts("Overload").get(row, _PLAIN_OVERLOAD) if tells_arguments(log) else ""
@@ -71,16 +82,20 @@ def text_ids(a: OpLog, b: OpLog, *fields: str) -> tuple[Int64, Int64]:
 
 
 def _text_ids(log: OpLog, fields: tuple[str, ...], known: dict[tuple[bytes, ...], int]) -> Int64:
-    columns = np.full((len(fields), len(log)), -1, np.int64)
-    for column, name in zip(columns, fields, strict=True):
-        texts = log.texts(name)
-        column[texts.rows] = texts.ids
-    distinct, of = np.unique(columns, axis=1, return_inverse=True)
     tables = [log.texts(name).table for name in fields]
+    code = np.zeros(len(log), np.int64)
+    for name, table in zip(fields, tables, strict=True):
+        texts, column = log.texts(name), np.zeros(len(log), np.int64)
+        column[texts.rows] = texts.ids.astype(np.int64) + 1
+        code = code * (len(table) + 1) + column
+    distinct, of = np.unique(code, return_inverse=True)
     ids = []
-    for combination in distinct.T.tolist():
-        key = tuple(b"" if n < 0 else table[n] for n, table in zip(combination, tables, strict=True))
-        ids.append(known.setdefault(key, len(known)))
+    for number in distinct.tolist():
+        texts_of: list[bytes] = []
+        for table in reversed(tables):
+            number, at = divmod(number, len(table) + 1)
+            texts_of.append(table[at - 1] if at else b"")
+        ids.append(known.setdefault(tuple(texts_of), len(known)))
     return np.array(ids, np.int64)[of.reshape(-1)]
 
 

@@ -34,7 +34,7 @@ from matchers.verdict.relative_error import relative
 from matchers.verdict.slots import SlotVerdict
 from matchers.verdict.tolerance import default_tolerance
 
-__all__ = ["explained_by", "judge_arguments", "judge_settings", "other_arguments"]
+__all__ = ["explained_by", "judge_arguments", "judge_settings", "other_arguments", "unexplained"]
 
 _JUDGED = (Status.SAME_PRINT, Status.CLOSE, Status.NO_VALUES, Status.SHAPE, Status.DIVERGED, Status.NAN)
 _OF_PYTHON = 9
@@ -60,23 +60,28 @@ def judge_arguments(case: Case, found: Judgement) -> Judgement:
     k = k[_inputs_agree(a, b, i[k], j[k], verdicts.tolerance[k]) | verdicts.inputs_equal[k]]
     red = np.flatnonzero(status >= Status.SHAPE)
     first = int(i[red].min()) if len(red) else len(a)
-    calls = text_ids(a, b, "Overload", "Arguments", "Inputs")
-    known: dict[tuple[int, ...], list[ArgumentDifference]] = {}
-    others = []
-    for n, row_a, row_b in zip(k.tolist(), i[k].tolist(), j[k].tolist(), strict=True):
-        key = int(calls[0][row_a]), int(calls[1][row_b]), int(a.shape[row_a]), int(b.shape[row_b])
-        if key not in known:
-            known[key] = [
-                difference
-                for difference in argument_differences(a, b, row_a, row_b)
-                if not explained_by(a, b, row_a, row_b, difference, found.loss_scale)
-            ]
-        # what Python computed from a tensor follows from a difference of that
-        if any(row_a < first or not _computed(difference) for difference in known[key]):
-            others.append(n)
-    which = np.array(others, np.int64)
+    left = unexplained(a, b, i[k], j[k], found.loss_scale)
+    # what Python computed from a tensor follows from a difference of that
+    real = [any(row < first or not _computed(each) for each in told) for row, told in zip(i[k], left, strict=True)]
+    which = k[np.array(real, bool)]
     to = np.where(status[which] >= Status.SHAPE, status[which], np.int8(Status.DIVERGED))
     return found.claimed(which, to, Reason.ARGUMENTS)
+
+
+def unexplained(a: OpLog, b: OpLog, i: Int64, j: Int64, loss_scale: float) -> list[list[ArgumentDifference]]:
+    """For each pair (i[k], j[k]) the arguments that differ and that no other form of the step explains."""
+    if not len(i):
+        return []
+    calls = text_ids(a, b, "Overload", "Arguments", "Inputs")
+    known: dict[tuple[int, ...], list[ArgumentDifference]] = {}
+    out = []
+    for x, y in zip(i.tolist(), j.tolist(), strict=True):
+        key = int(calls[0][x]), int(calls[1][y]), int(a.shape[x]), int(b.shape[y])
+        if key not in known:
+            told = argument_differences(a, b, x, y)
+            known[key] = [each for each in told if not explained_by(a, b, x, y, each, loss_scale)]
+        out.append(known[key])
+    return out
 
 
 def _inputs_agree(a: OpLog, b: OpLog, i: Int64, j: Int64, tolerance: Float64) -> Bool:

@@ -17,6 +17,7 @@ from matchers.arrays import Bool, Float64, Int64
 from matchers.comparison import Comparison
 from matchers.logs.columns import Strings
 from matchers.logs.op_log import OpLog, Phase
+from matchers.ops.arguments import argument_texts
 from matchers.pairing.pairing import Method
 from matchers.rules.model import ModuleRule
 from matchers.rules.scope import reach
@@ -262,6 +263,16 @@ FIELDS: dict[str, Field] = {
         "finding that decided the status",
         lambda c, words: np.isin(c.reason, [Reason[_REASONS[word]] for word in words]),
         _REASONS,
+    ),
+    "arg": _text(
+        "argument of the operation, like `eps` or `eps=1e-05`",
+        _Column(lambda log: argument_texts(log)[0], lambda log: argument_texts(log)[1]),
+        whole=True,
+    ),
+    "differs": Field(
+        "what the sides were asked otherwise: `args`",
+        lambda c, _words: c.asked_otherwise,
+        {"args": "args"},
     ),
     "method": Field(
         "method that found the pair",

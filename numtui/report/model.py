@@ -16,6 +16,7 @@ from matchers.arrays import Int64
 from matchers.causes.consequences import Cause
 from matchers.comparison import Comparison
 from matchers.logs.op_log import OpLog, Phase
+from matchers.ops.arguments import shown
 from matchers.ops.run_info import captured
 from matchers.pairing.pairing import Method
 from matchers.rules.emit import flow_item
@@ -25,6 +26,7 @@ from numtui.report.evidence_basis import agreement, broken_entries, certificate,
 from numtui.report.gate import GatedRows
 from numtui.report.options import found_rules
 from numtui.report.parts import (
+    Argument,
     CauseFacts,
     DifferenceFacts,
     Doubt,
@@ -211,6 +213,7 @@ class Report(GatedRows):
 
     def row(self, row: int, *, explained: bool = True) -> RowFacts:
         """Describe one row; `explained` adds a sentence, which takes most of the time."""
+        from matchers.explain.arguments import argument_reasons
         from matchers.explain.sentences import (
             format_eps,
             format_error,
@@ -240,6 +243,9 @@ class Report(GatedRows):
             location_b=_other_location(c, i, j),
             line_a=int(c.a.line[i]) if i >= 0 else 0,
             line_b=int(c.b.line[j]) if j >= 0 else 0,
+            arguments=tuple(
+                Argument(other.name, shown(other.a), shown(other.b), why) for other, why in argument_reasons(c, row)
+            ),
             sentence=headline(c, row) if explained else "",
         )
 

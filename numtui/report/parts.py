@@ -11,6 +11,7 @@ from numtui.text.counts import plural
 
 __all__ = [
     "MEANING",
+    "Argument",
     "CauseFacts",
     "DifferenceFacts",
     "Doubt",
@@ -77,6 +78,22 @@ class Log:
 
 
 @dataclass(frozen=True, slots=True)
+class Argument:
+    """An argument that an operation was given otherwise.
+
+    Attributes:
+        name: by its schema.
+        a, b: as shown; `not given` where the side has none.
+        explained: the other form of the step that explains it; empty for none.
+    """
+
+    name: str
+    a: str
+    b: str
+    explained: str
+
+
+@dataclass(frozen=True, slots=True)
 class RowFacts:
     """Facts of one row as text.
 
@@ -87,6 +104,7 @@ class RowFacts:
         in_eps: the same in units of the dtype's ε; empty where meaningless.
         location: of a's record, of b's where a has none; so are phase, shape and dtype.
         location_b: of b's record where it differs from a's; else empty.
+        arguments: those that the two sides were given otherwise.
         line_a, line_b: 1-based line of the log, 0 where the side has no record.
         sentence: explanation; empty where not requested.
     """
@@ -107,6 +125,7 @@ class RowFacts:
     location_b: str
     line_a: int
     line_b: int
+    arguments: tuple[Argument, ...]
     sentence: str
 
     @property

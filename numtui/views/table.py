@@ -41,6 +41,8 @@ __all__ = [
 CAUSE = "●"
 FIRST = "○"
 """Sign of the first difference, where it is no first cause."""
+OTHER_ARGUMENTS = "≠"
+"""Sign of a row whose sides were given other arguments, where it is neither."""
 
 MAP_GLYPHS: dict[Severity, Piece] = {
     Severity.NOTHING: (" ", ""),
@@ -213,6 +215,8 @@ class RowWriter:
         glyph = "m" if marked else GLYPHS[status]
         found = c.first_difference
         sign = CAUSE if cause else FIRST if found is not None and found.row == row else tag
+        if sign == " " and c.asked_otherwise[row]:
+            sign = OTHER_ARGUMENTS
         line: Line = [map_piece, (window + sign, "cause" if cause else "close" if sign == FIRST else "")]
         line.append((f"{number} ", "dim" if role == "dim" else ""))
         line.append((f"{glyph} ", "cause" if marked else role))

@@ -192,7 +192,8 @@ def _fields() -> dict[str, dict[str, list[int]]]:
         "reason": Reason,
     }
     words = {word: [int(s) for s in STATUS_WORDS.get(word, ())] for word in FIELDS["status"].values}
-    return {"status": words, "is": words} | {
+    told: dict[str, dict[str, list[int]]] = {"status": words, "is": words, "differs": {"args": []}}
+    return told | {
         name: {word: [int(kind[member])] for word, member in FIELDS[name].values.items()}
         for name, kind in members.items()
     }

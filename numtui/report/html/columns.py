@@ -24,6 +24,7 @@ from matchers.arrays import Float64, Int32
 from matchers.comparison import Comparison
 from matchers.logs.columns import Ragged, repeated
 from matchers.logs.op_log import MARKS, NO_DIGEST, STATISTICS, OpLog
+from matchers.ops.arguments import argument_texts
 from matchers.pairing.pairing import Method
 from matchers.verdict.tolerance import EPSILON
 from numtui.query.fields import FIELDS
@@ -131,6 +132,7 @@ def _verdicts(block: Block, c: Comparison) -> None:
     block.add("reason", c.reason.astype(np.uint8))
     block.add("role", c.role.astype(np.uint8))
     flags = c.cause * 1 + c.bound * 2 + c.inputs_equal * 4 + FIELDS["is"].mask(c, ["cast"]) * 8
+    flags += c.asked_otherwise * 16
     block.add("flags", flags.astype(np.uint8))
     block.add("error", c.error)
     block.add("tolerance", c.tolerance.astype(np.float32))
@@ -182,6 +184,7 @@ def _places(block: Block, c: Comparison) -> None:
     for field in ("Stack", "Placement", "Group"):
         if any(len(log.texts(field)) for _, log, _ in sides):
             _interned(block, sides, field.lower(), field.lower(), [_texts(log, field) for _, log, _ in sides])
+    _interned(block, sides, "arguments", "arguments", [argument_texts(log) for _, log, _ in sides])
     for side, log, rows in sides:
         block.add(f"phase{side}", _of(log.phase.astype(np.int8), rows))
         block.add(f"line{side}", _of(log.line, rows), rising=True)

@@ -15,6 +15,9 @@ from matchers.logs.op_log import OpLog
 from matchers.logs.parser import read_log
 from matchers.status import Role, Status
 from matchers.verdict.reason import Reason
+from numtui.query.query import parse_query
+from numtui.report.model import Report
+from numtui.report.options import ReportOptions
 from tests.builders import op, write_log
 
 
@@ -172,3 +175,15 @@ def test_settings_of_optimizers_are_compared_but_for_their_implementation(tmp_pa
     other[0]["lr"] = 0.2
     c = compare(agreeing.a, log(tmp_path, "c", None, run={"optimizer_settings": other}))
     assert [note.text for note in c.comparability.grave] == ["the optimizer's lr is 0.1 in a and 0.2 in b"]
+
+
+def test_rows_are_found_by_their_arguments(tmp_path: Path) -> None:
+    c = compare(log(tmp_path, "a", {"eps": 1e-5, "dim": -1}), log(tmp_path, "b", {"eps": 1e-6, "dim": 1}, **CLOSE))
+    row = pair(c)
+    for query, found in (("arg:eps", [row]), ("arg:eps=1e-06", [row]), ("arg:scale", []), ("differs:args", [row])):
+        assert parse_query(query).mask(c).nonzero()[0].tolist() == found
+    told = Report(c, ReportOptions(names=("a", "b"))).row(row).arguments
+    assert [(each.name, each.a, each.b, each.explained) for each in told] == [
+        ("eps", "1e-05", "1e-06", ""),
+        ("dim", "-1", "1", "the same dimension"),
+    ]

@@ -1,7 +1,7 @@
 /* The comparison: rows by number, their facts, and explanations in words. */
 
 const OTHER_BITS = "≠ bits";
-const CAUSE = 1, BOUND = 2, INPUTS_EQUAL = 4, CAST = 8;
+const CAUSE = 1, BOUND = 2, INPUTS_EQUAL = 4, CAST = 8, OTHER_ARGUMENTS = 16;
 
 const DITTO = '"';
 
@@ -167,6 +167,7 @@ class Comparison {
     }
     for (const [label, table, column] of [
       ["shape", "shapes", "shape"], ["dtype", "dtypes", "dtype"], ["location", "locations", "location"],
+      ["arguments", "arguments", "arguments"],
       ["placement", "placement", "placement"], ["group", "group", "group"], ["stack", "stack", "stack"],
     ]) {
       const [a, b] = ["A", "B"].map((side) => this.text(table, column + side, row));

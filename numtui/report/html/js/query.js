@@ -21,6 +21,7 @@ const COLUMNS = {
   at: ["locations", "location", (text) => text],
   dtype: ["dtypes", "dtype", (text) => text],
   shape: ["shapes", "shape", (text) => text.replaceAll(" ", "")],
+  arg: ["arguments", "arguments", (text) => text],
 };
 const KEY_PARTS = {
   op: (key) => key.slice(key.lastIndexOf("/") + 1).replace(/^op_\d+_/, ""),
@@ -58,7 +59,7 @@ function parseField(name, value, c) {
   const fields = fieldNames(c);
   if (name in NUMBERS) throw new Error(`${name} is compared with a number, like ${name}>1e-3`);
   if (!fields.includes(name)) throw new Error(`${name}: is not a field; known are ${fields.sort().join(", ")} (a key with a colon: "${name}:…")`);
-  const values = (name === "shape" ? [value] : betweenCommas(value)).map((part) => part.replaceAll('"', ""));
+  const values = (["shape", "arg"].includes(name) ? [value] : betweenCommas(value)).map((part) => part.replaceAll('"', ""));
   const known = c.fields[name];
   for (const each of values) {
     if (known && !(each in known)) throw new Error(`${each ? `${name}:${each} is unknown;` : `${name}:`} expected one of ${Object.keys(known).join(", ")}`);
@@ -68,7 +69,7 @@ function parseField(name, value, c) {
   if (name === "cause") return fromCause(values.map((number) => Number(number) - 1), c);
   if (name in KEY_PARTS) return inKeys(values, c, KEY_PARTS[name]);
   if (name in COLUMNS) return inColumn(values, c, ...COLUMNS[name]);
-  const flags = (values.includes("cause") ? CAUSE : 0) | (values.includes("cast") ? CAST : 0);
+  const flags = (values.includes("cause") ? CAUSE : 0) | (values.includes("cast") ? CAST : 0) | (name === "differs" ? OTHER_ARGUMENTS : 0);
   return oneOf(name, new Set(values.flatMap((word) => known[word])), flags, c);
 }
 
@@ -89,7 +90,7 @@ function oneOf(name, codes, flags, c) {
   const { arrays } = c;
   if (name === "phase") return (row) => codes.has(arrays.phaseA[row]) || codes.has(arrays.phaseB[row]);
   const column = { status: arrays.status, is: arrays.status, role: arrays.role, reason: arrays.reason, method: arrays.method }[name];
-  return (row) => codes.has(column[row]) || (arrays.flags[row] & flags) !== 0;
+  return (row) => codes.has(column?.[row]) || (arrays.flags[row] & flags) !== 0;
 }
 
 /** The rows that start a first cause, and its red consequences. */
