@@ -52,6 +52,8 @@ def _diverged(of: Subject) -> str:
     c, row, inputs = of.c, of.row, of.inputs
     if row in c.mismatch_at:
         return f"{_role(c, row)}: {recomputed(c, row)}"
+    if of.reason == Reason.OTHER_ORDER:
+        return f"{_role(c, row)}: elements in another order, equal norms, other bits; {inputs_agree(c, row, inputs)}"
     if of.reason == Reason.NOT_REPEATED:
         return f"{_role(c, row)}: {difference(of)}; {determinism_of(c, row)}"
     ground = ground_of(c, row)

@@ -34,7 +34,7 @@ from matchers.ops.turned import turned
 from matchers.status import Status
 from matchers.verdict.digests import DigestComparison, altered_by_one_run, compare_digests, returns_nothing
 from matchers.verdict.lists import judge_lists
-from matchers.verdict.reason import Reason
+from matchers.verdict.reason import UNSIZED, Reason
 from matchers.verdict.relative_error import relative
 from matchers.verdict.sketches import estimates
 from matchers.verdict.slots import Limits, SlotVerdict, judge_slots, worst
@@ -267,15 +267,37 @@ def judge(
     open_ = np.isin(status, (Status.SAME_PRINT, Status.CLOSE))
     # nothing says how far the results are apart
     unsized = open_ & bits.differ & (~compared | columns.by_inputs)
-    # the same numbers in another order, which the one operation may ask for and the other not
-    ordered = open_ & bits.first_differs & other_op & moved & ~measured & (error <= RESOLUTION)
+    # an error of 0 says nothing of elements that were moved
+    ordered = open_ & bits.differ & ~measured & ~given & (error <= _moved(a)[i])
+    ordered &= (other_op | ~moved) & (reason != Reason.SAME_ELEMENTS)  # another layout is known there
     settle(ordered, Status.NOT_JUDGED, Reason.REARRANGED)
+    ordered &= bits.inputs_equal & ~other_op & _in_one_order(a)[i] & _in_one_order(b)[j]
+    settle(ordered, Status.DIVERGED, Reason.OTHER_ORDER)
     settle(unsized, Status.NOT_JUDGED, Reason.UNSIZED)
-    nothing |= unsized | ordered
+    nothing |= np.isin(reason, (*UNSIZED, Reason.OTHER_ORDER))
     error[nothing], compared[nothing] = 0.0, False
     error[(~compared & (error == 0)) | np.isin(status, (Status.SHAPE, Status.SHARDED))] = np.nan
     bound &= np.isfinite(error)
     return Verdicts(status, reason, error, bound, tolerance, limit, bits.inputs_equal, slots)
+
+
+def _moved(log: OpLog) -> Float64:
+    """float64[n], the largest error of numbers over all elements if none of these changed: what adding them up rounds.
+
+    0 in dtypes so fine that rounding of the elements is as small.
+    """
+    return _by_dtype(log, lambda name: RESOLUTION if EPSILON.get(name, 1.0) > RESOLUTION else 0.0)[log.dtype]
+
+
+def _in_one_order(log: OpLog) -> Bool:
+    """bool[n], the inputs determine each element, and rounding of one would show in the norms: other bits are moved.
+
+    It would not among millions of elements, nor would the sign of a zero.
+    """
+    epsilon = _by_dtype(log, lambda name: EPSILON.get(name, 0.0))[log.dtype]
+    shows = (log.counts[0] > 1) & (log.counts[3] == 0) & (epsilon > RESOLUTION * log.counts[0])
+    told = (log.present & _WHOLLY == _WHOLLY) & (log.outputs.count > 0) & log.ours
+    return np.asarray(rows_where(log, lambda law: law.determined) & shows & told)
 
 
 def _of_other_lengths(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
@@ -510,6 +532,8 @@ class ErrorColumns:
         np.maximum.at(into, pairs, difference)
 
 
+_WHOLLY = sum(1 << STATISTICS.index(name) for name in ("L2 norm", "Min", "Max", "Mean"))
+"""Bits of `OpLog.present`: statistics that, beside the L1 norm, show a change of any element."""
 _ORDERLESS = sum(1 << STATISTICS.index(name) for name in ("L2 norm", "Min", "Max"))
 """Bits of `OpLog.present`: statistics that do not depend on the order of the elements."""
 

@@ -33,6 +33,7 @@ def judge_lists(a: OpLog, b: OpLog, i: int, j: int, limits: Limits) -> SlotVerdi
 
     None where they hold other elements, and where the tensors of both are in one order, by name and shape.
     """
+    limits = replace(limits, ordered=False)
     one, other = _results(a, i), _results(b, j)
     if not (one or other):  # of lists of one length, what was read tells more than its sum
         if a.inputs.count[i] == b.inputs.count[j]:

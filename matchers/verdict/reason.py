@@ -26,6 +26,8 @@ class Reason(LabelledEnum):
     """Integers do not round: any difference is real."""
     NOT_BITWISE = auto()
     """Bitwise equality is expected."""
+    OTHER_ORDER = auto()
+    """Digests differ and the numbers agree, though the inputs determine each element: elements were moved."""
     NOT_REPEATED = auto()
     """All other operations of its form repeat to the bit."""
     NON_FINITE = auto()
@@ -35,7 +37,7 @@ class Reason(LabelledEnum):
     UNSIZED = auto()
     """Digests differ, and no number says by how much."""
     REARRANGED = auto()
-    """Digests differ and the numbers agree: another operation may ask for the elements in another order."""
+    """Digests differ and the numbers agree: elements may be in another order, or too few differ to show."""
     UNFINISHED = auto()
     # what the operation was given, or changed
     ARGUMENTS = auto()

@@ -47,6 +47,7 @@ class Limits:
         by_element: the operation computes each element by itself.
         policy: pairs of dtypes that are expected to differ.
         shards: the runs may hold unmarked shards.
+        ordered: the order of the elements counts, so that other bits with equal norms are not judged.
         recorded: both logs say what operations change in place; else what one log says is compared with nothing.
     """
 
@@ -56,6 +57,7 @@ class Limits:
     policy: DtypePolicy = ()
     shards: bool = False
     recorded: bool = True
+    ordered: bool = True
 
     def of(self, a: str, b: str) -> tuple[float, float]:
         """(tolerance of norms, tolerance of the tensors themselves) for two dtypes."""
@@ -220,5 +222,7 @@ def _measured(name: str, x: Result, y: Result, limits: Limits, known: bool) -> S
         return SlotVerdict(name, *_BEYOND, error, True, allowance * norm_limit if far else norm_limit)
     if known and np.isnan(differences).all():  # nothing says how far the two are apart
         return SlotVerdict(name, Status.NOT_JUDGED, Reason.UNSIZED, math.nan)
+    if known and error == 0 and limits.ordered and math.isnan(limits.rtol):
+        return SlotVerdict(name, Status.NOT_JUDGED, Reason.REARRANGED, math.nan)
     other_bits = (Status.CLOSE, Reason.OTHER_BITS_SAME_NORMS) if known else (Status.SAME_PRINT, Reason.SAME_NUMBERS)
     return SlotVerdict(name, *(_WITHIN if error > 0 else other_bits), error, True, norm_limit)

@@ -65,7 +65,7 @@ _CLOSE = frozenset(
         Reason.WITHIN_TOLERANCE,
     }
 )
-_FAR = frozenset({Reason.BEYOND_TOLERANCE, Reason.OTHER_WHOLE_NUMBERS, Reason.CHANGED_BY_ONE_RUN})
+_FAR = frozenset({Reason.BEYOND_TOLERANCE, Reason.OTHER_WHOLE_NUMBERS, Reason.OTHER_ORDER, Reason.CHANGED_BY_ONE_RUN})
 _OTHER_KIND = frozenset({Reason.OTHER_SHAPE, Reason.OTHER_DTYPE})
 _UNKNOWN = frozenset({Reason.NO_NUMBERS, Reason.UNSIZED, Reason.REARRANGED, Reason.UNFINISHED})
 _BY_NUMBERS = _CLOSE | _FAR | _OTHER_KIND | _UNKNOWN | {Reason.EQUAL_BITS, Reason.NON_FINITE, Reason.SHARD_OF_WHOLE}

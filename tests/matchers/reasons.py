@@ -57,6 +57,7 @@ FITS: Mapping[Status, tuple[Reason, ...]] = {
         Reason.NOT_BITWISE,
         Reason.NOT_REPEATED,
         Reason.ARGUMENTS,
+        Reason.OTHER_ORDER,
         Reason.OTHER_SCALAR,
         Reason.OTHER_WEIGHT,
         Reason.CHANGED_BY_ONE_RUN,

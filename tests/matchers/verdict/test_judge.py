@@ -15,11 +15,12 @@ from matchers.comparison import compare
 from matchers.logs.op_log import OpLog
 from matchers.ops.shapes import is_shard, numel
 from matchers.status import Status
+from matchers.verdict.expectation import Expect, Expectation
 from matchers.verdict.judge import dtype_policy, judge
 from matchers.verdict.relative_error import relative
 from matchers.verdict.tolerance import EPSILON, default_tolerance
 from tests.builders import Op, op
-from tests.captured import Step, as_parts, captured_log
+from tests.captured import Step, as_parts, captured_log, summary
 from tests.matchers.drifted_logs import made_up_log
 from tests.needs import examples
 
@@ -77,8 +78,61 @@ def test_equal_digests_are_equal_bits_whatever_is_printed() -> None:
 
 
 def test_other_digests_are_a_difference_that_no_norm_shows() -> None:
+    """Elements that were moved, as a rule: an error of 0 would say that there is none."""
     a, b = (replace(BASE, extra={"Digest": f"{digest:016x}"}) for digest in (1, 2))
-    assert status(a, b) == Status.CLOSE
+    assert status(a, b) == Status.NOT_JUDGED
+    assert math.isnan(verdict(a, b).error)
+    assert status(a, b, rtol=1e-3) == Status.CLOSE
+
+
+def shuffled(
+    op_name: str, factor: float = 1.0, dtype: str = "float32", preset: Expect | None = None, **made: Any
+) -> Status:
+    """An operation that returns the same elements in another order, times a factor, of equal inputs."""
+    values = np.linspace(1, 2, 64).astype(np.float32).reshape(8, 8)
+    given = {"reads": [values], "fields": {"overload": "aten"}, "key": f"norm/op_0_{op_name}"}
+    values = made.get("values", values)
+    summaries = [
+        summary(x, dtype=dtype, sketch=False)
+        for x in (values, (values * np.float32(factor)).ravel()[::-1].reshape(values.shape))
+    ]
+    one, other = (captured_log([Step(gives=[x], **given)]) for x in summaries)  # type: ignore[arg-type]
+    found = [compare(*logs, expectation=Expectation(preset)).status.tolist() for logs in ((one, other), (other, one))]
+    assert found[0] == found[1]
+    return Status(found[0][0])
+
+
+@pytest.mark.parametrize("preset", [None, Expect.REDUCTION_ORDER, Expect.LOW_PRECISION])
+@pytest.mark.parametrize("name", ["native_layer_norm", "_fused_rms_norm", "mm", "gelu_backward"])
+def test_moved_elements_are_red_where_the_inputs_determine_them(name: str, preset: Expect | None) -> None:
+    assert shuffled(name, preset=preset) == Status.DIVERGED
+
+
+@pytest.mark.parametrize("name", ["index_put", "permute_heads", "dropout"])
+def test_elsewhere_they_are_not_judged(name: str) -> None:
+    """An argument, or a random number, may ask for another order."""
+    assert shuffled(name) == Status.NOT_JUDGED
+
+
+def test_what_norms_cannot_show_is_not_judged() -> None:
+    """A sign of zero, and the last bit of a number in float64, leave all norms as they are."""
+    zeros = np.linspace(-1, 1, 65).astype(np.float32)
+    assert shuffled("mm", values=zeros) == Status.NOT_JUDGED
+    assert shuffled("mm", dtype="float64") == Status.NOT_JUDGED
+
+
+BY_ELEMENT = {
+    **dict.fromkeys(("native_layer_norm", "_fused_rms_norm"), False),
+    **dict.fromkeys(("hardswish", "mish", "nan_to_num", "silu"), True),
+}
+
+
+@pytest.mark.parametrize(("name", "elementwise"), BY_ELEMENT.items())
+def test_an_operation_on_equal_inputs_is_judged_by_its_law(name: str, elementwise: bool) -> None:
+    """Whatever its name begins with, and whether torch tags it: four ε element by element, else 128."""
+    assert shuffled(name, 1 + 8e-7) == (Status.DIVERGED if elementwise else Status.CLOSE)
+    assert shuffled(name, 1 + 3e-7) == Status.CLOSE
+    assert shuffled(name, 1 + 2e-5) == Status.DIVERGED
 
 
 def test_a_digest_on_one_side_says_nothing() -> None:
@@ -98,7 +152,7 @@ def test_the_same_numbers_in_another_order_of_another_operation_are_not_judged()
 
 def test_digests_are_in_order() -> None:
     a, b = (replace(BASE, extra={"Digest": text}) for text in ("01, 02", "02, 01"))
-    assert status(a, b) == Status.CLOSE
+    assert status(a, b) == Status.NOT_JUDGED
 
 
 def test_nan_is_said_even_where_the_bits_are_the_same() -> None:
