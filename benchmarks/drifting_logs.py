@@ -50,6 +50,7 @@ class Drift:
         shuffled: the backward pass of b is shuffled in windows of this many rows.
         noise: relative standard deviation of b's numbers, per row; infinite for numbers unrelated to those of a.
         bug: relative size of an error in the middle, which everything downstream inherits; 0 for none.
+        repeated: the error is made in every micro-batch, of which none reads another.
         similar: the same place has nearly the same numbers in all layers.
         flat: the common property of all records: "operation" (module, operation, shape), "module" (`<none>`), "values".
     """
@@ -63,6 +64,7 @@ class Drift:
     shuffled: int = 0
     noise: float = 0.0
     bug: float = 1e-2
+    repeated: bool = False
     similar: bool = False
     flat: frozenset[str] = frozenset()
 
@@ -73,6 +75,7 @@ DRIFTS = {
     "mild": Drift(moved=0.01, swapped=0.02, deleted=0.0005, inserted=0.0005),
     "similar": replace(_USUAL, similar=True),
     "shuffled": replace(_USUAL, shuffled=24),
+    "every micro-batch": replace(_USUAL, repeated=True),
     "noise 1e-3": replace(_USUAL, noise=1e-3),
     "noise 0.1": replace(_USUAL, noise=0.1),
     "other values": replace(_USUAL, noise=float("inf")),
@@ -247,9 +250,11 @@ def _drifted(numbers: _Numbers, operations: Sequence[Operation], drift: Drift, r
     wrong = np.zeros(n, bool)
     if drift.bug:
         begins = next(i for i in range(n // 3, n) if operations[i].name == "mul")
+        place = operations[begins].module, operations[begins].site
         wrong[begins] = True
-        for i in range(begins + 1, n):
-            wrong[i] = any(k >= begins and wrong[k] for k in operations[i].inputs)
+        for i in range(0 if drift.repeated else begins + 1, n):
+            wrong[i] = any(k != OUTSIDE and wrong[k] for k in operations[i].inputs)
+            wrong[i] |= drift.repeated and (operations[i].module, operations[i].site) == place
     error = wrong * drift.bug * rng.normal(0, 1, n) + drift.noise * rng.normal(0, 1, n)
     for i, operation in enumerate(operations):
         if operation.copy_of != OUTSIDE:

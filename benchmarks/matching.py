@@ -1,11 +1,13 @@
-"""CPU time and memory of `numtui diff --format jsonl`: by size, beside key-first matching, and in the worst case.
+"""CPU time and memory of `numtui diff --format jsonl`: by size, by drift, beside key-first matching, in the worst case.
 
     python -m benchmarks.matching [--large] [--repeat 3]
     python -m benchmarks.matching --logs A.log B.log
 
 Commands run in separate processes, in turns; the best repetition counts, because other load on the machine only adds
 time. numtui's time is that of the whole command (start of Python, imports, report written), that of key-first its
-parsing and matching alone. `exponent` is that of the time in the size, from the smallest size on.
+parsing and matching alone. `exponent` is that of the time in the size, from the smallest size on. By drift, the first
+open of two logs leaves them in the cache, the second finds them there, and `rematch` is a further rule, as
+benchmarks.rematch measures it.
 """
 
 from __future__ import annotations
@@ -14,16 +16,20 @@ import argparse
 import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 _REPOSITORY = Path(__file__).resolve().parent.parent
 _SIZES = (9_000, 91_000)
 _LARGE = 908_000
+_DRIFTS = ("usual", "every micro-batch", "noise 1e-3")
+"""Nine tenths of the rows are equal to the digit in the first, four tenths in the second, none in the third."""
 _WORST_SIZE = 100_000
 _TAIL = 4096
 _WORST = {
@@ -39,7 +45,7 @@ _WORST = {
 
 @dataclass(frozen=True, slots=True)
 class Cost:
-    """Cost of a process: CPU seconds (user and system, all threads), peak resident memory in MB; its last output.
+    """Cost of a process: CPU seconds (user and system, all threads), peak resident memory in MB, seconds; last output.
 
     A process inherits the peak of its parent, so the parent must stay small.
     """
@@ -47,26 +53,30 @@ class Cost:
     cpu: float
     peak: float
     output: bytes
+    wall: float
 
 
-def run(command: Sequence[str]) -> Cost:
+def run(command: Sequence[str], **environment: str) -> Cost:
     """Run a command to its end, with compiled modules cached even where Python is configured not to."""
-    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"}
+    environment = {name: value for name, value in os.environ.items() if name != "PYTHONDONTWRITEBYTECODE"} | environment
+    start = time.perf_counter()
     with tempfile.TemporaryFile() as out:
         process = subprocess.Popen(command, stdout=out, cwd=_REPOSITORY, env=environment)
         # wait4 returns the usage of this child; getrusage would add up all children.
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
+        wall = time.perf_counter() - start
         out.seek(max(out.seek(0, os.SEEK_END) - _TAIL, 0))
         output = out.read()
     if process.returncode not in {0, 1}:
         raise SystemExit(f"{' '.join(command)} failed; see above")
-    return Cost(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, output)
+    return Cost(usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1024, output, wall)
 
 
-def numtui(a: Path, b: Path) -> Cost:
+def numtui(a: Path, b: Path, **environment: str) -> Cost:
     """Run the whole command of numtui."""
-    return run([sys.executable, "-m", "numtui", "diff", str(a), str(b), "--format", "jsonl", "--rules", os.devnull])
+    command = ["diff", str(a), str(b), "--format", "jsonl", "--rules", os.devnull]
+    return run([sys.executable, "-m", "numtui", *command], **environment)
 
 
 def key_first(a: Path, b: Path) -> Cost:
@@ -75,7 +85,7 @@ def key_first(a: Path, b: Path) -> Cost:
     found = re.search(rb"parse and match +([\d.]+) s", cost.output)
     if found is None:
         raise SystemExit("the baseline printed no time")
-    return Cost(float(found[1]), cost.peak, cost.output)
+    return replace(cost, cpu=float(found[1]))
 
 
 def best(costs: Sequence[Cost]) -> Cost:
@@ -101,6 +111,28 @@ def by_size(logs: Sequence[tuple[Path, Path]], repeat: int) -> None:
         _line(f"{size:,}", ours, f"{other.cpu:.2f} s", f"{ours.cpu / other.cpu:.3f}", grown)
 
 
+def by_drift(folder: Path, repeat: int) -> None:
+    """Print a line for each kind of drift and open, and of the rules that benchmarks.rematch applies."""
+    print(f"\n{f'{_SIZES[-1]:,} operations':<44}{'CPU':>11}{'peak':>11}{'wall':>14}{'ratio':>14}")
+    cache = folder / "cache"
+    for drift in _DRIFTS:
+        a, b = _written(folder / drift, _SIZES[-1], drift=drift)
+        turns = []
+        for _ in range(repeat):
+            numtui(a, a, XDG_CACHE_HOME=str(cache))  # compiles the reader
+            for entry in cache.rglob("*.columns"):
+                entry.unlink()
+            turns.append([numtui(a, b, XDG_CACHE_HOME=str(cache)) for _ in range(2)])
+        other = best([key_first(a, b) for _ in range(repeat)])
+        for name, costs in zip(("first open", "second open"), zip(*turns, strict=True), strict=True):
+            ours, wall = best(costs), min(cost.wall for cost in costs)
+            _line(f"{drift}, {name}", ours, f"{wall:.2f} s", f"{ours.cpu / other.cpu:.3f}")
+        told = run([sys.executable, "-m", "benchmarks.rematch", str(a), str(b)]).output.decode()
+        for kind, processor in re.findall(r"^(pair|template|module rename) .*processor (\d+) ms", told, re.MULTILINE):
+            print(f"{f'{drift}, rematch: {kind}':<44}{int(processor) / 1000:9.2f} s")
+        shutil.rmtree(folder / drift)
+
+
 def worst_cases(folder: Path, repeat: int) -> None:
     """Print a line for each kind of log with little evidence, beside the normal log of that size."""
     pairs = {name: _written(folder / f"worst {k}", _WORST_SIZE, flat) for k, (name, flat) in enumerate(_WORST.items())}
@@ -111,8 +143,9 @@ def worst_cases(folder: Path, repeat: int) -> None:
         _line(name, cost, f"{cost.cpu / costs['normal'].cpu:.2f}")
 
 
-def _written(folder: Path, size: int, flat: frozenset[str] = frozenset()) -> tuple[Path, Path]:
-    run([sys.executable, "-m", "benchmarks.drifting_logs", str(folder), "--size", str(size), "--flat", *flat])
+def _written(folder: Path, size: int, flat: frozenset[str] = frozenset(), drift: str = _DRIFTS[0]) -> tuple[Path, Path]:
+    of = ("--size", str(size), "--drift", drift, "--flat", *flat)
+    run([sys.executable, "-m", "benchmarks.drifting_logs", str(folder), *of])
     return folder / "a.log", folder / "b.log"
 
 
@@ -130,6 +163,7 @@ def main() -> int:
         folder = Path(name)
         sizes = (*_SIZES, _LARGE) if args.large else _SIZES
         by_size([_written(folder / str(size), size) for size in sizes], args.repeat)
+        by_drift(folder, args.repeat)
         worst_cases(folder, args.repeat)
     return 0
 
