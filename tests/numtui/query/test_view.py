@@ -301,7 +301,7 @@ def test_a_number_in_a_name_is_a_whole_number() -> None:
         ("op:mm error>much", "'error>much': expected a number after >, like error>1e-3", "much"),
         ("error>", "expected a number after >", ""),
         ("error>nan", "expected a number after >", "nan"),
-        ("colour:red", "colour: is not a field; known are at, cause, dtype", "colour:"),
+        ("colour:red", "colour: is not a field; known are arg, at, cause, differs", "colour:"),
         ("error:1e-3", "error is compared with a number, like error>1e-3", "error:"),
         ("op>3", "op is not a number; known are error, largest, eps", "op"),
         ("op:mm,", "op: a value is missing", ""),
