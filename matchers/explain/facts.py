@@ -27,9 +27,9 @@ from matchers.ops.placement import MERGED, describe_placement
 from matchers.ops.run_info import MERGED_RANKS
 from matchers.ops.shapes import numel, sharded_runs
 from matchers.status import Status
-from matchers.verdict.error_propagation import Ground
 from matchers.verdict.expectation import Expect
 from matchers.verdict.fused import are_parts, folded
+from matchers.verdict.reason import Reason
 from matchers.verdict.relative_error import relative_difference
 from matchers.verdict.sketches import estimates
 from matchers.verdict.slots import Limits, judge_slots
@@ -310,7 +310,7 @@ def _changed(c: Comparison, row: int, i: int, j: int) -> list[Fact]:
     difference = "" if recorded else "not compared"
     facts = [Fact("changed", text_a, text_b, difference, None if many[0] == many[1] or not recorded else False)]
     shards = sharded_runs(c.a, c.b)
-    explained = c.arithmetic is not None and c.pair[row] >= 0 and c.arithmetic.ground[c.pair[row]] != Ground.NONE
+    explained = c.arithmetic is not None and c.pair[row] >= 0 and c.arithmetic.reason[c.pair[row]] != Reason.PENDING
     limits = Limits(
         rtol=float(c.tolerance[row]) if explained else math.nan,
         shards=shards,
@@ -373,14 +373,14 @@ def ground_of(c: Comparison, row: int) -> str:
     received = f"an input error of {format_error(float(g.received[pair]), False)}"
     source = f"noise of {noise:.1e} in a third run" if noise > 0 else received if g.received[pair] > 0 else ""
     own = f"{float(g.own[pair]):.1e} rounding" + (f" and {source}" if source else "")
-    ground = Ground(g.ground[pair])
-    if ground == Ground.EXPLAINED:
+    reason = g.reason[pair]
+    if reason == Reason.ROUNDING_EXPLAINED:
         return f"explained by float arithmetic: {own} allow {limit}"
-    if ground == Ground.UNLIMITED:
+    if reason == Reason.ROUNDING_UNLIMITED:
         return f"{own} would allow {limit}"
-    if ground == Ground.TOO_LARGE:
+    if reason == Reason.MORE_THAN_ROUNDING:
         return f"more than float arithmetic explains: {own} allow {limit}"
-    if ground == Ground.SYSTEMATIC:
+    if reason == Reason.SYSTEMATIC:
         norm, most = f"{float(g.norm[pair]):.1e}", f"{float(g.norm_limit[pair]):.1e}"
         changed = f"the norm changed by {norm}, rounding moves it by {most} at most"
         return f"more than float arithmetic explains: {changed}"

@@ -27,7 +27,6 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import replace
-from enum import IntEnum
 from typing import NamedTuple
 
 import numpy as np
@@ -59,20 +58,7 @@ from matchers.verdict.tolerance import (
     UNSURE,
 )
 
-__all__ = ["Arithmetic", "Ground", "explain_by_arithmetic"]
-
-
-class Ground(IntEnum):
-    """The outcome for one difference; NONE where the pair was not judged here, or is within its tolerance anyway.
-
-    UNLIMITED: arithmetic would explain nearly anything, and so judges nothing.
-    """
-
-    NONE = 0
-    EXPLAINED = 1
-    UNLIMITED = 2
-    TOO_LARGE = 3
-    SYSTEMATIC = 4
+__all__ = ["Arithmetic", "explain_by_arithmetic"]
 
 
 @columns
@@ -80,14 +66,14 @@ class Arithmetic:
     """The outcome for each pair, and the errors it was judged by.
 
     Attributes:
-        ground: int8, a `Ground`.
+        reason: int8, an outcome; PENDING where the pair was not judged here, or is within its tolerance anyway.
         own: the error that rounding in the operation itself can make.
         received: the largest error of its inputs that does not come from a red row.
         noise: the error that a third run shows here; NaN where it shows none.
         norm, norm_limit: the relative change of the norm, and the largest one that rounding explains.
     """
 
-    ground: NDArray[np.int8]
+    reason: NDArray[np.int8]
     own: Float64
     received: Float64
     noise: Float64
@@ -104,11 +90,10 @@ def explain_by_arithmetic(case: Case, found: Judgement) -> Judgement:
     walk = _Walk(case.a, found.b, case.pairing, columns, found.parts, case.flow, coarsest)
     walk.run()
     limit, still_open = walk.limit, columns.open
-    judged = walk.result.ground != Ground.NONE
-    ground = walk.result.ground[judged]
-    scaled = found.scaled[judged] & (ground == Ground.EXPLAINED)
-    reason = np.where(scaled, np.int8(Reason.LOSS_SCALE), _REASON[ground])
-    told = verdicts.claimed(judged, _STATUS[ground], reason)
+    told, reason = verdicts, walk.result.reason
+    for outcome, status in _STATUS.items():
+        told = told.claimed(reason == outcome, status, outcome)
+    told = told.claimed(found.scaled & (reason == Reason.ROUNDING_EXPLAINED), Status.CLOSE, Reason.LOSS_SCALE)
     told = replace(told, limit=limit, tolerance=np.where(still_open, limit, verdicts.tolerance))
     slots = {
         k: replace(slot, status=Status(told.status[k]), reason=Reason(told.reason[k]), limit=float(limit[k]))
@@ -132,18 +117,13 @@ def _epsilons(log: OpLog) -> list[float]:
     return [EPSILON[name] for name in log.dtypes if name in EPSILON and not name.startswith("float8")]
 
 
-_STATUS = np.array([Status.PENDING, Status.CLOSE, Status.NOT_JUDGED, Status.DIVERGED, Status.DIVERGED], np.int8)
-"""Status of a pair by its `Ground`, and the reason for it."""
-_REASON = np.array(
-    [
-        Reason.PENDING,
-        Reason.ROUNDING_EXPLAINED,
-        Reason.ROUNDING_UNLIMITED,
-        Reason.MORE_THAN_ROUNDING,
-        Reason.SYSTEMATIC,
-    ],
-    np.int8,
-)
+_STATUS = {
+    Reason.ROUNDING_EXPLAINED: Status.CLOSE,
+    Reason.ROUNDING_UNLIMITED: Status.NOT_JUDGED,
+    Reason.MORE_THAN_ROUNDING: Status.DIVERGED,
+    Reason.SYSTEMATIC: Status.DIVERGED,
+}
+"""The outcomes, and the status that each gives."""
 
 
 class _Walk:
@@ -165,7 +145,7 @@ class _Walk:
         n = len(pairing)
         self.limit = columns.limit.copy()
         self.result = Arithmetic(
-            ground=np.zeros(n, np.int8),
+            reason=np.full(n, Reason.PENDING, np.int8),
             own=columns.own,
             received=np.zeros(n),
             noise=columns.noise,
@@ -248,18 +228,18 @@ class _Walk:
                 norm_limit = own_norm[k] + share[k] * max(error[k], received.error) + norm_grown
             else:  # a single element may be off by more; what came in is known as a lower bound, as a rule
                 norm_limit = 2 * limit / times[k] if times[k] > 1 else math.inf
-            ground = Ground.EXPLAINED
+            reason = Reason.ROUNDING_EXPLAINED
             if norm[k] > norm_limit and error[k] <= limit:
-                ground = Ground.SYSTEMATIC
+                reason = Reason.SYSTEMATIC
             elif tolerated[k] and not error[k] <= limit <= MOST_ALLOWED:
-                ground, limit = Ground.NONE, limits[k]
+                reason, limit = Reason.PENDING, limits[k]
             elif error[k] > limit:
-                ground = Ground.TOO_LARGE
+                reason = Reason.MORE_THAN_ROUNDING
             elif limit > MOST_ALLOWED:
-                ground = Ground.UNLIMITED
-            result.ground[k], result.received[k] = ground, received.error
+                reason = Reason.ROUNDING_UNLIMITED
+            result.reason[k], result.received[k] = reason, received.error
             limits[k], result.norm_limit[k] = limit, norm_limit
-            return ground < Ground.TOO_LARGE
+            return reason not in (Reason.MORE_THAN_ROUNDING, Reason.SYSTEMATIC)
 
         return judge
 

@@ -17,8 +17,8 @@ from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.logs.parser import read_log
 from matchers.rules.file import parse_rules
 from matchers.status import Role, Status
-from matchers.verdict.error_propagation import Ground
 from matchers.verdict.expectation import Expect, Expectation
+from matchers.verdict.reason import Reason
 from matchers.verdict.tolerance import systematic_share
 from tests.builders import op
 from tests.captured import Step, captured_log, summary
@@ -143,9 +143,9 @@ def chain(steps: list[Array], op: str = "mm", dtype: str = "float32") -> OpLog:
     return captured_log(out)
 
 
-def ground(c: Comparison, k: int) -> Ground:
+def outcome(c: Comparison, k: int) -> Reason:
     assert c.arithmetic is not None
-    return Ground(c.arithmetic.ground[int(np.flatnonzero(c.pairing.lead_a == k)[0])])
+    return Reason(c.arithmetic.reason[int(np.flatnonzero(c.pairing.lead_a == k)[0])])
 
 
 def test_an_error_that_grows_by_little_is_explained_however_large() -> None:
@@ -161,7 +161,7 @@ def test_an_error_that_jumps_is_not() -> None:
     other = [off(x, 1e-6 if k < 4 else 1e-3, 100 + k) for k, x in enumerate(exact)]
     c = compare(chain(exact), chain(other), expectation=ORDER)
     assert causes(c) == ["layers.4/op_0_mm"]
-    assert ground(c, 4) == Ground.TOO_LARGE
+    assert outcome(c, 4) == Reason.MORE_THAN_ROUNDING
     assert c.red.tolist() == [False] * 4 + [True] * 4, "what reads a red row is excused by nothing"
 
 
@@ -171,7 +171,7 @@ def test_a_factor_moves_the_norm_and_noise_does_not() -> None:
     assert not compare(chain(exact, dtype="bfloat16"), chain(noise, dtype="bfloat16"), expectation=ORDER).red.any()
     wrong = [noise[0], noise[1] * np.float32(1.01), noise[2]]
     c = compare(chain(exact, dtype="bfloat16"), chain(wrong, dtype="bfloat16"), expectation=ORDER)
-    assert ground(c, 1) == Ground.SYSTEMATIC
+    assert outcome(c, 1) == Reason.SYSTEMATIC
     assert "the norm changed by" in explain(c, 1).headline
 
 
@@ -187,7 +187,7 @@ def test_a_norm_is_allowed_less_than_a_single_element() -> None:
     element = compare(log(1, 1), log(1, 1 + 1e-4), expectation=ORDER)
     assert not element.red.any()
     c = compare(log(1, 1), log(1 + 5e-5, 1 + 1e-4), expectation=ORDER)
-    assert ground(c, 1) == Ground.SYSTEMATIC
+    assert outcome(c, 1) == Reason.SYSTEMATIC
     assert "the norm changed by 5.0e-05" in explain(c, 1).headline
 
 
