@@ -30,6 +30,8 @@ _SHIFT_EDGES = np.array([1, 2, 3, 5, 9, 17, 33, 65, 129])
 _NEAR = 8
 _AROUND = 4
 """Distance within which the partners of a candidate's neighbours count as around it."""
+_NOWHERE = -(1 << 40)
+"""Row that is far from all."""
 _CAP = 8.0
 _FLOOR = 4.0
 """Limit on negative weights: the training pairs are easier than the rest, so no single disagreement excludes a pair."""
@@ -210,12 +212,14 @@ def _form(a: LogFeatures, b: LogFeatures, i: Int64, j: Int64) -> Int64:
 
 def _repeat(a: LogFeatures, b: LogFeatures, i: Int64, j: Int64, of_a: Int64, of_b: Int64) -> Int64:
     """0 neither was recomputed, 1 both were, 2 one was; if both, 3 their originals are partners, 4 they are not."""
-    first_a, first_b = a.original[i], b.original[j]
-    known = (first_a >= 0) & (first_b >= 0)
+    again_a, again_b = a.repeat[i], b.repeat[j]
+    out = np.where(again_a | again_b, 2, 0)
+    both = np.flatnonzero(again_a & again_b)
+    first_a, first_b = a.original[i[both]], b.original[j[both]]
     partner, partner_of_b = of_a[first_a], of_b[first_b]
-    known &= (partner >= 0) | (partner_of_b >= 0)
-    both = np.where(known, np.where(partner == first_b, 3, 4), 1)
-    return np.where(a.repeat[i] & b.repeat[j], both, np.where(a.repeat[i] | b.repeat[j], 2, 0))
+    known = (first_a >= 0) & (first_b >= 0) & ((partner >= 0) | (partner_of_b >= 0))
+    out[both] = np.where(known, np.where(partner == first_b, 3, 4), 1)
+    return out
 
 
 def _flow(a: LogFeatures, b: LogFeatures, i: Int64, j: Int64, of_a: Int64, of_b: Int64) -> Int64:
@@ -251,15 +255,16 @@ def _around(i: Int64, j: Int64, of_a: Int64) -> Int64:
 
     0 for none, 1 for 1–2, 2 for 3–4, 3 for 5–6; plus 4 if one or two have partners elsewhere, 8 if more have.
     """
-    n_a = len(of_a)
-    agree, away = np.zeros(len(i), np.int64), np.zeros(len(i), np.int64)
-    for step in (-3, -2, -1, 1, 2, 3):
-        p = i + step
-        partner = np.where((p >= 0) & (p < n_a), of_a[np.clip(p, 0, n_a - 1)], -1)
-        close = np.abs(partner - j) <= _AROUND
-        agree += close & (partner >= 0)
-        away += ~close & (partner >= 0)
-    return (agree + 1) // 2 + 4 * np.minimum((away + 1) // 2, 2)
+    # rows without a partner, and those beyond the ends, are around nothing
+    partner = np.full(len(of_a) + 6, _NOWHERE)
+    partner[3:-3] = np.where(of_a >= 0, of_a, _NOWHERE)
+    around = [partner[start : start + len(of_a)] for start in (0, 1, 2, 4, 5, 6)]
+    known, agree = np.zeros(len(of_a), np.int8), np.zeros(len(i), np.int8)
+    for partners in around:
+        known += partners != _NOWHERE
+        agree += np.abs(partners[i] - j) <= _AROUND
+    away = known[i] - agree
+    return ((agree + 1) // 2 + 4 * np.minimum((away + 1) // 2, 2)).astype(np.int64)
 
 
 def _bucket(x: Int64, y: Int64) -> Int64:
