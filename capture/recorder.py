@@ -14,12 +14,14 @@ from typing import Any
 import torch
 from torch import nn
 from torch.optim.optimizer import register_optimizer_step_post_hook, register_optimizer_step_pre_hook
+from torch.utils._pytree import tree_leaves
 
 from .attribution import AFTER, FORWARD, NO_TASK, PHASES, PREPARE
 from .event import Event
 from .guard import ends_no_run, no_harm, pass_on
 from .log_writer import write_log
 from .messages import describe, say, warn
+from .mode_stack import is_tracing
 from .modules import ModuleNames, ModuleStack, holder_of, models_with
 from .optimizers import OptimizerNames, makes_states, name_written
 from .perturb import perturb
@@ -143,6 +145,7 @@ class Recorder:
             self._forward_pass(tracer)
         if isinstance(module, torch.fx.GraphModule) and self.names.name(module) is None:
             tracer.attribution.entered_root(module)
+            self._begin_values(self._of_batch(tracer, args))
             return
         if self.names.name(module) is None:
             top = self.modules.top_of(module)
@@ -155,13 +158,24 @@ class Recorder:
             tracer.attribution.entered_root(module)
         elif trains and (top := self.modules.top_of(module)) in self.names.roots:
             tracer.attribution.entered_part(top)
-        if not trains:
+        if trains:
+            self._begin_values([args, _keywords()])
+
+    def _begin_values(self, batch: Any) -> None:
+        """Measure what the step begins with, when a model runs with values for the first time."""
+        if is_tracing():
             return
         if self._start is None:
             self._perturb_once()
-            self._start = self._measure_start([args, _keywords()])
+            self._start = self._measure_start(batch)
         elif self._window.mark is not None and self._window.start_at_mark is None:
-            self._window.start_at_mark = self._measure_start([args, _keywords()])
+            self._window.start_at_mark = self._measure_start(batch)
+
+    def _of_batch(self, tracer: StepTracer, args: Any) -> list[Any]:
+        """Return the arguments of a graph that are no parameters or buffers, which it is given beside the batch."""
+        known = {tracer.identity(tensor) for _, tensor in self.names.tensors()}
+        leaves = [leaf for leaf in tree_leaves(args) if isinstance(leaf, torch.Tensor)]
+        return [leaf for leaf in leaves if tracer.identity(leaf) not in known] if known else []
 
     def _forward_pass(self, tracer: StepTracer) -> None:
         """Note that a forward pass begins whose gradients may be wanted."""

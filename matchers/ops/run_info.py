@@ -11,7 +11,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from capture.log_format import PRIVATE, coverage_sentence, private
+from capture.log_format import PRIVATE, UNKNOWN_DIGEST, coverage_sentence, private
 from matchers.ops.module_path import canonical
 from matchers.status import LabelledEnum
 
@@ -161,7 +161,7 @@ def same_kernels(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
 
 def tells_start(run: Mapping[str, Any]) -> bool:
     """True if the run info identifies the step's start: parameters and batch."""
-    return bool(_table(run, "parameter_digests")) and bool(_list(run, "batch"))
+    return bool(_named_digests(run)) and bool(_tensors(run))
 
 
 def captured(run: Mapping[str, Any]) -> str:
@@ -183,8 +183,9 @@ def differing_start(a: Mapping[str, Any], b: Mapping[str, Any]) -> Start:
 
 
 def _tensors(run: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The tensors of the batch."""
-    return [tensor for tensor in _list(run, "batch") if isinstance(tensor, Mapping)]
+    """The tensors of the batch that were read."""
+    held = [tensor for tensor in _list(run, "batch") if isinstance(tensor, Mapping)]
+    return [tensor for tensor in held if tensor.get("digest") != UNKNOWN_DIGEST]
 
 
 def _digests(batch: list[Mapping[str, Any]]) -> list[str]:
@@ -465,7 +466,8 @@ def _same_layout(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
 
 
 def _named_digests(run: Mapping[str, Any]) -> dict[str, Any]:
-    return {canonical(str(name)): digest for name, digest in _table(run, "parameter_digests").items()}
+    known = _table(run, "parameter_digests").items()
+    return {canonical(str(name)): digest for name, digest in known if digest != UNKNOWN_DIGEST}
 
 
 def _dtypes(run: Mapping[str, Any]) -> list[Any]:

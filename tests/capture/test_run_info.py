@@ -20,6 +20,7 @@ from capture import machine, run_info
 from capture.log_format import private
 from capture.machine import git_state
 from capture.step_start import StepStart, combined_digest
+from tests.capture.runs import Examples
 
 
 def model(seed: int = 0) -> nn.Sequential:
@@ -169,3 +170,11 @@ def test_the_commit_of_the_training_code(tmp_path: Path, monkeypatch: pytest.Mon
     assert git_state() == {"commit": git("rev-parse", "HEAD"), "dirty": True}
     monkeypatch.setenv("PATH", "")
     assert git_state() is None
+
+
+def test_a_traced_step_begins_with_the_values_that_it_runs_on(examples: Examples) -> None:
+    """Not with those of the trace, which are none."""
+    eager, traced = examples.log().run, examples.log("--traced").run
+    assert traced["parameter_digests"] == eager["parameter_digests"]
+    assert traced["batch"][0] == eager["batch"][0]
+    assert traced["coverage"]["parameters"] == eager["coverage"]["parameters"]

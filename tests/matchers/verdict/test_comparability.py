@@ -15,7 +15,7 @@ from capture.log_format import private
 from matchers.comparison import Comparison, compare
 from matchers.logs.op_log import OpLog
 from matchers.logs.parser import read_log
-from matchers.ops.run_info import compare_run_info, cut_gradients
+from matchers.ops.run_info import compare_run_info, cut_gradients, tells_start
 from matchers.verdict.comparability import Severity
 from tests.builders import op, write_log
 from tests.captured import Step, captured_log
@@ -41,6 +41,13 @@ def notes(draws: bool = False, **changed: Any) -> dict[str, tuple[str, str]]:
     """Kind to (weight, text) of the notes about a run and the same with other entries."""
     found = compare_run_info(RUN, {**RUN, **changed}, draws=draws)
     return {note.kind: (note.severity.label, note.text) for note in found}
+
+
+def test_what_was_not_read_does_not_differ() -> None:
+    unread: dict[str, Any] = {"parameter_digests": dict.fromkeys(RUN["parameter_digests"], "-")}
+    unread |= {"batch": [{**tensor, "digest": "-"} for tensor in RUN["batch"]]}
+    assert not notes(**unread).keys() & {"parameters", "batch"}
+    assert not tells_start({**RUN, **unread})
 
 
 def cuts(a: dict[str, int], b: dict[str, int]) -> list[str]:
