@@ -138,10 +138,13 @@ def explained_by(a: OpLog, b: OpLog, i: int, j: int, difference: ArgumentDiffere
     shapes_a, shapes_b = _shapes(a, i), _shapes(b, j)
     layouts = any(a.header.run.get(name) != b.header.run.get(name) for name in ("world_size", "mesh"))
     layouts |= bool(a.members or b.members)
-    # an index, or what is reduced away, has fewer dimensions than the tensor whose are counted
-    dims = max(len(shape) for shape in (*shapes_a, *shapes_b))
-    if difference.name.startswith("dim") and dims and all((v - w) % dims == 0 for v, w in pairs):
-        return "the same dimension"
+    if difference.name.startswith("dim"):
+        if shapes_a[1:] != shapes_b[1:]:
+            return "dimensions of another layout"
+        # an index, or what is reduced away, has fewer dimensions than the tensor whose are counted
+        dims = max(map(len, (*shapes_a, *shapes_b)))
+        if dims and all((v - w) % dims == 0 for v, w in pairs):
+            return "the same dimension"
     if all(type(v) is int and type(w) is int for v, w in pairs):
         if shapes_a != shapes_b and all(_is_size(v, shapes_a) and _is_size(w, shapes_b) for v, w in pairs):
             return "sizes of the tensors"
@@ -198,6 +201,8 @@ def _digits(value: object) -> int:
 
 
 def _shapes(log: OpLog, row: int) -> tuple[tuple[int, ...], ...]:
-    """The shapes of a record's first output and of its inputs, as far as they differ from it."""
-    forms = [entry.partition("[")[2].partition("]")[0] for entry in forms_of(log, row).split(";") if "[" in entry]
-    return (dimensions(log.shape_text(row)), *(dimensions(form) for form in forms))
+    """The shapes of a record's first output and of its inputs; what the log leaves out is that of the one before."""
+    shapes = [dimensions(log.shape_text(row))]
+    for entry in forms_of(log, row).split(";"):
+        shapes.append(dimensions(entry.partition("[")[2].partition("]")[0]) if "[" in entry else shapes[-1])
+    return tuple(shapes)

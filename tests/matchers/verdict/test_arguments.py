@@ -127,6 +127,14 @@ def test_dimensions_are_those_of_the_largest_tensor(tmp_path: Path, forms: str) 
     assert c.reason[pair(c)] == Reason.ARGUMENTS
 
 
+def test_dimensions_of_another_layout_are_no_difference(tmp_path: Path) -> None:
+    """(batch, heads, tokens) and (batch, tokens, heads); with equal inputs they are one."""
+    a = log(tmp_path, "a", {"dim": [1]}, forms="[4,2,8]")
+    assert compare(a, log(tmp_path, "b", {"dim": [2]}, forms="[4,8,2]", **CLOSE)).status[1] == Status.CLOSE
+    c = compare(a, log(tmp_path, "c", {"dim": [2]}, forms="[4,2,8]", **CLOSE))
+    assert c.reason[pair(c)] == Reason.ARGUMENTS
+
+
 def test_sizes_that_follow_from_other_shapes_are_not_judged_by_arguments(tmp_path: Path) -> None:
     other: dict[str, Any] = {"value": 4.0, "digest": "0b", "shape": (2, 8)}
     c = compare(log(tmp_path, "a", {"size": [4, 8]}), log(tmp_path, "b", {"size": [2, 8]}, **other))
