@@ -31,6 +31,7 @@ from matchers.ops.outputs import records_changes
 from matchers.ops.run_info import MERGED_RANKS
 from matchers.rows import Rows
 from matchers.status import AGREE, Status
+from matchers.verdict.reason import Reason
 from matchers.verdict.relative_error import relative
 
 __all__ = ["Cover", "Coverage", "Part", "Side", "coverage"]
@@ -67,6 +68,8 @@ _REASON_OF[[Status.ONLY_A, Status.ONLY_B]] = _UNPAIRED
 _REASON_OF[Status.NO_VALUES], _REASON_OF[Status.SHARDED] = _NO_VALUES, _SHARDED
 
 
+_DIFFERS: Final = (Reason.CANCELLATION, Reason.ROUNDING_UNLIMITED, Reason.REARRANGED, Reason.UNSIZED)
+"""Reasons for not judging a result of which both runs have the same kind, with other bits."""
 _ROUNDING: Final = 1e-12
 """Relative difference of the norms of the same numbers in another order, in double precision."""
 
@@ -225,7 +228,7 @@ def coverage(c: Rows, kept: tuple[Bool, Bool] | None = None, allowed: Bool | Non
         vouched = np.ones(len(c), bool)
         for side, (log, at, flow) in enumerate(((c.a, c.at_a, c.flow.a), (c.b, c.at_b, c.flow.b))):
             wrote = kept[side] if kept is not None and len(kept[side]) else np.zeros(len(log), bool)
-            holds = _vouched(log, flow, at, agrees[at], c.red[at], wrote)
+            holds = _vouched(log, flow, at, agrees[at], c.red[at], wrote, np.isin(c.reason, _DIFFERS)[at])
             vouched[at[~holds]] = False
         cover[left & vouched & ~_absent(c, cover)] = Cover.COVERED
         for log, at, flow in ((c.a, c.at_a, c.flow.a), (c.b, c.at_b, c.flow.b)):
@@ -328,17 +331,19 @@ def _absent(c: Rows, cover: NDArray[np.int8]) -> Bool:
     return absent
 
 
-def _vouched(log: OpLog, flow: Ragged, at: Int32, agrees: Bool, red: Bool, kept: Bool) -> Bool:
+def _vouched(log: OpLog, flow: Ragged, at: Int32, agrees: Bool, red: Bool, kept: Bool, differs: Bool) -> Bool:
     """bool[n]: the record agrees, or an error in it would have shown.
 
     What it made is read by one that agrees, directly or through others, and by no red one; or nothing reads it, and it
-    is a constant or a copy of what agrees.
+    is a constant or a copy of what agrees. Of what differs, all that read it must agree; and an update by a gradient
+    that differs says nothing of it.
 
     Args:
         flow: the record that made each input of each record.
         at: by record, the row; the members of a group do not vouch for each other.
         agrees, red: by record, its row was compared and agrees; is red.
         kept: by record, what it wrote agrees at the end of the step.
+        differs: by record, its result differs, by what could not be judged.
     """
     n = len(at)
     unknown = ~(agrees | red)
@@ -348,11 +353,13 @@ def _vouched(log: OpLog, flow: Ragged, at: Int32, agrees: Bool, red: Bool, kept:
     makers, readers = flow.value[made], flow.row[made]
     asked = unknown[makers] & ~vouched[makers] & (at[makers] != at[readers]) & ~blind[readers]
     maker, reader = makers[asked], readers[asked]
-    doubted = np.bincount(maker[red[reader]], minlength=n) > 0
+    gradient = differs & (log.phase == Phase.BACKWARD)
+    doubted = np.bincount(maker[red[reader] | (gradient[maker] & log.updates[reader])], minlength=n) > 0
     rest = ~doubted[maker]
     maker, reader = maker[rest], reader[rest]
     while True:
-        new = maker[vouched[reader]]
+        waits = differs & (np.bincount(maker[~vouched[reader]], minlength=n) > 0)
+        new = maker[vouched[reader] & ~waits[maker]]
         if not len(new):
             break
         vouched[new] = True

@@ -51,7 +51,17 @@ def _agreement(c: Comparison) -> str:
     if odd := [side for side, log in c.logs if contradictions(log.header.run)]:
         return f"The ranks of {' and of '.join(odd)} contradict each other; {agrees}"
     bits = " bitwise" if c.counts[Status.EQUAL] and not (c.counts[Status.SAME_PRINT] + c.counts[Status.CLOSE]) else ""
-    return f"No divergence: {agrees}{bits}"
+    return f"No divergence: {agrees}{bits}{_unjudged(c)}"
+
+
+def _unjudged(c: Comparison) -> str:
+    """Say how many rows were not judged, and which is the first; empty for none."""
+    rows = np.flatnonzero(c.status == Status.NOT_JUDGED)
+    if not len(rows):
+        return ""
+    log, record = (c.a, c.row_a[rows[0]]) if c.row_a[rows[0]] >= 0 else (c.b, c.row_b[rows[0]])
+    which = "at" if len(rows) == 1 else "the first at"
+    return f"; {len(rows):,} not judged, {which} {log.keys[int(record)]}"
 
 
 def lacking(known: Coverage) -> str:

@@ -13,8 +13,9 @@ from matchers.coverage import Cover, Side
 from matchers.logs.op_log import Phase
 from matchers.rules.model import IgnoreRule, RuleSet, ToleranceRule
 from matchers.status import Status
+from numtui.report.evidence_basis import agreement
 from tests.builders import Op, op, training_step
-from tests.captured import Step, captured_log
+from tests.captured import Step, captured_log, summary
 from tests.matchers.drifted_logs import made_up_log
 
 STEP = training_step(2)
@@ -247,3 +248,37 @@ def test_rows_within_a_tolerance_of_rules_only() -> None:
     assert c.within_rules_only.tolist() == [False, True, False]
     assert not compared(a, a, RuleSet((ToleranceRule(match="*", rtol=0.1),))).within_rules_only.any()
     assert not compared(a, b).within_rules_only.any()
+
+
+def product(last: float, phase: str = "forward", updates: bool = False) -> list[Step]:
+    """A product that may be in another order, what two operations make of it, of which only one shows that."""
+    x = np.arange(1, 13, dtype=np.float32).reshape(3, 4)
+    moved = summary(x if last == 1 else x[::-1], sketch=False)
+    fields = {"phase": phase}
+    end = {"phase": "optimizer"} if updates else fields
+    return [
+        Step(key="m/op_0_unknown", gives=[moved], reads=[x], fields=fields),
+        Step(key="m/op_1_sum", gives=[x.sum()], reads=[moved], made=["m/op_0_unknown"], fields=end),
+        Step(key="m/op_2_unknown", gives=[summary((x if last != 3 else x[::-1]) + 1, sketch=False)], reads=[moved],
+             made=["m/op_0_unknown"], fields=end),
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize(
+    ("last", "phase", "updates", "cover"),
+    [
+        (2, "forward", False, Cover.COVERED),
+        (3, "forward", False, Cover.UNCOVERED),
+        (2, "backward", False, Cover.COVERED),
+        (2, "backward", True, Cover.UNCOVERED),
+    ],
+)
+def test_what_differs_is_covered_if_all_that_reads_it_agrees(
+    last: int, phase: str, updates: bool, cover: Cover
+) -> None:
+    """One reader may not see the difference; and no update sees one of a gradient."""
+    c = compare(captured_log(product(1, phase, updates)), captured_log(product(last, phase, updates)))
+    assert c.status[0] == Status.NOT_JUDGED
+    assert not c.red.any()
+    assert c.coverage.cover[0] == cover
+    assert "not judged, " in agreement(c) or c.coverage.parts
