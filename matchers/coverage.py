@@ -27,8 +27,8 @@ from matchers.logs.op_log import MARKS, NO_DIGEST, OpLog, Phase
 from matchers.ops.laws import collective, communicating, copies, rows_named, rows_where
 from matchers.ops.micro_batches import of_other_ranks
 from matchers.ops.module_path import NO_MODULE, canonical
-from matchers.ops.outputs import records_changes
 from matchers.ops.run_info import MERGED_RANKS
+from matchers.ops.values import records_changes
 from matchers.rows import Rows
 from matchers.status import AGREE, Status
 from matchers.verdict.reason import Reason

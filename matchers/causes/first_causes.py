@@ -37,6 +37,7 @@ from matchers.ops.dataflow import DataFlow
 from matchers.ops.laws import copies, drawing, law_of
 from matchers.ops.nonfinite import broken, where_broken_begins
 from matchers.ops.shapes import numel
+from matchers.ops.values import first_outputs
 from matchers.pairing.pairing import Pairing
 from matchers.rows import Origins, Stretch
 from matchers.status import Role, Status
@@ -195,6 +196,7 @@ class _Search:
                 half.__dict__.pop("fed", None)
         reads = inputs_of_pairs(a.log, b.log, pairing, verdicts, a.flow, b.flow, np.flatnonzero(red))
         from_red = (marked_at(one.carries, reads.maker_a) | marked_at(other.carries, reads.maker_b)) & ~reads.equal
+        from_red |= _equal_nan(reads, verdicts, a.of, b.of)
         self.explained = marked(reads.pair[from_red], len(pairing))
         by_weight = [k for k, slot in verdicts.slots.items() if slot.read]
         by_scalar = [k for k, slot in verdicts.slots.items() if slot.scalars is not None]
@@ -392,6 +394,13 @@ def _first_red(pairing: Pairing, red: Bool, cause_a: Bool, cause_b: Bool) -> Boo
     return np.asarray((pairing.lead_a <= first_a) & (pairing.lead_b < max(first_b, 1)))
 
 
+def _equal_nan(reads: Inputs, verdicts: Verdicts, of_a: Int64, of_b: Int64) -> Bool:
+    """bool: NaN with equal bits in both runs that a pair reads, which has such NaN itself: it begins earlier."""
+    both = verdicts.reason == Reason.NAN_IN_BOTH
+    made = (marked_at(_red_records(both, of), maker) for of, maker in ((of_a, reads.maker_a), (of_b, reads.maker_b)))
+    return both[reads.pair] & (reads.broken | np.logical_or(*made))
+
+
 def _red_records(red: Bool, of: Int32 | Int64) -> Bool:
     return np.asarray((of >= 0) & red[np.maximum(of, 0)])
 
@@ -449,7 +458,7 @@ def _altered(a: OpLog, b: OpLog, maker_a: Int64, maker_b: Int64, tolerance: Floa
             continue  # near zero it is meaningless without its scale
         with np.errstate(invalid="ignore"):
             altered |= ((both >> k) & 1 == 1) & (relative(a.stats[k][i], b.stats[k][j]) > tolerance)
-    _, error = estimates(a, b, i, j, np.ones(len(known), bool))
+    _, error = estimates(first_outputs(a, i), first_outputs(b, j), np.ones(len(known), bool))
     with np.errstate(invalid="ignore"):
         out[known] = altered | (error > tolerance)
     return out
@@ -462,7 +471,7 @@ def _hidden_error(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Float64:
     numbers by 1/√n of their size.
     """
     shape_a, shape_b, _ = shared_ids(a.shapes, b.shapes)
-    _, error = estimates(a, b, i, j, shape_a[a.shape[i]] == shape_b[b.shape[j]])
+    _, error = estimates(first_outputs(a, i), first_outputs(b, j), shape_a[a.shape[i]] == shape_b[b.shape[j]])
     change = np.fmax(relative(a.outputs.first(i), b.outputs.first(j)), relative(a.stats[1][i], b.stats[1][j]))
     return np.where(np.isnan(error), change * np.sqrt(numel(a)[a.shape[i]]), error)
 

@@ -11,8 +11,8 @@ from matchers.logs.columns import Ragged, repeated
 from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.ops.laws import on_lists
 from matchers.ops.module_path import canonical
-from matchers.ops.outputs import parameter_names
 from matchers.ops.shapes import numel
+from matchers.ops.values import parameter_names
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
 from matchers.verdict.judge import Verdicts
@@ -47,7 +47,8 @@ class Inputs:
     """The inputs of the red pairs, one entry each: the pair, and the producer on each side.
 
     `equal`: bitwise equal, or an argument that the other run passes as a plain number. `hidden`: different bits,
-    although the outputs of the producers are equal.
+    although the outputs of the producers are equal. `broken`: bitwise equal without a finite number, not in the first
+    red row.
     """
 
     pair: Int64
@@ -57,6 +58,7 @@ class Inputs:
     unhashed: Bool
     equal: Bool
     hidden: Bool
+    broken: Bool
 
 
 def inputs_of_pairs(
@@ -76,7 +78,7 @@ def inputs_of_pairs(
         maker = np.where((maker >= 0) & (of[np.maximum(maker, 0)] == pair), -1, maker)  # internal to the group
         none, no = np.full(len(pair), -1, np.int64), np.zeros(len(pair), bool)
         maker_a, maker_b = (maker, none) if side == "a" else (none, maker)
-        parts.append(Inputs(pair, maker_a, maker_b, no, no, no, no))
+        parts.append(Inputs(pair, maker_a, maker_b, no, no, no, no, no))
     return Inputs(*(np.concatenate([getattr(p, column.name) for p in parts]) for column in fields(Inputs)))
 
 
@@ -106,6 +108,7 @@ def _single_inputs(
     # the error of a tensor without a recorded producer is unknown: its norm may well be the same
     given = (made_a < 0) & (made_b < 0)
     differs = np.where(known, ~equal & (differs | later | hidden | given), differs & ~equal)
+    broken = unhashed & known & equal & later
     unhashed &= ~known & ~equal
     # inputs that only one side has; one from an operation of that side alone may be the whole difference
     most, fewer = np.maximum(count_a, count_b), np.minimum(count_a, count_b)
@@ -131,6 +134,7 @@ def _single_inputs(
         np.concatenate((unhashed, no)),
         np.concatenate((equal, number)),
         np.concatenate((hidden, no)),
+        np.concatenate((broken, no)),
     )
 
 

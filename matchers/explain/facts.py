@@ -22,17 +22,18 @@ from matchers.ops.arguments import (
 )
 from matchers.ops.json_values import parsed_object
 from matchers.ops.laws import law_of
-from matchers.ops.outputs import mutated, records_changes
 from matchers.ops.placement import MERGED, describe_placement
 from matchers.ops.run_info import MERGED_RANKS
 from matchers.ops.shapes import numel, sharded_runs
+from matchers.ops.values import first_outputs, records_changes, written
 from matchers.status import Status
 from matchers.verdict.expectation import Expect
 from matchers.verdict.fused import are_parts, folded
+from matchers.verdict.judge_values import Limits
 from matchers.verdict.reason import Reason
 from matchers.verdict.relative_error import relative_difference
 from matchers.verdict.sketches import estimates
-from matchers.verdict.slots import Limits, judge_slots
+from matchers.verdict.slots import judge_slots
 
 __all__ = [
     "OTHER_BITS",
@@ -207,8 +208,9 @@ def _together(c: Comparison, row: int) -> list[tuple[str, float, float]]:
     rows_a, rows_b = c.pairing.members(pair)
     if not are_parts(c.a, c.b, rows_a, rows_b):
         return []
-    x, y = folded(c.a, rows_a).tolist(), folded(c.b, rows_b).tolist()
-    return list(zip(("L1", "L2 norm", "min", "max"), x, y, strict=False))
+    x, y = folded(c.a, rows_a), folded(c.b, rows_b)
+    named = (("L1", "l1"), ("L2 norm", "l2"), ("min", "min"), ("max", "max"))
+    return [(name, getattr(x, of), getattr(y, of)) for name, of in named]
 
 
 def _known(log: OpLog, values: NDArray[Any]) -> list[float | None]:
@@ -271,7 +273,7 @@ def _measured(c: Comparison, row: int, i: int, j: int) -> list[Fact]:
         facts.append(Fact("digest", digest_a, digest_b, "≠" if agrees is False else "", agrees))
     if i >= 0 and j >= 0:
         one = np.ones(1, np.int64)
-        _, error = estimates(c.a, c.b, one * i, one * j, np.ones(1, bool))
+        _, error = estimates(first_outputs(c.a, one * i), first_outputs(c.b, one * j), one > 0)
         if error[0] > 0:
             facts.append(Fact("‖a − b‖/‖b‖", "by sketch", "", format_error(float(error[0]), False), False))
     for k, name in ((1, "NaN"), (2, "Inf"), (3, "zeros")):
@@ -300,7 +302,7 @@ def _digests(log: OpLog, record: int) -> str:
 
 def _changed(c: Comparison, row: int, i: int, j: int) -> list[Fact]:
     """The inputs that changed in place, the largest differences first."""
-    many = [len(mutated(log, record)) if record >= 0 else 0 for log, record in ((c.a, i), (c.b, j))]
+    many = [len(written(log, record)) if record >= 0 else 0 for log, record in ((c.a, i), (c.b, j))]
     if not any(many):
         return []
     text_a, text_b = (f"{n} input{'s' * (n != 1)}" for n in many)
@@ -317,9 +319,10 @@ def _changed(c: Comparison, row: int, i: int, j: int) -> list[Fact]:
         alone=bool(c.inputs_equal[row]),
         by_element=law_of(c.a, i).by_element,
         policy=c.policy,
-        recorded=recorded,
     )
-    found = [slot for slot in judge_slots(c.a, c.b, i, j, limits) if slot.status != Status.EQUAL]
+    blocks = judge_slots(c.a, c.b, np.array([i]), np.array([j]), limits, recorded)
+    found = [slots.verdict(s) for slots in blocks for s in range(len(slots.pair))]
+    found = [slot for slot in found if slot.status != Status.EQUAL]
     found.sort(key=lambda slot: (-slot.status, -np.nan_to_num(slot.error)))
     for slot in found[:_MAX_CHANGED]:
         change = "only a" if slot.only == "a" else "only b" if slot.only == "b" else slot.status.label

@@ -296,7 +296,8 @@ def _received(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
 def _what_is_broken(c: Comparison, row: int) -> str:
     """`3 NaN of 64 numbers, only in b`, `NaN in both runs`, …"""
     if row in c.slots:
-        return f"NaN or Inf in {c.slots[row].name}"
+        both = ", in both runs, equal bits" if c.slots[row].reason == Reason.NAN_IN_BOTH else ""
+        return f"NaN{'' if both else ' or Inf'} in {c.slots[row].name}{both}"
     records = (("a", c.a, int(c.row_a[row])), ("b", c.b, int(c.row_b[row])))
     told = {side: text for side, log, record in records if (text := broken_text(log, record))}
     if not told:
@@ -305,5 +306,5 @@ def _what_is_broken(c: Comparison, row: int) -> str:
         ((side, text),) = told.items()
         return f"{text}, only in {side}"
     if told["a"] == told["b"]:
-        return f"{told['a']} in both runs"
+        return f"{told['a']} in both runs" + (", equal bits" if c.reason[row] == Reason.NAN_IN_BOTH else "")
     return f"{told['a']} in a, {told['b']} in b"

@@ -38,7 +38,7 @@ __all__ = [
     "once_per_log",
 ]
 
-_Array = TypeVar("_Array", bound=NDArray[Any])
+_Made = TypeVar("_Made")
 
 STATISTICS = ("L1 norm", "L2 norm", "Min", "Max", "Mean")
 """Rows of `OpLog.stats`, by the names that the log uses."""
@@ -264,18 +264,19 @@ class OpLog:
         return kept[column]
 
 
-def once_per_log(function: Callable[[OpLog], _Array]) -> Callable[[OpLog], _Array]:
-    """Keep what a function makes of a log's columns with the log: an array, which cannot be written to."""
+def once_per_log(function: Callable[[OpLog], _Made]) -> Callable[[OpLog], _Made]:
+    """Keep what a function makes of a log's columns with the log: columns, or an array, which cannot be written to."""
     name = f"{function.__module__}.{function.__qualname__}"
 
     @wraps(function)
-    def kept(log: OpLog) -> _Array:
+    def kept(log: OpLog) -> _Made:
         held = vars(log)
         if name not in held:
             made = function(log)
-            made.flags.writeable = False
+            if isinstance(made, np.ndarray):
+                made.flags.writeable = False
             held[name] = made
-        found: _Array = held[name]
+        found: _Made = held[name]
         return found
 
     return kept

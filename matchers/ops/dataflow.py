@@ -13,13 +13,19 @@ import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64, columns
 from matchers.logs.columns import Ragged
-from matchers.logs.hashing import float_bits
-from matchers.logs.op_log import NO_DIGEST, OpLog
+from matchers.logs.hashing import float_bits, mix
+from matchers.logs.op_log import NO_DIGEST, OpLog, once_per_log
 from matchers.ops.collectives import awaiting, unfinished
+from matchers.ops.values import further
 
-__all__ = ["DataFlow", "Readers", "consumers", "sources", "upstream"]
+__all__ = ["WHOLE", "DataFlow", "Readers", "consumers", "downstream", "sources", "upstream", "values_read"]
 
 
+WHOLE = ("int", "uint", "bool")
+"""Beginnings of the names of dtypes of whole numbers."""
+
+
+@once_per_log
 def sources(log: OpLog) -> Ragged:
     """The record that produced each input hash of each row, -1 if none in the log did.
 
@@ -49,6 +55,35 @@ def sources(log: OpLog) -> Ragged:
     return Ragged(inputs.start, out)
 
 
+@once_per_log
+def values_read(log: OpLog) -> Int64:
+    """int64, the value that each input is: a record for its first output, n + the row of `further`; -1 if unknown.
+
+    Of a record's values by the digest, else by the L1 norm.
+    """
+    values, flow, n = further(log), sources(log), len(log)
+    many = log.outputs.count > 1
+    many[values.maker] = True
+    out = np.where(many[flow.value], -1, flow.value)
+    left = np.flatnonzero((flow.value >= 0) & many[flow.value])
+    rows = np.flatnonzero(many)
+    maker, of = np.append(rows, values.maker), np.append(rows, n + np.arange(len(values)))
+    made = [
+        (float_bits(log.inputs.value), float_bits(np.append(log.outputs.first(rows), values.l1))),
+    ]
+    if np.array_equal(log.inputs.start, log.input_digests.start):
+        made.append((log.input_digests.value, np.append(log.digests.first(rows, NO_DIGEST), values.digest)))
+    for read, bits in made:  # a digest tells more
+        known = bits != NO_DIGEST
+        keys = mix(bits[known] ^ mix(maker[known].astype(np.uint64)))
+        order = np.argsort(keys)
+        wanted = mix(read[left] ^ mix(flow.value[left].astype(np.uint64)))
+        at = order[np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)] if len(keys) else order
+        hit = keys[at] == wanted if len(keys) else np.zeros(len(left), bool)
+        out[left[hit]] = of[known][at[hit]]
+    return out
+
+
 def _named(log: OpLog, at: Int64) -> Bool:
     """For some inputs (places among all), whether they are parameters, buffers or states by their names.
 
@@ -74,7 +109,7 @@ def _other_whole_numbers(log: OpLog, at: Int64, maker: Int64) -> Bool:
     """
     other = np.zeros(len(at), bool)
     if np.array_equal(log.inputs.start, log.input_digests.start) and len(log.digests.value):
-        whole = np.array([name.startswith(("int", "uint", "bool")) for name in log.dtypes] + [False])[log.dtype]
+        whole = np.array([name.startswith(WHOLE) for name in log.dtypes] + [False])[log.dtype]
         other = (maker >= 0) & (whole & (log.digests.count == 1))[maker]
         read, made = log.input_digests.value[at], log.digests.first(maker, NO_DIGEST)
         other &= (read != made) & (read != NO_DIGEST) & (made != NO_DIGEST)
@@ -120,13 +155,28 @@ def upstream(flow: Ragged, start: Bool, through: Bool) -> Bool:
         start: bool[n], the set.
         through: bool[n], records that hand on what they read, those of the set included.
     """
-    inside = np.flatnonzero(flow.value >= 0)
-    inside = inside[through[flow.row[inside]]]
-    found = start.copy()
-    for maker, reader in zip(flow.value[inside[::-1]].tolist(), flow.row[inside[::-1]].tolist(), strict=True):
-        if found[reader]:
-            found[maker] = True
-    return found
+    inside = np.flatnonzero((flow.value >= 0) & through[flow.row])[::-1]
+    return _reached(start, flow.row[inside], flow.value[inside])
+
+
+def downstream(flow: Ragged, start: Bool, through: Bool) -> Bool:
+    """bool[n]: the records of a set, and those that read a result of one of them.
+
+    Args:
+        start: bool[n], the set.
+        through: bool[n], records that hand on what they read; others of the set begin only.
+    """
+    inside = np.flatnonzero((flow.value >= 0) & through[flow.row])
+    return _reached(start, flow.value[inside], flow.row[inside])
+
+
+def _reached(start: Bool, before: Int64, after: Int64) -> Bool:
+    """bool[n]: the set, and what is reached from it; in the order of dispatch, so that one pass follows any chain."""
+    found = start.tolist()
+    for one, other in zip(before.tolist(), after.tolist(), strict=True):
+        if found[one]:
+            found[other] = True
+    return np.array(found, bool)
 
 
 class DataFlow:

@@ -16,7 +16,7 @@ from matchers.logs.columns import decode
 from matchers.logs.op_log import OpLog
 from matchers.ops.laws import law_of, rows_where
 from matchers.ops.module_path import canonical
-from matchers.ops.outputs import Result, first_output, mutated, unchanged
+from matchers.ops.values import Result, first_output, unchanged, written
 
 __all__ = ["GRADIENT", "LastContents", "Touch"]
 
@@ -159,7 +159,7 @@ class LastContents:
         """The inputs that a record wrote to, by slot. An in-place operation returns the first of its inputs."""
         found = self._parsed.get(row)
         if found is None:
-            found = mutated(self.log, row)
+            found = written(self.log, row)
             if law_of(self.log, row).in_place and len(self.log.digests[row]) == 1:
                 found[0] = first_output(self.log, row)
             self._parsed[row] = found

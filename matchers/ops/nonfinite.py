@@ -8,15 +8,17 @@ import numpy as np
 
 from matchers.arrays import Bool, Int64
 from matchers.logs.columns import Ragged
-from matchers.logs.op_log import OpLog
-from matchers.ops.dataflow import upstream
+from matchers.logs.op_log import OpLog, Phase, once_per_log
+from matchers.ops.dataflow import WHOLE, sources, upstream, values_read
+from matchers.ops.laws import rows_where
 from matchers.ops.placement import MERGED
+from matchers.ops.values import further, parameter_name
 
-__all__ = ["broken", "broken_kind", "broken_text", "counted_text", "reads_broken", "where_broken_begins"]
+__all__ = ["broken", "broken_kind", "broken_text", "reads_broken", "untaken", "where_broken_begins"]
 
 
 def broken(log: OpLog) -> tuple[Bool, Bool]:
-    """bool[n] each: records with NaN, and with Inf, in their outputs."""
+    """bool[n] each: records with NaN that a result takes, and with Inf, in what they return or change in place."""
     counted = log.counts[0] >= 0
     nan, inf = counted & (log.counts[1] > 0), counted & (log.counts[2] > 0)
     for k, column in enumerate(log.stats):
@@ -25,12 +27,60 @@ def broken(log: OpLog) -> tuple[Bool, Bool]:
         inf |= said & np.isinf(column)
     values, owner = log.outputs.value.copy(), log.outputs.row
     values[log.outputs.start[:-1][counted & (log.outputs.count > 0)]] = 0  # without a finite number the norm is NaN
+    more, spare = further(log), untaken(log)
+    told = (more.counts[0] >= 0) & (more.slot > 0) & (more.slot < log.outputs.count[more.maker])
+    values[log.outputs.start[more.maker[told]] + more.slot[told]] = 0
     merged = list(log.texts(MERGED))
     if merged:
         values[np.isin(owner, merged) & counted[owner]] = 0  # that of terms is unknown
     nan[owner[np.isnan(values)]] = True
     inf[owner[np.isinf(values)]] = True
+    nan[[row for row, slot in spare if slot == 0]] = False
+    of_nan = (column[more.counts[1] > 0].tolist() for column in (more.maker, more.slot))
+    nan[[row for row, slot in zip(*of_nan, strict=True) if (row, slot) not in spare]] = True
+    inf[more.maker[more.counts[2] > 0]] = True
     return nan, inf
+
+
+@once_per_log
+def untaken(log: OpLog) -> frozenset[tuple[int, int]]:
+    """The values with NaN that no result takes, as (maker, slot) of `Values`: all that is computed of them is finite.
+
+    A placeholder that a mask covers, memory that is overwritten before it is read, a further output of the forward pass
+    that nothing reads. Any other value that nothing reads, such as a loss, is a result, and so is what is left in a
+    named tensor. Who reads only a shape, returns whole numbers or a part, or sends it to other ranks, does not tell.
+    """
+    values, n = further(log), len(log)
+    nan = np.concatenate((log.counts[1] > 0, values.counts[1] > 0))
+    if not nan.any():
+        return frozenset()
+    maker, slot = np.append(np.arange(n), values.maker), np.append(np.zeros(n, np.int64), values.slot)
+    rounds = np.array([not name.startswith(WHOLE) for name in (*values.dtypes, "none")])
+    tells = (log.counts[0] >= 0) & (log.dtype >= 0) & rounds[log.dtype]
+    tells[values.maker[(values.counts[0] >= 0) & rounds[values.dtype]]] = True
+    broken_record = np.zeros(n, bool)
+    broken_record[maker[nan]] = True
+    tells &= ~rows_where(log, lambda law: (law.blind and not law.in_place) or law.communicates)
+    tells &= broken_record | ~rows_where(log, lambda law: law.aliases)
+    read, reader = values_read(log), log.inputs.row
+    seen, by_any = np.zeros((2, len(nan) + 1), bool)
+    seen[read[tells[reader]]], by_any[read] = True, True
+    flow = sources(log).value
+    unknown = (flow >= 0) & (read < 0)  # one of the maker's values is read
+    of_unknown, of_broken = (np.isin(np.arange(n), flow[at]) for at in (unknown, unknown & broken_record[reader]))
+    spare = (slot > 0) & (log.phase[maker] == Phase.FORWARD) & ~by_any[:-1] & ~of_unknown[maker]
+    in_place = rows_where(log, lambda law: law.in_place)
+    named = np.zeros(len(nan), bool)
+    for v in np.flatnonzero(nan & ((slot < 0) | in_place[maker])).tolist():
+        written = -1 - int(slot[v]) if slot[v] < 0 else 0
+        named[v] = not parameter_name(log, int(maker[v]), written).startswith("input ")
+    lasting = nan & ((~seen[:-1] & ~spare) | named | of_broken[maker])
+    ends = np.zeros(n, bool)
+    ends[maker[lasting]] = True
+    takes = (read >= 0) & nan[read] & (tells & broken_record)[reader]
+    ends = upstream(Ragged(log.inputs.start, np.where(takes, flow, -1)), ends, broken_record)
+    lasting[read[takes & ends[reader]]] = True
+    return frozenset(zip(maker[nan & ~lasting].tolist(), slot[nan & ~lasting].tolist(), strict=True))
 
 
 def reads_broken(log: OpLog, flow: Ragged, made: Bool, kind: np.ufunc) -> Bool:
@@ -78,12 +128,15 @@ def broken_kind(log: OpLog, row: int) -> str:
 
 
 def broken_text(log: OpLog, row: int) -> str:
-    """`NaN`, or with counts `3 NaN and 1 Inf of 4,096 numbers`; empty if the output is finite."""
-    total, nan, inf, _ = (int(x) for x in log.counts[:, row])
-    return counted_text(total, nan, inf) if total >= 0 and nan + inf > 0 else broken_kind(log, row)
+    """`NaN`, or with counts `3 NaN and 1 Inf of 4,096 numbers`, of the first result that has any; empty for none."""
+    values = further(log)
+    for counts in (log.counts[:, row], *(values.counts[:, v] for v in values.of(row))):
+        total, nan, inf, _ = counts.tolist()
+        if total >= 0 and nan + inf > 0:
+            return _counted(total, nan, inf)
+    return broken_kind(log, row)
 
 
-def counted_text(total: int, nan: int, inf: int) -> str:
-    """`3 NaN and 1 Inf of 4,096 numbers`."""
+def _counted(total: int, nan: int, inf: int) -> str:
     parts = [f"{count:,} {name}" for count, name in ((nan, "NaN"), (inf, "Inf")) if count > 0]
     return f"{' and '.join(parts)} of {total:,} numbers"

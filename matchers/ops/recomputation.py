@@ -19,7 +19,7 @@ from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
 from matchers.ops.last_contents import LastContents
 from matchers.ops.laws import collective, law_of
 from matchers.ops.module_path import canonical
-from matchers.ops.outputs import Result, first_output, further_output, mutated
+from matchers.ops.values import Result, first_output, further_output, written
 
 __all__ = ["Mismatch", "Reason", "recompute_mismatches"]
 
@@ -225,7 +225,7 @@ _OUTPUT = -1
 
 def _contents(log: OpLog, row: int) -> dict[int, Result]:
     """The results of an operation: the inputs that it changed, by slot, and its outputs."""
-    found = mutated(log, row)
+    found = written(log, row)
     if len(log.outputs[row]):
         in_place = law_of(log, row).in_place and len(log.outputs[row]) == 1
         found[0 if in_place else _OUTPUT] = first_output(log, row)

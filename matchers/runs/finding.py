@@ -48,7 +48,7 @@ _HOLDS = {
     Check.DATA: "ranks that share a batch read the same one, all others different ones",
     Check.REPLICAS: "what is replicated has equal bits on all ranks that hold it, before and after the step",
     Check.SAME_PROGRAM: "ranks with one role run the same operations",
-    Check.FINITE: "no operation makes NaN or Inf of finite values",
+    Check.FINITE: "no operation makes NaN or Inf that a result takes",
     Check.COLLECTIVES_COMPUTE: "the result of a collective is that of what its members gave",
     Check.RECOMPUTE: "a recomputed operation repeats the bits of the forward pass",
     Check.REPLICATED_STAYS: "equal inputs on several ranks give equal results",

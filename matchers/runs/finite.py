@@ -11,8 +11,7 @@ from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.collectives import unfinished
 from matchers.ops.laws import communicating
-from matchers.ops.nonfinite import broken, broken_text, counted_text, where_broken_begins
-from matchers.ops.outputs import mutated
+from matchers.ops.nonfinite import broken, broken_text, where_broken_begins
 from matchers.ops.recomputation import Mismatch, recompute_mismatches
 from matchers.runs.finding import Check, Finding, Made, Unmade
 from matchers.runs.rank_logs import RankLogs
@@ -49,10 +48,6 @@ def check_finite(ranks: RankLogs) -> Iterator[Finding | Made | Unmade]:
 def _beginnings(log: OpLog, flow: Ragged) -> Int64:
     """Rows that make NaN of finite values, or Inf that comes as far as a gradient: that of a mask does not."""
     nan, inf = broken(log)
-    for row in log.texts("Mutated"):  # operations on lists, and received messages, return nothing
-        for result in mutated(log, row).values():
-            nan[row] |= result.nan > 0
-            inf[row] |= result.inf > 0
     odd = nan | inf
     late = np.isin(log.phase, (Phase.BACKWARD, Phase.GRADIENTS, Phase.OPTIMIZER))
     begins = np.zeros(len(log), bool)
@@ -69,8 +64,7 @@ def _beginnings(log: OpLog, flow: Ragged) -> Int64:
 
 def _told(log: OpLog, row: int) -> str:
     """`3 NaN of 4,096 numbers`, of the first result that has any."""
-    changed = (result for result in mutated(log, row).values() if result.nan > 0 or result.inf > 0)
-    return broken_text(log, row) or next((counted_text(one.numel, one.nan, one.inf) for one in changed), "NaN or Inf")
+    return broken_text(log, row) or "NaN or Inf"
 
 
 def check_recompute(ranks: RankLogs) -> Iterator[Finding | Made | Unmade]:

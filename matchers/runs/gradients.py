@@ -16,7 +16,7 @@ from matchers.logs.columns import Ragged
 from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
 from matchers.ops.last_contents import GRADIENT
 from matchers.ops.laws import law_of
-from matchers.ops.outputs import mutated
+from matchers.ops.values import written
 from matchers.runs.calls import Call
 from matchers.runs.finding import Check, Finding, Made, Unmade, listed
 from matchers.runs.rank_logs import RankLogs, connected
@@ -214,10 +214,10 @@ class _Tracer:
         names = self._names.get(row, [])
         if name in names:
             return names.index(name)
-        return next((k for k, result in mutated(self._log, row).items() if result.digest == content), -1)
+        return next((k for k, result in written(self._log, row).items() if result.digest == content), -1)
 
     def _l1_after(self, row: int, slot: int) -> float:
-        result = mutated(self._log, row).get(slot)
+        result = written(self._log, row).get(slot)
         return math.nan if result is None else result.l1
 
     def _is_scaled(self, row: int) -> bool:

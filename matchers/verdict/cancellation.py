@@ -26,8 +26,8 @@ from matchers.ops.dataflow import DataFlow
 from matchers.ops.last_contents import LastContents
 from matchers.ops.laws import law_of, on_lists, positions, rows_where
 from matchers.ops.module_path import canonical
-from matchers.ops.outputs import Result, further_output, mutated, parameter_name
 from matchers.ops.shapes import numel
+from matchers.ops.values import Result, further_output, parameter_name, written
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
 from matchers.verdict.case import Case, Judgement
@@ -194,7 +194,7 @@ def _with_zeros(a: LastContents, b: LastContents) -> frozenset[str]:
     agree = []
     for name in found[0].keys() & found[1].keys():
         states_of = [of[name] for of in found]
-        one, other = decode_sketches([state.sketch.encode() for state in states_of])
+        one, other = decode_sketches([state.sketch for state in states_of])
         same_bits = states_of[0].digest == states_of[1].digest is not None
         close = np.linalg.norm(one - other) <= ACCUMULATED * default_tolerance("float32") * np.linalg.norm(one)
         if close and not same_bits:
@@ -378,7 +378,7 @@ class _Noise:
         """Enter the results that are noise because these inputs are; return the bits they are known by."""
         log = self._log
         law = law_of(log, row)
-        changed = mutated(log, row)
+        changed = written(log, row)
         outputs = len(log.outputs[row])
         if _mixes(law) and len(places) < len(log.inputs[row]):
             read = sum(float(log.inputs[row][at]) for at in places)

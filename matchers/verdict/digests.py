@@ -8,7 +8,7 @@ from matchers.arrays import Bool, Int64, columns
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.ops.laws import collective, in_place
-from matchers.ops.outputs import records_changes
+from matchers.ops.values import records_changes
 
 __all__ = ["DigestComparison", "altered_by_one_run", "compare_digests", "inputs_equal", "other_bits", "returns_nothing"]
 

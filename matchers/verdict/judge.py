@@ -1,15 +1,6 @@
 """Judge every pair by its numbers: a status and a relative error.
 
-Where both logs have digests, equal digests mean equal tensors. Where both have sketches of the same part of a tensor,
-the error is an estimate of ‖a − b‖/‖b‖ of the tensors themselves. Otherwise it is the largest of the relative
-differences of the printed statistics, each on its own scale:
-
-* L1 and L2 norms by the larger norm;
-* Min and Max by the largest magnitude of the tensor (a minimum near zero has no relative precision of its own);
-* Mean by L1/numel, the mean magnitude (a mean near zero is cancellation, not divergence).
-
-Each of them is a lower bound of the relative error of the tensors themselves, |‖a‖ − ‖b‖| ≤ ‖a − b‖ in its norm, so
-the result is a lower bound too and is shown as "≥".
+Each value by the law of `judge_values.py`, and the one that differs most decides about its pair.
 """
 
 from __future__ import annotations
@@ -22,32 +13,23 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Float64, Int64, columns
-from matchers.logs.columns import repeated
+from matchers.arrays import Bool, Float64, Int64, columns, distinct
+from matchers.logs.columns import Texts, repeated
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import STATISTICS, OpLog, Phase
 from matchers.ops.collectives import unfinished
-from matchers.ops.laws import law_of, on_lists, rows_where
-from matchers.ops.outputs import records_changes
-from matchers.ops.shapes import dimensions, is_shard, numel, reduction_length, sharded_runs
+from matchers.ops.laws import on_lists, rows_where
+from matchers.ops.shapes import dimensions, numel, reduction_length, sharded_runs
 from matchers.ops.turned import turned
+from matchers.ops.values import first_outputs, further, records_changes
 from matchers.status import Status
 from matchers.verdict.digests import DigestComparison, altered_by_one_run, compare_digests, returns_nothing
+from matchers.verdict.judge_values import Differences, Limits, untaken_in_both
 from matchers.verdict.lists import judge_lists
 from matchers.verdict.reason import UNSIZED, Reason
 from matchers.verdict.relative_error import relative
-from matchers.verdict.sketches import estimates
-from matchers.verdict.slots import Limits, SlotVerdict, judge_slots, worst
-from matchers.verdict.tolerance import (
-    ACCUMULATED,
-    EPSILON,
-    EXTREMES,
-    RESOLUTION,
-    DtypePolicy,
-    default_tolerance,
-    longer_sum,
-    own_tolerance,
-)
+from matchers.verdict.slots import SlotVerdict, deciding, worst
+from matchers.verdict.tolerance import EPSILON, RESOLUTION, DtypePolicy, longer_sum
 from matchers.verdict.user_hash import user_differences
 
 __all__ = [
@@ -56,7 +38,6 @@ __all__ = [
     "dtype_policy",
     "judge",
     "longer_sums",
-    "other_dtypes",
     "other_layouts",
     "replaced",
     "whole_numbers",
@@ -180,36 +161,26 @@ def judge(
         layouts: the runs lay tensors out differently, see `other_layouts`.
     """
     bits = compare_digests(a, b, i, j)
-    alone = bits.inputs_equal | altered_by_one_run(a, b, i, j, bits.inputs_equal)
-    tolerance, far = _limits(a, b, i, j, alone, policy)
-    allowance = np.full(len(i), EXTREMES)
     if rtol is None:
         rtol = np.full(len(i), np.nan)
-    given = ~np.isnan(rtol)  # a user's tolerance is applied as written
-    tolerance, far = np.where(given, rtol, tolerance), np.where(given, rtol, far)
-    allowance[given] = 1.0
-
-    columns = ErrorColumns(a, b, i, j)
-    columns.add_all(bits.changed, bits.slots)
+    x, y = first_outputs(a, i), first_outputs(b, j)
+    alone = bits.inputs_equal | altered_by_one_run(a, b, i, j, bits.inputs_equal)
+    shards = sharded_runs(a, b)
+    limits = Limits(
+        rtol,
+        alone=alone,
+        by_element=rows_where(a, lambda law: law.by_element)[i],
+        longer=longer_sums(a, b, i, j),
+        exact=determined_by_copying(a, b, i, j),
+        policy=policy,
+        shards=shards,
+    )
+    differences = Differences(x, y)
+    differences.nonfinite &= ~untaken_in_both(a, b, x, y)
+    by_inputs = _add_norms(differences, a, b, i, j, bits.slots, bits.changed)
     own_error, own_differs = user_differences(a, b, i, j)
-    norms, extremes, compared = np.maximum(columns.norms, own_error), columns.extremes, columns.compared
-    error = np.maximum(norms, extremes)
-    limit = np.where((extremes > norms) & (norms <= tolerance), allowance * tolerance, tolerance)
-    status = np.full(len(i), Status.SAME_PRINT, np.int8)
-    reason = np.full(len(i), Reason.SAME_NUMBERS, np.int8)
-
-    def settle(which: Bool, to: Status, why: Reason) -> None:
-        status[which], reason[which] = to, why
-
-    beyond = (norms > tolerance) | (extremes > allowance * tolerance)
-    settle(error > 0, Status.CLOSE, Reason.WITHIN_TOLERANCE)
-    settle(beyond, Status.DIVERGED, Reason.BEYOND_TOLERANCE)
-    settle(columns.uncounted & (status == Status.SAME_PRINT), Status.CLOSE, Reason.INFINITE_NORM)
-    bound = np.ones(len(i), bool)
-
-    same = status == Status.SAME_PRINT
-    settle((bits.differ | own_differs) & same, Status.CLOSE, Reason.OTHER_BITS_SAME_NORMS)
-    elsewhere, estimate = estimates(a, b, i, j, bits.first_differs)
+    np.maximum(differences.norms, own_error, out=differences.norms)
+    most = limits.of(replace(x, dtype=_dtypes(a)[i]), replace(y, dtype=_dtypes(b)[j]))
     op_a, op_b, _ = shared_ids(a.ops, b.ops)
     # two ops are partners for the sake of their numbers
     other_op = op_a[a.op[i]] != op_b[b.op[j]]
@@ -218,36 +189,35 @@ def judge(
         moved &= _rearranged(a, b, i, j)
     moved |= _transposed(a, b, i, j)
     with np.errstate(invalid="ignore"):
-        moved |= _reads_in_another_order(a, b, i, j, (estimate > far) & ~beyond)
-    estimate[moved & ~(estimate <= far)] = np.nan  # a sketch depends on the order of the elements
-    with np.errstate(invalid="ignore"):
-        measured = (estimate > far) | (~np.isnan(estimate) & ~beyond)
-        settle(measured, Status.CLOSE, Reason.WITHIN_TOLERANCE)
-        settle(estimate > far, Status.DIVERGED, Reason.BEYOND_TOLERANCE)
-    error[measured], bound[measured], limit[measured] = estimate[measured], False, far[measured]
-    compared |= measured
-    # integers do not round: any difference is real
-    whole = whole_numbers(a)[a.dtype[i]] & whole_numbers(b)[b.dtype[j]]
-    settle(bits.first_differs & whole & ~given & ~moved, Status.DIVERGED, Reason.OTHER_WHOLE_NUMBERS)
-    settle(bits.equal, Status.EQUAL, Reason.EQUAL_BITS)
-    error[bits.equal], bound[bits.equal] = 0.0, False
+        beyond = (differences.estimate > most.tensors) & ~differences.beyond(most)
+    moved |= _reads_in_another_order(a, b, i, j, beyond)
+    found = differences.verdicts(most, moved)
+    status, reason, error, bound = found.status, found.reason, found.error, found.bound
+    tolerance, limit, compared = found.tolerance, found.limit, found.compared
+    measured = ~bound & np.isin(status, (Status.CLOSE, Status.DIVERGED))
+    others = (status == Status.EQUAL) & ~bits.equal  # of several results
+    bound[others] = True
 
-    settle(columns.nonfinite, Status.NAN, Reason.NON_FINITE)
-    error[columns.nonfinite] = np.inf
-    other_dtype, finite = other_dtypes(a, b, i, j, policy), ~columns.nonfinite
-    other_shape, shard = _other_shapes(a, b, i, j, moved)
-    settle(other_dtype & finite, Status.SHAPE, Reason.OTHER_DTYPE)
-    settle(other_shape & finite, Status.SHAPE, Reason.OTHER_SHAPE)
-    # a shard has the dtype of the whole
-    shard = (shard | (elsewhere & (status != Status.EQUAL))) & ~other_dtype & finite
-    settle(shard, Status.SHARDED, Reason.SHARD_OF_WHOLE)
-    slots = _slots(a, b, i, j, bits, alone, rtol, policy)
-    slots = _deciding(slots, bits, status, reason, error, bound, limit, compared)
+    def settle(which: Bool, to: Status, why: Reason) -> None:
+        status[which], reason[which] = to, why
+
+    settle(others, Status.SAME_PRINT, Reason.SAME_NUMBERS)
+    different = (bits.differ | own_differs) & (status == Status.SAME_PRINT)
+    settle(different, Status.CLOSE, Reason.OTHER_BITS_SAME_NORMS)
+    equal = bits.equal & ~np.isin(status, (Status.NAN, Status.SHAPE, Status.SHARDED))
+    settle(equal, Status.EQUAL, Reason.EQUAL_BITS)
+    error[equal], bound[equal] = 0.0, False
+    at = distinct(np.concatenate((bits.slots, np.flatnonzero(_further_nan(a)[i] | _further_nan(b)[j]))))
+    recorded = records_changes(a) and records_changes(b) if len(at) else True
+    found_slots = deciding(a, b, i[at], j[at], replace(limits, longer=1.0).taken(at), recorded)
+    slots = _deciding(
+        {int(at[k]): slot for k, slot in found_slots.items()}, bits, status, reason, error, bound, limit, compared
+    )
     lists = on_lists(a)[i]
     lists &= np.isin(status, (Status.DIVERGED, Status.SHAPE)) | _of_other_lengths(a, b, i, j)
     for k in np.flatnonzero(lists).tolist():
-        limits = Limits(float(rtol[k]), bool(alone[k]), True, policy, sharded_runs(a, b))
-        slot = judge_lists(a, b, int(i[k]), int(j[k]), limits)
+        of_list = Limits(float(rtol[k]), bool(alone[k]), True, policy=policy, shards=shards)
+        slot = judge_lists(a, b, int(i[k]), int(j[k]), of_list)
         if slot is not None:
             status[k] = max(slot.status, Status.CLOSE)
             reason[k] = slot.reason if slot.status > Status.CLOSE else Reason.SAME_ELEMENTS
@@ -260,15 +230,15 @@ def judge(
     settle(loose & (status >= Status.SHAPE), Status.UNFINISHED, Reason.UNFINISHED)
     compared |= status == Status.EQUAL
     # inputs that were not written are what an operation leaves
-    unwritten = columns.by_inputs & returns_nothing(a, i) & returns_nothing(b, j)
-    results = (compared & (~columns.by_inputs | unwritten)) | columns.uncounted | bits.differ | own_differs
+    unwritten = by_inputs & returns_nothing(a, i) & returns_nothing(b, j)
+    results = (compared & (~by_inputs | unwritten)) | differences.uncounted | bits.differ | own_differs
     nothing = ~results & np.isin(status, (Status.SAME_PRINT, Status.CLOSE))  # equal inputs alone compare nothing
     settle(nothing, Status.NO_VALUES, Reason.NO_NUMBERS)
     open_ = np.isin(status, (Status.SAME_PRINT, Status.CLOSE))
     # nothing says how far the results are apart
-    unsized = open_ & bits.differ & (~compared | columns.by_inputs)
+    unsized = open_ & bits.differ & (~compared | by_inputs)
     # an error of 0 says nothing of elements that were moved
-    ordered = open_ & bits.differ & ~measured & ~given & (error <= _moved(a)[i])
+    ordered = open_ & bits.differ & ~measured & np.isnan(rtol) & (error <= _moved(a)[i])
     ordered &= (other_op | ~moved) & (reason != Reason.SAME_ELEMENTS)  # another layout is known there
     settle(ordered, Status.NOT_JUDGED, Reason.REARRANGED)
     ordered &= bits.inputs_equal & ~other_op & _in_one_order(a)[i] & _in_one_order(b)[j]
@@ -306,31 +276,6 @@ def _of_other_lengths(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
     return np.asarray((n_a != n_b) & (n_a > 0) & (n_b > 0))
 
 
-def _limits(a: OpLog, b: OpLog, i: Int64, j: Int64, alone: Bool, policy: DtypePolicy) -> tuple[Float64, Float64]:
-    """Tolerances per pair: for norms, and for the tensors themselves."""
-    longer = longer_sums(a, b, i, j)
-    dtype_a, dtype_b = _dtypes(a)[i], _dtypes(b)[j]
-    usual = np.maximum(_by_dtype(a, default_tolerance)[dtype_a], _by_dtype(b, default_tolerance)[dtype_b])
-    usual *= longer
-    for names in policy:  # a result is no finer than the coarser numbers it is computed from
-        usual = np.maximum(usual, max(map(default_tolerance, names)))
-    far = ACCUMULATED * usual
-    # with bitwise equal inputs, only the operation itself can make a difference
-    by_element = rows_where(a, lambda law: law.by_element)[i]
-    for which in (False, True):
-        rows = alone & (by_element == which)
-        if rows.any():
-
-            def own(name: str, which: bool = which) -> float:
-                return own_tolerance(name, which)
-
-            limit = longer * np.maximum(_by_dtype(a, own)[dtype_a], _by_dtype(b, own)[dtype_b])
-            usual, far = np.where(rows, limit, usual), np.where(rows, limit, far)
-    exact = alone & determined_by_copying(a, b, i, j)
-    usual[exact], far[exact] = RESOLUTION, RESOLUTION
-    return usual, far
-
-
 def determined_by_copying(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
     """bool[p]: both copy or pick elements into one dtype: what they read decides each bit of the result."""
     ids_a, ids_b, _ = shared_ids(a.dtypes, b.dtypes)
@@ -361,30 +306,6 @@ def longer_sums(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Float64:
     return np.maximum(*factors)
 
 
-def _slots(
-    a: OpLog,
-    b: OpLog,
-    i: Int64,
-    j: Int64,
-    bits: DigestComparison,
-    alone: Bool,
-    rtol: Float64,
-    policy: DtypePolicy,
-) -> dict[int, SlotVerdict]:
-    """The slots that differ most beside the first outputs, by pair."""
-    out: dict[int, SlotVerdict] = {}
-    if not len(bits.slots):
-        return out
-    shards, recorded = sharded_runs(a, b), records_changes(a) and records_changes(b)
-    for k in bits.slots.tolist():
-        row_a, row_b = int(i[k]), int(j[k])
-        limits = Limits(float(rtol[k]), bool(alone[k]), law_of(a, row_a).by_element, policy, shards, recorded)
-        found = worst(judge_slots(a, b, row_a, row_b, limits))
-        if found is not None:
-            out[k] = found
-    return out
-
-
 def _deciding(
     slots: Mapping[int, SlotVerdict],
     bits: DigestComparison,
@@ -410,126 +331,46 @@ def _deciding(
     return out
 
 
-class ErrorColumns:
-    """Differences of the printed statistics of all pairs (i[k], j[k]), entered one kind of statistic after the other.
+def _further_nan(log: OpLog) -> Bool:
+    """bool[n]: a further output, or an input changed in place, has NaN."""
+    values, out = further(log), np.zeros(len(log), bool)
+    out[values.maker[values.counts[1] > 0]] = True
+    return out
 
-    Attributes:
-        norms: float64, the largest relative difference of norms and mean.
-        extremes: float64, the largest relative difference of Min and Max.
-        nonfinite: bool, NaN or Inf on one side, or NaN on both, where a number is printed or counted.
-        uncounted: bool, one side counts infinite values and the other has an infinite norm: no number is comparable.
-        compared: bool, any number was compared.
-        by_inputs: bool, these numbers are of inputs only.
+
+def _add_norms(found: Differences, a: OpLog, b: OpLog, i: Int64, j: Int64, slots: Int64, changed: Bool) -> Bool:
+    """Enter printed norms, those of further outputs, and of the inputs of operations without other numbers.
+
+    Return bool[p], the pairs with such inputs only.
+
+    Args:
+        slots: pairs of which further outputs are judged one by one, if both logs have more numbers of them.
+        changed: pairs that are judged by the inputs they changed in place.
     """
+    count = np.minimum(a.outputs.count[i], b.outputs.count[j])
+    told = slots[_in_rows(a.texts("Output 1"), i[slots]) & _in_rows(b.texts("Output 1"), j[slots])]
+    count[told] = np.minimum(count[told], 1)
+    pairs, place = repeated(np.arange(len(i)), count)
+    pairs, place = pairs[place > 0], place[place > 0]
+    x, y = (log.outputs.value[log.outputs.start[rows[pairs]] + place] for log, rows in ((a, i), (b, j)))
+    found.add(pairs, x, y, found.norms)
+    printed = np.flatnonzero(a.present[i] & b.present[j] & 1)
+    found.add(printed, a.stats[0][i[printed]], b.stats[0][j[printed]], found.norms)
+    nothing = (a.outputs.count[i] == 0) & (b.outputs.count[j] == 0) & (a.present[i] == 0) & (b.present[j] == 0)
+    rows = np.flatnonzero(nothing & ~changed)
+    owner, place = repeated(rows, np.minimum(a.inputs.count[i[rows]], b.inputs.count[j[rows]]))
+    x, y = (log.inputs.value[log.inputs.start[of[owner]] + place] for log, of in ((a, i), (b, j)))
+    unread = (np.isnan(x) & a.ours) | (np.isnan(y) & b.ours)
+    odd = (~np.isfinite(x) | ~np.isfinite(y)) & ~(np.isinf(x) & (x == y)) & ~unread
+    found.nonfinite[owner[odd]] = True
+    np.maximum.at(found.norms, owner, np.nan_to_num(relative(x, y), nan=0.0, posinf=0.0))
+    by_inputs = np.zeros(len(i), bool)
+    found.compared[owner] = by_inputs[owner] = True
+    return by_inputs
 
-    def __init__(self, a: OpLog, b: OpLog, i: Int64, j: Int64) -> None:
-        self._a, self._b, self._i, self._j = a, b, i, j
-        self.norms, self.extremes = np.zeros(len(i)), np.zeros(len(i))
-        self.nonfinite, self.uncounted, self.compared, self.by_inputs = np.zeros((4, len(i)), bool)
-        self._nan_a, self._inf_a = a.counts[1][i], a.counts[2][i]
-        self._nan_b, self._inf_b = b.counts[1][j], b.counts[2][j]
-        self._counted_a, self._counted_b = self._nan_a >= 0, self._nan_b >= 0
-        # one side's statistics are of all values, the other's of the finite ones, and there are infinite ones
-        self._hidden = (self._counted_a != self._counted_b) & (np.maximum(self._inf_a, self._inf_b) > 0)
 
-    def add_all(self, changed: Bool, slots: Int64) -> None:
-        """Compare all printed numbers.
-
-        Args:
-            changed: pairs that are judged by the inputs they changed in place.
-            slots: pairs of which further outputs or changed inputs are judged one by one.
-        """
-        self.add_counts()
-        self.add_outputs(slots)
-        self.add_inputs(changed)
-        self.add_statistics()
-
-    def add_counts(self) -> None:
-        """Compare the numbers of NaN and Inf; those of Inf, as masks have them, in proportion to the size."""
-        both = self._counted_a & self._counted_b
-        share_a = self._inf_a / np.maximum(self._a.counts[0][self._i], 1)
-        share_b = self._inf_b / np.maximum(self._b.counts[0][self._j], 1)
-        self.nonfinite |= both & ((self._nan_a != self._nan_b) | (share_a != share_b))
-        self.nonfinite |= (self._counted_a & (self._nan_a > 0)) | (self._counted_b & (self._nan_b > 0))
-        l1 = np.where(self._counted_a, self._b.outputs.first(self._j), self._a.outputs.first(self._i))
-        self.uncounted |= self._hidden & np.isinf(l1)
-        self.nonfinite |= self._hidden & ~np.isinf(l1)
-
-    def add_outputs(self, slots: Int64) -> None:
-        """Compare the L1 norms of all outputs; of the pairs in `slots` the first, if the others have more numbers."""
-        a, b, i, j = self._a, self._b, self._i, self._j
-        count = np.minimum(a.outputs.count[i], b.outputs.count[j])
-        further_a, further_b = a.texts("Output 1"), b.texts("Output 1")
-        if further_a and further_b:
-            told = [k for k in slots.tolist() if int(i[k]) in further_a and int(j[k]) in further_b]
-            count[told] = np.minimum(count[told], 1)
-        pairs, place = repeated(np.arange(len(i)), count)
-        x = a.outputs.value[a.outputs.start[i[pairs]] + place]
-        y = b.outputs.value[b.outputs.start[j[pairs]] + place]
-        self._add(pairs, x, y, self.norms)
-
-    def add_inputs(self, changed: Bool) -> None:
-        """Compare the L1 norms of the inputs, position by position, of operations with no other numbers."""
-        a, b, i, j = self._a, self._b, self._i, self._j
-        nothing = (a.outputs.count[i] == 0) & (b.outputs.count[j] == 0) & (a.present[i] == 0) & (b.present[j] == 0)
-        rows = np.flatnonzero(nothing & ~changed)
-        if not len(rows):
-            return
-        count = np.minimum(a.inputs.count[i[rows]], b.inputs.count[j[rows]])
-        owner, place = repeated(rows, count)
-        x = a.inputs.value[a.inputs.start[i[owner]] + place]
-        y = b.inputs.value[b.inputs.start[j[owner]] + place]
-        unread = (np.isnan(x) & a.ours) | (np.isnan(y) & b.ours)
-        odd = (~np.isfinite(x) | ~np.isfinite(y)) & ~(np.isinf(x) & (x == y)) & ~unread
-        self.nonfinite[owner[odd]] = True
-        np.maximum.at(self.norms, owner, np.nan_to_num(relative(x, y), nan=0.0, posinf=0.0))
-        self.compared[owner] = self.by_inputs[owner] = True
-
-    def add_statistics(self) -> None:
-        """Compare L2, Min, Max and Mean, each on its own scale."""
-        a, b, i, j = self._a, self._b, self._i, self._j
-        present = a.present[i] & b.present[j]
-        for k, name in enumerate(STATISTICS):
-            scale = self._magnitude if name in ("Min", "Max") else self._mean_size if name == "Mean" else None
-            into = self.extremes if name in ("Min", "Max") else self.norms
-            pairs = np.flatnonzero((present >> k) & 1)
-            self._add(pairs, a.stats[k][i[pairs]], b.stats[k][j[pairs]], into, scale)
-
-    def _magnitude(self, at: Int64) -> Float64:
-        """The largest magnitude in the tensors of some pairs."""
-        extremes = [np.abs(log.stats[2:4, of[at]]) for log, of in ((self._a, self._i), (self._b, self._j))]
-        return np.asarray(np.fmax.reduce(np.concatenate(extremes)))
-
-    def _mean_size(self, at: Int64) -> Float64:
-        """The mean magnitude in the tensors of some pairs."""
-        a, b, i, j = self._a, self._b, self._i[at], self._j[at]
-        size = np.fmax(numel(a)[a.shape[i]], numel(b)[b.shape[j]])
-        return np.asarray(np.fmax(a.outputs.first(i), b.outputs.first(j)) / size)
-
-    def _add(
-        self, pairs: Int64, x: Float64, y: Float64, into: Float64, scale: Callable[[Int64], Float64] | None = None
-    ) -> None:
-        """Enter the relative difference of a number of a and one of b; a pair may have several.
-
-        Args:
-            scale: what the difference of some pairs is relative to; default: the larger of the two.
-        """
-        # with counts, the statistics are those of the finite values, and NaN stands where there are none
-        empty = (self._counted_a[pairs] & np.isnan(x)) | (self._counted_b[pairs] & np.isnan(y))
-        known = ~self._hidden[pairs] & ~empty
-        self.compared[pairs[known]] = True
-        unlike = known & (x != y)
-        odd = unlike & ~(np.isfinite(x) & np.isfinite(y))
-        self.nonfinite[pairs[odd]] = True
-        at = np.flatnonzero(unlike & ~odd)
-        pairs, x, y = pairs[at], x[at], y[at]
-        larger = None
-        if scale is not None:
-            with np.errstate(invalid="ignore", divide="ignore"):
-                larger = scale(pairs)
-            larger = np.where((larger > 0) & np.isfinite(larger), larger, np.maximum(np.abs(x), np.abs(y)))
-        difference = np.nan_to_num(relative(x, y, larger), nan=0.0, posinf=np.inf)
-        np.maximum.at(into, pairs, difference)
+def _in_rows(texts: Texts, rows: Int64) -> Bool:
+    return np.isin(rows, texts.rows)
 
 
 _WHOLLY = sum(1 << STATISTICS.index(name) for name in ("L2 norm", "Min", "Max", "Mean"))
@@ -552,9 +393,8 @@ def other_layouts(a: OpLog, b: OpLog, i: Int64, j: Int64) -> bool:
     k = np.flatnonzero(_rearranged(a, b, i, j))
     if len(k) < _LAYOUTS:
         return False
-    columns = ErrorColumns(a, b, i[k], j[k])
-    columns.add_statistics()
-    alike = columns.compared & ~columns.nonfinite & (np.maximum(columns.norms, columns.extremes) <= _ALIKE)
+    found = Differences(first_outputs(a, i[k]), first_outputs(b, j[k]))
+    alike = found.compared & ~found.nonfinite & (np.maximum(found.norms, found.extremes) <= _ALIKE)
     return int(np.count_nonzero(alike)) >= _LAYOUTS
 
 
@@ -592,37 +432,3 @@ def _transposed(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
         dims = [(dimensions(a.shapes[x]), dimensions(b.shapes[y])) for x, y in shapes.T.tolist()]
         found[k] = np.array([len(x) == 2 and x == y[::-1] for x, y in dims], bool)[which.ravel()]
     return np.asarray(found)
-
-
-def _other_shapes(a: OpLog, b: OpLog, i: Int64, j: Int64, moved: Bool) -> tuple[Bool, Bool]:
-    """bool[p], shapes that differ, and those that are of shards of one tensor.
-
-    `moved`: pairs that may be layouts of one tensor.
-    """
-    ids_a, ids_b, _ = shared_ids(a.shapes, b.shapes)
-    shape_a, shape_b = ids_a[a.shape[i]], ids_b[b.shape[j]]
-    both = (shape_a >= 0) & (shape_b >= 0)
-    other_shape = both & (shape_a != shape_b) & ~moved
-    shard = np.zeros(len(i), bool)
-    if other_shape.any():
-        dims = [dimensions(text) for text in dict.fromkeys([*a.shapes, *b.shapes])]
-        # dimensions of length 1 change nothing in the order of the elements
-        first: dict[tuple[int, ...], int] = {}
-        alike = np.array([first.setdefault(tuple(n for n in shape if n != 1), k) for k, shape in enumerate(dims)])
-        other_shape[other_shape] = alike[shape_a[other_shape]] != alike[shape_b[other_shape]]
-        if sharded_runs(a, b):
-            for x, y in np.unique(np.stack((shape_a[other_shape], shape_b[other_shape])), axis=1).T.tolist():
-                if is_shard(dims[x], dims[y]):
-                    shard |= (shape_a == x) & (shape_b == y)
-    return other_shape, shard & other_shape
-
-
-def other_dtypes(a: OpLog, b: OpLog, i: Int64, j: Int64, policy: DtypePolicy) -> Bool:
-    """bool[p], the results of the pairs (i[k], j[k]) have different dtypes, and none that the policy expects."""
-    ids_a, ids_b, _ = shared_ids(a.dtypes, b.dtypes)
-    dtype_a, dtype_b = ids_a[a.dtype[i]], ids_b[b.dtype[j]]
-    differ = (dtype_a >= 0) & (dtype_b >= 0) & (dtype_a != dtype_b)
-    number = dict(zip([*a.dtypes, *b.dtypes], [*ids_a[:-1].tolist(), *ids_b[:-1].tolist()], strict=True))
-    for x, y in policy:
-        differ &= ~((dtype_a == number[x]) & (dtype_b == number[y]))
-    return np.asarray(differ)

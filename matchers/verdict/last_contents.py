@@ -19,16 +19,17 @@ from matchers.logs.columns import Ragged
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.last_contents import GRADIENT, Touch
 from matchers.ops.laws import law_of, on_lists
-from matchers.ops.outputs import Result, records_changes
 from matchers.ops.shapes import sharded_runs
+from matchers.ops.values import Result, records_changes
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
 from matchers.verdict.case import Case, Judgement
 from matchers.verdict.content_verdicts import ContentVerdict, ContentVerdicts
 from matchers.verdict.judge import Verdicts
+from matchers.verdict.judge_values import Limits
 from matchers.verdict.reason import Reason
 from matchers.verdict.relative_error import relative_difference
-from matchers.verdict.slots import Limits, SlotVerdict, beyond_whole, judge_results
+from matchers.verdict.slots import SlotVerdict, beyond_whole, judge_results
 from matchers.verdict.tolerance import (
     EPSILON,
     MOST_ALLOWED,
@@ -54,20 +55,16 @@ def judge_contents(case: Case, judged: Judgement) -> ContentVerdicts:
         for alone, of, rows in ((unpaired[0], pairing.of_a, a.rows), (unpaired[1], pairing.of_b, b.rows))
     ):
         return ContentVerdicts()
-    judge = _Judge(case, verdicts)
-    found = {}
-    for name in dict.fromkeys((*a.last, *b.last)):
+
+    def told_by_a_pair(name: str) -> bool:
         one, other = a.last.get(name), b.last.get(name)
         pair = int(pairing.of_a[one.row]) if one else -1
-        if (
-            name.endswith(GRADIENT)
-            or name in noise
-            or (other and 0 <= pair == pairing.of_b[other.row] and not apart[pair])
-        ):
-            continue
-        verdict = judge(name, one, other)
-        if verdict is not None:
-            found[name] = verdict
+        return bool(other and 0 <= pair == pairing.of_b[other.row] and not apart[pair])
+
+    left = [name for name in dict.fromkeys((*a.last, *b.last)) if not name.endswith(GRADIENT) and name not in noise]
+    names = [name for name in left if not told_by_a_pair(name)]
+    judge = _Judge(case, verdicts, names)
+    found = {name: verdict for name in names if (verdict := judge(name)) is not None}
     return ContentVerdicts(found, _placed(found.values(), pairing), noise, (a, b), unpaired)
 
 
@@ -124,20 +121,24 @@ def without_other_tensors(case: Case, judged: Judgement) -> Judgement:
 class _Judge:
     """Judges one name after the other."""
 
-    def __init__(self, case: Case, verdicts: Verdicts) -> None:
+    def __init__(self, case: Case, verdicts: Verdicts, names: Iterable[str]) -> None:
         (self._a, self._b), self._pairing = case.contents, case.pairing
-        self._policy, self._shards = case.policy, sharded_runs(case.a, case.b)
         self._bitwise, self._rtol = case.bitwise, case.expectation.rtol
         self._upstream = (
             _Upstream(case.flow, "a", case.pairing.of_a, verdicts),
             _Upstream(case.flow, "b", case.pairing.of_b, verdicts),
         )
+        self._contents = {name: self._left(name) for name in names if name in self._a.last and name in self._b.last}
+        x, y, alone = zip(*self._contents.values(), strict=True) if self._contents else ((), (), ())
+        rtol = np.array(list(map(self._own_limit, x, y, alone)), np.float64)
+        found = judge_results(x, y, Limits(rtol, policy=case.policy, shards=sharded_runs(case.a, case.b)))
+        self._found = dict(zip(self._contents, found, strict=True))
 
-    def __call__(self, name: str, one: Touch | None, other: Touch | None) -> ContentVerdict | None:
+    def __call__(self, name: str) -> ContentVerdict | None:
+        one, other = self._a.last.get(name), self._b.last.get(name)
         if one is None or other is None:
             return self._of_one_run(name, one, other)
-        alone = self._alone(name, one, other)
-        x, y = self._a.left(name), self._b.left(name)
+        x, y, alone = self._contents[name]
         verdict = self._judged(name, x, y, one, other, alone)
         if verdict is None and (more := self._once_more(name)) is not None:
             return more
@@ -185,10 +186,12 @@ class _Judge:
                 return ContentVerdict(name, *places, verdict, False, self._base(name) == name)
         return None
 
+    def _left(self, name: str) -> tuple[Result, Result, bool]:
+        """What the runs leave in a tensor, and True if all that it was computed from is bitwise equal."""
+        return self._a.left(name), self._b.left(name), self._alone(name, self._a.last[name], self._b.last[name])
+
     def _judged(self, name: str, x: Result, y: Result, one: Touch, other: Touch, alone: bool) -> SlotVerdict | None:
-        if x.digest is not None and x.digest == y.digest:
-            return SlotVerdict(name, Status.EQUAL, Reason.EQUAL_BITS)
-        verdict = replace(judge_results(x, y, self._limits(x, y, alone)), name=name)
+        verdict = replace(self._found[name], name=name)
         if verdict.status == Status.SHARDED:
             return beyond_whole(x, y, self._rtol)
         if verdict.status == Status.SHAPE:
@@ -199,14 +202,13 @@ class _Judge:
             return self._explained(verdict, one, other)
         return verdict
 
-    def _limits(self, x: Result, y: Result, alone: bool) -> Limits:
-        rounds = x.dtype in EPSILON and y.dtype in EPSILON
-        if self._rtol is not None and rounds:
-            return Limits(self._rtol, policy=self._policy, shards=self._shards)
-        if alone and rounds:
-            own = OPTIMIZER_FORMS * max(own_tolerance(x.dtype, True), own_tolerance(y.dtype, True))
-            return Limits(own, policy=self._policy, shards=self._shards)
-        return Limits(policy=self._policy, shards=self._shards)
+    def _own_limit(self, x: Result, y: Result, alone: bool) -> float:
+        """The tolerance that the user gives, or equal inputs do; NaN for the default."""
+        if x.dtype not in EPSILON or y.dtype not in EPSILON:
+            return math.nan
+        if self._rtol is not None:
+            return self._rtol
+        return OPTIMIZER_FORMS * max(own_tolerance(of.dtype, True) for of in (x, y)) if alone else math.nan
 
     def _explained(self, verdict: SlotVerdict, one: Touch, other: Touch) -> SlotVerdict | None:
         """A difference by what the writers read: an update of Adam amplifies the error of a gradient."""

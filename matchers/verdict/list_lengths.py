@@ -15,9 +15,9 @@ from matchers.ops.laws import on_lists
 from matchers.ops.shapes import sharded_runs
 from matchers.status import Status
 from matchers.verdict.case import Case, Judgement
+from matchers.verdict.judge_values import Limits
 from matchers.verdict.lists import judge_lists
 from matchers.verdict.reason import Reason
-from matchers.verdict.slots import Limits
 
 __all__ = ["length", "with_lengths"]
 

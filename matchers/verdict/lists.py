@@ -18,9 +18,11 @@ from matchers.laws.law import Form
 from matchers.logs.op_log import OpLog
 from matchers.ops.laws import law_of
 from matchers.ops.module_path import canonical
-from matchers.ops.outputs import Result, parameter_name, results
+from matchers.ops.values import Result, parameter_name, results, together
 from matchers.status import AGREE
-from matchers.verdict.slots import Limits, SlotVerdict, judge_results, worst
+from matchers.verdict.judge_values import Limits
+from matchers.verdict.slots import SlotVerdict, judge_results, worst
+from matchers.verdict.tolerance import MOST_ALLOWED
 
 __all__ = ["in_one_order", "judge_lists"]
 
@@ -38,14 +40,15 @@ def judge_lists(a: OpLog, b: OpLog, i: int, j: int, limits: Limits) -> SlotVerdi
     if not (one or other):  # of lists of one length, what was read tells more than its sum
         if a.inputs.count[i] == b.inputs.count[j]:
             return None
-        read = judge_results(_all_read(a, i), _all_read(b, j), limits)
+        (read,) = judge_results([_all_read(a, i)], [_all_read(b, j)], limits)
         return read if read.status in AGREE else None  # one run may pass a factor as a tensor
     if [(name, x.shape) for name, x in one] == [(name, y.shape) for name, y in other]:
         return None
     named, others = ({name: tensor for name, tensor in tensors if name} for tensors in (one, other))
     shared = named.keys() & others.keys()
     left, right = _of_kinds(one, shared), _of_kinds(other, shared)
-    found = [judge_results(_unordered(named[name]), _unordered(others[name]), limits) for name in sorted(shared)]
+    of_a, of_b = ([_unordered(of[name]) for name in sorted(shared)] for of in (named, others))
+    found = judge_results(of_a, of_b, limits)
     for kind in left.keys() | right.keys():
         verdict = _judge_kind(left.get(kind, []), right.get(kind, []), limits, kind, law_of(a, i).form is Form.NORM)
         if verdict is None:
@@ -75,7 +78,7 @@ def _all_read(log: OpLog, row: int) -> Result:
 
 def _unordered(tensor: Result) -> Result:
     """The facts about a tensor whatever its layout: a weight may be stored transposed."""
-    return replace(tensor, sketch="", shape=None if tensor.shape is None else tuple(sorted(tensor.shape)))
+    return replace(tensor, sketch=b"", shape=None if tensor.shape is None else tuple(sorted(tensor.shape)))
 
 
 def _of_kinds(tensors: Sequence[tuple[str, Result]], shared: Collection[str]) -> dict[Kind, list[Result]]:
@@ -95,16 +98,16 @@ def _judge_kind(x: list[Result], y: list[Result], limits: Limits, kind: Kind, no
     if sum(map(_size, x)) == sum(map(_size, y)):
         x, y, found = _without_alike(x, y, limits)
         if x and y:
-            found.append(judge_results(_together(x), _together(y), limits))
+            found += judge_results([together(x)], [together(y)], limits)
         return worst(found)
     if not (x and y and kind[2]):
         return None
-    one, other = _together(x), _together(y)
+    one, other = together(x), together(y)
     if norms:  # of each tensor: together that of all
         one, other = (replace(norm, l1=norm.l2, min=norm.l2, max=norm.l2) for norm in (one, other))
-        return judge_results(one, other, limits)
-    # numbers that all tensors share: the count of steps
-    return judge_results(replace(one, l1=math.nan, l2=math.nan), replace(other, l1=math.nan, l2=math.nan), limits)
+    else:  # numbers that all tensors share: the count of steps
+        one, other = (replace(steps, l1=math.nan, l2=math.nan) for steps in (one, other))
+    return judge_results([one], [other], limits)[0]
 
 
 def _without_alike(
@@ -112,12 +115,11 @@ def _without_alike(
 ) -> tuple[list[Result], list[Result], list[SlotVerdict]]:
     """The tensors of which the other side has none with the same numbers, and the verdicts on the others."""
     left, right = (sorted(tensors, key=_rank) for tensors in (x, y))
+    verdicts = _verdicts(left, right, limits)
     rest: tuple[list[Result], list[Result]] = [], []
     found: list[SlotVerdict] = []
     while left and right:
-        verdict = None
-        if _size(left[-1]) == _size(right[-1]):
-            verdict = judge_results(replace(left[-1], shape=None), right[-1], limits)
+        verdict = verdicts.get((len(left) - 1, len(right) - 1))
         if verdict is not None and verdict.status in AGREE:
             found.append(verdict)
             left.pop(), right.pop()
@@ -128,25 +130,20 @@ def _without_alike(
     return rest[0] + left, rest[1] + right, found
 
 
+def _verdicts(x: Sequence[Result], y: Sequence[Result], limits: Limits) -> dict[tuple[int, int], SlotVerdict]:
+    """The verdicts on the pairs of tensors of one size that may have the same numbers."""
+    (size_x, l1_x), (size_y, l1_y) = (np.array([_rank(tensor) for tensor in of]).reshape(-1, 2).T for of in (x, y))
+    with np.errstate(invalid="ignore"):
+        far = np.abs(l1_x[:, None] - l1_y) > MOST_ALLOWED * np.maximum(l1_x[:, None], l1_y)
+    i, j = np.nonzero((size_x[:, None] == size_y) & ~far)
+    pairs = list(zip(i.tolist(), j.tolist(), strict=True))
+    of_pairs = [replace(x[k], shape=None) for k, _ in pairs], [y[k] for _, k in pairs]
+    return dict(zip(pairs, judge_results(*of_pairs, limits), strict=True))
+
+
 def _size(tensor: Result) -> int:
     return math.prod(tensor.shape or ())
 
 
 def _rank(tensor: Result) -> tuple[int, float]:
     return _size(tensor), tensor.l1
-
-
-def _together(tensors: list[Result]) -> Result:
-    """The facts about tensors side by side."""
-    name = f"{tensors[0].name} (with {len(tensors) - 1} more)" if tensors[1:] else tensors[0].name
-    counts = [[getattr(tensor, count) for tensor in tensors] for count in ("nan", "inf")]
-    return Result(
-        name,
-        dtype=tensors[0].dtype,
-        l1=math.fsum(tensor.l1 for tensor in tensors),
-        l2=math.hypot(*(tensor.l2 for tensor in tensors)),
-        min=float(np.fmin.reduce([tensor.min for tensor in tensors])),
-        max=float(np.fmax.reduce([tensor.max for tensor in tensors])),
-        nan=-1 if min(counts[0]) < 0 else sum(counts[0]),
-        inf=-1 if min(counts[1]) < 0 else sum(counts[1]),
-    )

@@ -20,11 +20,12 @@ from matchers.ops.laws import filling, rows_where
 from matchers.ops.run_info import divided_batch
 from matchers.ops.shapes import dimensions
 from matchers.ops.shards import Shards, other_parts
+from matchers.ops.values import first_outputs
 from matchers.status import Status
 from matchers.verdict.case import Case, Judgement
 from matchers.verdict.gathered_results import Gathered, judge_gathered
 from matchers.verdict.gathered_weights import other_weights
-from matchers.verdict.judge import other_dtypes
+from matchers.verdict.judge_values import other_dtypes
 from matchers.verdict.reason import Reason
 from matchers.verdict.relative_error import relative
 from matchers.verdict.scalars import of_micro_batches, other_scalars
@@ -120,7 +121,7 @@ def _by_first_output(a: OpLog, b: OpLog, i: Int64, j: Int64, status: NDArray[np.
     explicable = np.isin(status, (Status.SHARDED, Status.DIVERGED, Status.SHAPE, Status.NAN))
     # an operation that returns nothing is judged by what it changed, each tensor by its own placement
     explicable |= np.isin(status, (Status.CLOSE, Status.SAME_PRINT)) & (a.shape[i] >= 0) & (b.shape[j] >= 0)
-    return explicable & ~((status == Status.SHAPE) & other_dtypes(a, b, i, j, policy))
+    return explicable & ~((status == Status.SHAPE) & other_dtypes(first_outputs(a, i), first_outputs(b, j), policy))
 
 
 def _impossible(a: OpLog, b: OpLog, shards: Shards, i: Int64, j: Int64, status: NDArray[np.int8]) -> Bool:

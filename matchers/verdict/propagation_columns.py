@@ -10,6 +10,7 @@ from matchers.laws.law import Form
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import STATISTICS, OpLog
 from matchers.ops.laws import by_law, rows_where
+from matchers.ops.values import first_outputs
 from matchers.status import Status
 from matchers.verdict.case import Case, Judgement
 from matchers.verdict.judge import determined_by_copying, longer_sums, whole_numbers
@@ -94,7 +95,8 @@ class PropagationColumns:
         whole = whole_numbers(a)[a.dtype[i]] | whole_numbers(b)[b.dtype[j]]
         ranked = by_slot & ~whole & rows_where(a, lambda law: law.form is Form.RANK)[i]
         judged_by = error.copy()
-        judged_by[ranked] = np.nan_to_num(estimates(a, b, i[ranked], j[ranked], ranked[ranked])[1])
+        of_ranks = first_outputs(a, i[ranked]), first_outputs(b, j[ranked])
+        judged_by[ranked] = np.nan_to_num(estimates(*of_ranks, ranked[ranked])[1])
         own = _own_rounding(a, b, i, j, coarsest)
         own[verdicts.inputs_equal & determined_by_copying(a, b, i, j)] = RESOLUTION
         norm = np.where(status == Status.SHARDED, 0.0, _norm_change(a, b, x, y))

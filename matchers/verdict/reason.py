@@ -31,6 +31,8 @@ class Reason(LabelledEnum):
     NOT_REPEATED = auto()
     """All other operations of its form repeat to the bit."""
     NON_FINITE = auto()
+    NAN_IN_BOTH = auto()
+    """With equal bits, and a result takes it."""
     OTHER_SHAPE = auto()
     OTHER_DTYPE = auto()
     NO_NUMBERS = auto()

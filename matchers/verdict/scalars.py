@@ -14,9 +14,9 @@ from matchers.arrays import Bool, Float64, Int64, columns, distinct
 from matchers.laws.law import Form
 from matchers.logs.op_log import OpLog
 from matchers.ops.laws import rows_where
-from matchers.ops.outputs import mutated, results
 from matchers.ops.shapes import numel
 from matchers.ops.shards import Shards
+from matchers.ops.values import results, written
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
 from matchers.verdict.reason import Reason
@@ -107,7 +107,7 @@ def different_scalars(a: OpLog, b: OpLog, i: Int64, j: Int64, by_layout: Float64
         drift = ~term[k] & (np.abs((x / y)[:, None] / by_layout - 1) < _SAME).any(axis=1)
         size = a.stats[1][i[k]] / np.sqrt(numel(a)[a.shape[i[k]]])
         for n in np.flatnonzero(np.isnan(size)).tolist():  # of the tensor in a list that a term changes most
-            size[n] = min((x.l2 / np.sqrt(x.numel) for x in mutated(a, int(i[k[n]])).values()), default=np.nan)
+            size[n] = min((x.l2 / np.sqrt(x.numel) for x in written(a, int(i[k[n]])).values()), default=np.nan)
         error = np.abs(x - y) / np.where(term[k], size, np.maximum(np.abs(x), np.abs(y)))
     keep = ~drift & np.isfinite(error)
     return ScalarDifference(k[keep], x[keep], y[keep], error[keep])
@@ -145,7 +145,7 @@ def _interval(log: OpLog, rows: Int64, term: Bool, known: Bool) -> tuple[Float64
 
 def _factor_in_place(log: OpLog, row: int) -> tuple[float, float]:
     """The size of the factor by which an operation scaled all its inputs, from the norm of the first; NaN for none."""
-    changed = mutated(log, row)
+    changed = written(log, row)
     first = changed.get(0)
     if first is None or len(changed) != len(log.inputs[row]) or not log.inputs[row][0] > 0:
         return np.nan, np.nan
@@ -156,7 +156,7 @@ def _factor_in_place(log: OpLog, row: int) -> tuple[float, float]:
 
 def _term_in_place(log: OpLog, row: int) -> tuple[float, float]:
     """The term that an operation added to all its inputs, from their extremes before and after; NaN for none."""
-    changed, low, high = mutated(log, row), -np.inf, np.inf
+    changed, low, high = written(log, row), -np.inf, np.inf
     if len(changed) != len(log.inputs[row]):
         return np.nan, np.nan
     for slot, (maker, l1) in enumerate(zip(log.producers[row].tolist(), log.inputs[row].tolist(), strict=True)):

@@ -7,15 +7,13 @@ a fifth in ‖a − b‖, for any tensors; the estimate is not a bound.
 from __future__ import annotations
 
 import binascii
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Int64
-from matchers.logs.op_log import OpLog
-from matchers.ops.json_values import parsed_object
-from matchers.ops.placement import Part, part_of, same_part
-from matchers.ops.shapes import dimensions, numel
+from matchers.arrays import Bool, Float64
+from matchers.ops.placement import same_part
+from matchers.ops.values import Values
 
 __all__ = ["PROJECTIONS", "decode_sketches", "distance", "error_range", "estimates", "parts_compared"]
 
@@ -60,55 +58,36 @@ _CHUNK = 20_000
 """Number of pairs whose sketches are decoded at once."""
 
 
-def estimates(a: OpLog, b: OpLog, i: Int64, j: Int64, which: Bool) -> tuple[Bool, Float64]:
-    """(the placements name different parts of one tensor, estimated relative error) per pair.
+def estimates(x: Values, y: Values, which: Bool) -> tuple[Bool, Float64]:
+    """(the placements name different parts of one tensor, estimated relative error) per pair of values.
 
     The error is NaN without an estimate: outside `which`, without sketches, for different parts.
     """
-    same, elsewhere = parts_compared(a, b, i, j)
-    out = np.full(len(i), np.nan)
-    sketches_a, sketches_b = a.texts("Sketch"), b.texts("Sketch")
-    if not sketches_a or not sketches_b:
+    same, elsewhere = parts_compared(x, y)
+    out = np.full(len(x), np.nan)
+    if not any(x.sketch) or not any(y.sketch):
         return elsewhere, out
     rows = np.flatnonzero(which & same)
     for start in range(0, len(rows), _CHUNK):
         k = rows[start : start + _CHUNK]
-        x = decode_sketches([sketches_a.raw(row) for row in i[k].tolist()])
-        y = decode_sketches([sketches_b.raw(row) for row in j[k].tolist()])
-        out[k] = distance(x, y, a.stats[1][i[k]], b.stats[1][j[k]])
+        one, other = (decode_sketches([values.sketch[row] for row in k.tolist()]) for values in (x, y))
+        out[k] = distance(one, other, x.stats[1][k], y.stats[1][k])
     return elsewhere, out
 
 
-def parts_compared(a: OpLog, b: OpLog, i: Int64, j: Int64) -> tuple[Bool, Bool]:
-    """(same elements in the same order, different parts of one tensor) per pair."""
-    size = numel(a)[a.shape[i]] == numel(b)[b.shape[j]]
-    if not a.texts("Placement") and not b.texts("Placement"):
-        return size, np.zeros(len(i), bool)
-    code_a, part_a = _placed(a)
-    code_b, part_b = _placed(b)
-    together = code_a[i] * (int(code_b.max(initial=0)) + 1) + code_b[j]
-    _, first, code = np.unique(together, return_index=True, return_inverse=True)
+def parts_compared(x: Values, y: Values) -> tuple[Bool, Bool]:
+    """(same elements in the same order, different parts of one tensor) per pair of values."""
+    size = x.numel == y.numel
+    if not (x.placed >= 0).any() and not (y.placed >= 0).any():
+        return size, np.zeros(len(x), bool)
+    code_x, code_y = ((values.placed + 1) * (len(values.shapes) + 1) + values.shape + 1 for values in (x, y))
+    _, first, code = np.unique(
+        code_x * (int(code_y.max(initial=0)) + 1) + code_y, return_index=True, return_inverse=True
+    )
     same, elsewhere = np.zeros(len(first), bool), np.zeros(len(first), bool)
     for k, at in enumerate(first.tolist()):
-        x, y = part_a(int(i[at])), part_b(int(j[at]))
-        if x is not None and y is not None:
-            same[k] = same_part(x, y)
-            elsewhere[k] = x.whole == y.whole and not same[k]
-    has_shape = (a.shape[i] >= 0) & (b.shape[j] >= 0)
-    return same[code.reshape(-1)] & has_shape, elsewhere[code.reshape(-1)] & has_shape
-
-
-def _placed(log: OpLog) -> tuple[Int64, Callable[[int], Part | None]]:
-    """A number for each record's combination of placement and shape, and a function from a record to its part."""
-    ids: dict[bytes, int] = {}
-    texts = log.texts("Placement")
-    code = np.zeros(len(log), np.int64)
-    for row in texts:
-        code[row] = 1 + ids.setdefault(texts.raw(row), len(ids))
-
-    def part(row: int) -> Part | None:
-        text = texts.get(row, "")
-        placement = parsed_object(text)
-        return None if text and placement is None else part_of(placement, dimensions(log.shape_text(row)))
-
-    return code * (len(log.shapes) + 1) + log.shape + 1, part
+        one, other = x.part(at), y.part(at)
+        if one is not None and other is not None:
+            same[k] = same_part(one, other)
+            elsewhere[k] = one.whole == other.whole and not same[k]
+    return same[code.reshape(-1)], elsewhere[code.reshape(-1)]

@@ -7,23 +7,24 @@ changed is compared with the unchanged input of the other side.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
-from numpy.typing import NDArray
 
+from matchers.arrays import Bool, Hash, Int64, columns
+from matchers.logs.columns import repeated
 from matchers.logs.op_log import NO_DIGEST, OpLog
-from matchers.ops.outputs import Result, further_output, mutated, unchanged
-from matchers.ops.placement import same_part
-from matchers.ops.shapes import is_shard
+from matchers.ops.values import Result, Values, as_values, further, read
 from matchers.status import Status
+from matchers.verdict.judge_values import Limits, ValueVerdicts, judge_values, untaken_in_both
 from matchers.verdict.reason import Reason
-from matchers.verdict.relative_error import relative_difference
-from matchers.verdict.sketches import decode_sketches, distance
-from matchers.verdict.tolerance import ACCUMULATED, EPSILON, EXTREMES, DtypePolicy, default_tolerance, own_tolerance
+from matchers.verdict.relative_error import relative
+from matchers.verdict.tolerance import EXTREMES, default_tolerance
 
-__all__ = ["Limits", "SlotVerdict", "beyond_whole", "judge_results", "judge_slots", "worst"]
+__all__ = ["SlotVerdict", "Slots", "beyond_whole", "deciding", "judge_results", "judge_slots", "worst"]
+
+_DEFAULT = Limits()
 
 _RANK = (
     Status.EQUAL,
@@ -35,39 +36,6 @@ _RANK = (
     Status.SHAPE,
     Status.NAN,
 )
-
-
-@dataclass(frozen=True, slots=True)
-class Limits:
-    """The tolerances for one pair; see `matchers.verdict.judge.judge`.
-
-    Attributes:
-        rtol: the user's tolerance, NaN for the default.
-        alone: all inputs are bitwise equal, so any difference arises in the operation itself.
-        by_element: the operation computes each element by itself.
-        policy: pairs of dtypes that are expected to differ.
-        shards: the runs may hold unmarked shards.
-        ordered: the order of the elements counts, so that other bits with equal norms are not judged.
-        recorded: both logs say what operations change in place; else what one log says is compared with nothing.
-    """
-
-    rtol: float = math.nan
-    alone: bool = False
-    by_element: bool = False
-    policy: DtypePolicy = ()
-    shards: bool = False
-    recorded: bool = True
-    ordered: bool = True
-
-    def of(self, a: str, b: str) -> tuple[float, float]:
-        """(tolerance of norms, tolerance of the tensors themselves) for two dtypes."""
-        if not math.isnan(self.rtol):
-            return self.rtol, self.rtol
-        if self.alone:
-            own = max(own_tolerance(a, self.by_element), own_tolerance(b, self.by_element))
-            return own, own
-        usual = max(map(default_tolerance, (a, b, *(name for pair in self.policy for name in pair))))
-        return usual, ACCUMULATED * usual
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,59 +67,129 @@ class SlotVerdict:
         return self.read or self.scalars is not None
 
 
-def worst(found: list[SlotVerdict]) -> SlotVerdict | None:
+def worst(found: Iterable[SlotVerdict]) -> SlotVerdict | None:
     """The slot that decides a record's verdict."""
     return max(found, key=lambda slot: (_RANK.index(slot.status), np.nan_to_num(slot.error)), default=None)
 
 
-def judge_slots(a: OpLog, b: OpLog, i: int, j: int, limits: Limits) -> list[SlotVerdict]:
-    """Judge the slots that both records have."""
-    return [judge_results(x, y, limits, only) for x, y, only in _slots(a, b, i, j, limits.recorded)]
+@columns
+class Slots:
+    """Verdicts on slots.
+
+    Attributes:
+        pair: int64[s], the pair of records.
+        x, y: of a and of b.
+        only: `a` or `b`: only this side changed these inputs.
+    """
+
+    pair: Int64
+    x: Values
+    y: Values
+    found: ValueVerdicts
+    only: str = ""
+
+    def verdict(self, s: int) -> SlotVerdict:
+        """One of them."""
+        name, of = self.x.name[s], self.found
+        error, bound, limit = (column[s].item() for column in (of.error, of.bound, of.limit))
+        return SlotVerdict(
+            name if not name.startswith("input ") else self.y.name[s],
+            Status(of.status[s]),
+            reason := Reason(of.reason[s]),
+            error,
+            bound,
+            limit,
+            self.only if reason == Reason.CHANGED_BY_ONE_RUN else "",
+        )
+
+    def deciding(self) -> Iterator[tuple[int, SlotVerdict]]:
+        """Yield the verdict that decides about each pair."""
+        rank = np.array([_RANK.index(status) if status in _RANK else 0 for status in Status])[self.found.status]
+        order = np.lexsort((-np.nan_to_num(self.found.error), -rank, self.pair))
+        for s in order[np.diff(self.pair[order], prepend=-1) != 0].tolist():
+            yield int(self.pair[s]), self.verdict(s)
 
 
-def _slots(a: OpLog, b: OpLog, i: int, j: int, recorded: bool) -> Iterator[tuple[Result, Result, str]]:
-    digests_a, digests_b = a.digests[i], b.digests[j]
-    for k in range(1, min(len(digests_a), len(digests_b))):
-        if digests_a[k] == digests_b[k] != NO_DIGEST:
-            continue
-        x, y = further_output(a, i, k), further_output(b, j, k)
-        if x is not None and y is not None:
-            yield x, y, ""
-    if a.texts("Mutated").raw(i) == b.texts("Mutated").raw(j):
+def deciding(a: OpLog, b: OpLog, i: Int64, j: Int64, limits: Limits, recorded: bool) -> dict[int, SlotVerdict]:
+    """The slots that decide about the pairs (i[k], j[k]); arguments as of `judge_slots`."""
+    out: dict[int, SlotVerdict] = {}
+    for slots in judge_slots(a, b, i, j, limits, recorded):
+        for k, slot in slots.deciding():
+            out[k] = worst([out[k], slot]) or slot if k in out else slot
+    return out
+
+
+def judge_slots(
+    a: OpLog, b: OpLog, i: Int64, j: Int64, limits: Limits = _DEFAULT, recorded: bool = True
+) -> Iterator[Slots]:
+    """Judge the slots of the pairs (i[k], j[k]) that both records have.
+
+    Args:
+        limits: by pair.
+        recorded: both logs say what operations change in place; else what one log says is compared with nothing.
+    """
+    of_a, of_b = further(a), further(b)
+    (pair_a, at_a), (pair_b, at_b) = _of_pairs(of_a, i), _of_pairs(of_b, j)
+    span = 1 + int(max(np.abs(values.slot).max(initial=0) for values in (of_a, of_b)))
+    key_a, key_b = (
+        # outputs first, and inputs in their order
+        pair * 2 * span + np.where(slot < 0, span - 1 - slot, slot)
+        for pair, slot in ((pair_a, of_a.slot[at_a]), (pair_b, of_b.slot[at_b]))
+    )
+    _, in_a, in_b = np.intersect1d(key_a, key_b, assume_unique=True, return_indices=True)
+    x, y = of_a.taken(at_a[in_a]), of_b.taken(at_b[in_b])
+    # an output with the same bits is no news, unless they are NaN
+    news = np.flatnonzero((x.slot < 0) | ~x.known | (x.digest != y.digest) | (x.counts[1] > 0))
+    if len(news):
+        pair, x, y = pair_a[in_a[news]], x.taken(news), y.taken(news)
+        found = judge_values(x, y, limits.taken(pair), untaken_in_both(a, b, x, y))
+        yield Slots(pair, x, y, found)
+    if not recorded:
         return
-    changed_a, changed_b = mutated(a, i), mutated(b, j)
-    for slot in sorted({*changed_a, *changed_b}):
-        one, two = changed_a.get(slot), changed_b.get(slot)
-        if one is not None and two is not None:
-            yield one, two, ""
-        elif recorded and not _returned(one or two, digests_b if one else digests_a):
-            before = unchanged(a, i, slot), unchanged(b, j, slot)
-            # if it differed before, a change on one side only is no new finding
-            same = before[0].digest is not None and before[0].digest == before[1].digest
-            yield one or before[0], two or before[1], ("a" if one else "b") if same else ""
+    for only, mine, key, others, of, pair, at, log, rows in (
+        ("a", a, key_a, key_b, of_a, pair_a, at_a, b, j),
+        ("b", b, key_b, key_a, of_b, pair_b, at_b, a, i),
+    ):
+        alone = np.flatnonzero((of.slot[at] < 0) & ~np.isin(key, others))
+        alone = alone[~_returned(log, rows[pair[alone]], of.digest[at[alone]])]
+        if len(alone):
+            yield _of_one_side(only, mine, of.taken(at[alone]), log, rows, pair[alone], limits)
 
 
-def _returned(changed: Result | None, outputs: NDArray[np.uint64]) -> bool:
-    """True if the other run returns what this one writes in place: a compiler made the operation a function."""
-    return changed is not None and changed.digest is not None and changed.digest in outputs.tolist()
+def _of_pairs(values: Values, records: Int64) -> tuple[Int64, Int64]:
+    """The pair of each value of some records, and its row among all values."""
+    start = np.searchsorted(values.maker, records)
+    pair, nth = repeated(np.arange(len(records)), np.searchsorted(values.maker, records, "right") - start)
+    return pair, start[pair] + nth
 
 
-def judge_results(x: Result, y: Result, limits: Limits, only: str = "") -> SlotVerdict:
-    """Judge two tensors by all that is known of them. `only`: `a` or `b`, where the other side did not write to it."""
-    name = x.name if not x.name.startswith("input ") else y.name
-    known = x.digest is not None and y.digest is not None
-    if only and x.digest != y.digest:
-        change, reason = relative_difference(x.l1, y.l1), Reason.CHANGED_BY_ONE_RUN
-        return SlotVerdict(name, Status.DIVERGED, reason, change, True, 0.0, only)
-    odd = _of_other_kind(x, y, limits)
-    if odd is not None:
-        return SlotVerdict(name, *odd, math.nan)
-    counted = x.nan >= 0 and y.nan >= 0
-    if counted and (x.nan != y.nan or x.inf != y.inf or (x.nan > 0 and x.digest != y.digest)):
-        return SlotVerdict(name, Status.NAN, Reason.NON_FINITE, math.inf)
-    if known and x.digest == y.digest:
-        return SlotVerdict(name, Status.EQUAL, Reason.EQUAL_BITS)
-    return _measured(name, x, y, limits, known)
+def _returned(log: OpLog, records: Int64, digests: Hash) -> Bool:
+    """bool: the other run returns what this one writes in place: a compiler made the operation a function."""
+    of = zip(records.tolist(), digests, strict=True)
+    return np.array([digest != NO_DIGEST and digest in log.digests[row] for row, digest in of], bool)
+
+
+def _of_one_side(
+    only: str, mine: OpLog, changed: Values, log: OpLog, rows: Int64, pair: Int64, limits: Limits
+) -> Slots:
+    """The verdicts on inputs that one side changed, against what the other side (`log`, its `rows`) has there."""
+    slots = -1 - changed.slot
+    before, unchanged = read(mine, changed.maker, slots), read(log, rows[pair], slots)
+    x, y = (changed, unchanged) if only == "a" else (unchanged, changed)
+    found = judge_values(x, y, limits.taken(pair))
+    new = before.known & (before.digest == unchanged.digest) & (x.digest != y.digest)
+    # if it differed before, a change on one side only is no new finding
+    found.status[new], found.reason[new] = Status.DIVERGED, Reason.CHANGED_BY_ONE_RUN
+    found.bound[new], found.limit[new] = True, 0.0
+    found.error[new] = relative(x.l1, y.l1)[new]
+    return Slots(pair, x, y, found, only)
+
+
+def judge_results(x: Sequence[Result], y: Sequence[Result], limits: Limits) -> list[SlotVerdict]:
+    """Judge tensors of a against tensors of b, one by one, by all that is known of them."""
+    one, other = as_values(x), as_values(y)
+    slots = Slots(np.arange(len(one)), one, other, judge_values(one, other, limits))
+    return [slots.verdict(s) for s in range(len(one))]
 
 
 def beyond_whole(x: Result, y: Result, rtol: float | None) -> SlotVerdict | None:
@@ -175,54 +213,3 @@ def beyond_whole(x: Result, y: Result, rtol: float | None) -> SlotVerdict | None
     if not error > limit:
         return None
     return SlotVerdict(whole.name, Status.DIVERGED, Reason.BEYOND_WHOLE, error, True, limit)
-
-
-def _of_other_kind(x: Result, y: Result, limits: Limits) -> tuple[Status, Reason] | None:
-    """Status of two tensors that cannot be compared, and why; None if they can."""
-    if x.shape is None or y.shape is None:
-        return None
-    if x.part and y.part and x.part.whole == y.part.whole and not same_part(x.part, y.part):
-        return Status.SHARDED, Reason.SHARD_OF_WHOLE
-    if limits.shards and is_shard(x.shape, y.shape):
-        return Status.SHARDED, Reason.SHARD_OF_WHOLE
-    if x.shape != y.shape:
-        return Status.SHAPE, Reason.OTHER_SHAPE
-    other_dtype = x.dtype != y.dtype and (x.dtype, y.dtype) not in limits.policy
-    return (Status.SHAPE, Reason.OTHER_DTYPE) if other_dtype else None
-
-
-_BEYOND = Status.DIVERGED, Reason.BEYOND_TOLERANCE
-_WITHIN = Status.CLOSE, Reason.WITHIN_TOLERANCE
-
-
-def _measured(name: str, x: Result, y: Result, limits: Limits, known: bool) -> SlotVerdict:
-    norm_limit, limit = limits.of(x.dtype, y.dtype)
-    differences = [relative_difference(x.l1, y.l1), relative_difference(x.l2, y.l2)]
-    norms = float(np.nanmax([*differences, 0.0]))
-    size = float(np.nanmax([abs(x.min), abs(x.max), abs(y.min), abs(y.max), 0.0]))
-    differences += [relative_difference(x.min, y.min, size), relative_difference(x.max, y.max, size)]
-    extremes = float(np.nanmax([*differences[2:], 0.0]))
-    estimate = math.nan
-    if x.sketch and y.sketch and x.part is not None and y.part is not None and same_part(x.part, y.part):
-        pair = decode_sketches([x.sketch, y.sketch])
-        estimate = float(distance(pair[:1], pair[1:], np.array([x.l2]), np.array([y.l2]))[0])
-    allowance = EXTREMES if math.isnan(limits.rtol) else 1.0
-    by_norms = norms > norm_limit or extremes > allowance * norm_limit
-    whole = all(dtype and dtype not in EPSILON for dtype in (x.dtype, y.dtype))
-    if known and whole and math.isnan(limits.rtol):
-        # integers do not round
-        measured = not math.isnan(estimate)
-        error = estimate if measured else max(norms, extremes)
-        return SlotVerdict(name, Status.DIVERGED, Reason.OTHER_WHOLE_NUMBERS, error, not measured, 0.0)
-    if estimate > limit or (not math.isnan(estimate) and not by_norms):
-        return SlotVerdict(name, *(_BEYOND if estimate > limit else _WITHIN), estimate, False, limit)
-    error = max(norms, extremes)
-    if by_norms:
-        far = norms <= norm_limit
-        return SlotVerdict(name, *_BEYOND, error, True, allowance * norm_limit if far else norm_limit)
-    if known and np.isnan(differences).all():  # nothing says how far the two are apart
-        return SlotVerdict(name, Status.NOT_JUDGED, Reason.UNSIZED, math.nan)
-    if known and error == 0 and limits.ordered and math.isnan(limits.rtol):
-        return SlotVerdict(name, Status.NOT_JUDGED, Reason.REARRANGED, math.nan)
-    other_bits = (Status.CLOSE, Reason.OTHER_BITS_SAME_NORMS) if known else (Status.SAME_PRINT, Reason.SAME_NUMBERS)
-    return SlotVerdict(name, *(_WITHIN if error > 0 else other_bits), error, True, norm_limit)

@@ -30,7 +30,10 @@ def without_unread(case: Case, judged: Judgement) -> Judgement:
     found = [
         k
         for k, slot in verdicts.slots.items()
-        if slot.name.startswith("output ") and slot.status.red and verdicts.status[k] == slot.status
+        if slot.name.startswith("output ")
+        and slot.status.red
+        and slot.reason != Reason.NAN_IN_BOTH  # a result takes it
+        and verdicts.status[k] == slot.status
     ]
     if not found:
         return judged

@@ -68,16 +68,17 @@ _CLOSE = frozenset(
 _FAR = frozenset({Reason.BEYOND_TOLERANCE, Reason.OTHER_WHOLE_NUMBERS, Reason.OTHER_ORDER, Reason.CHANGED_BY_ONE_RUN})
 _OTHER_KIND = frozenset({Reason.OTHER_SHAPE, Reason.OTHER_DTYPE})
 _UNKNOWN = frozenset({Reason.NO_NUMBERS, Reason.UNSIZED, Reason.REARRANGED, Reason.UNFINISHED})
-_BY_NUMBERS = _CLOSE | _FAR | _OTHER_KIND | _UNKNOWN | {Reason.EQUAL_BITS, Reason.NON_FINITE, Reason.SHARD_OF_WHOLE}
+_NAN = frozenset({Reason.NON_FINITE, Reason.NAN_IN_BOTH})
+_BY_NUMBERS = _CLOSE | _FAR | _OTHER_KIND | _UNKNOWN | _NAN | {Reason.EQUAL_BITS, Reason.SHARD_OF_WHOLE}
 _EXPLAINED = frozenset({Reason.LOSS_SCALE, Reason.CANCELLATION})
 _UNEXPLAINED = _FAR | {Reason.NOT_BITWISE, Reason.NOT_REPEATED, Reason.MORE_THAN_ROUNDING, Reason.SYSTEMATIC}
 _GIVEN = frozenset({Reason.OTHER_SCALAR, Reason.OTHER_WEIGHT})
-_RED = _UNEXPLAINED | _OTHER_KIND | _GIVEN | {Reason.NON_FINITE}
+_RED = _UNEXPLAINED | _OTHER_KIND | _GIVEN | _NAN
 
 JUDGES: tuple[Judge, ...] = (
     Judge(without_scale, _FAR),
     Judge(judge_fused, _BY_NUMBERS | {Reason.LOSS_SCALE}),  # of the leads of groups, which say nothing
-    Judge(without_noise, (_BY_NUMBERS | {Reason.LOSS_SCALE}) - {Reason.EQUAL_BITS, Reason.NON_FINITE}),
+    Judge(without_noise, (_BY_NUMBERS | {Reason.LOSS_SCALE}) - {Reason.EQUAL_BITS} - _NAN),
     Judge(judge_parts, (_BY_NUMBERS | _EXPLAINED) - _UNKNOWN - {Reason.EQUAL_BITS}),
     Judge(by_bits, _CLOSE | _UNKNOWN),
     Judge(judge_repetition, _CLOSE | {Reason.CANCELLATION, Reason.UNSIZED, Reason.LOSS_SCALE}),

@@ -10,7 +10,7 @@ import pytest
 
 from matchers.comparison import Comparison, compare
 from matchers.logs.parser import read_log
-from matchers.ops.outputs import mutated
+from matchers.ops.values import written
 from matchers.status import Status
 from numtui.query.grouping import By, grouped
 from numtui.query.view import Filter, build_view
@@ -205,7 +205,7 @@ def test_every_output_is_among_the_details(page: Page, optimized: Comparison) ->
         outputs = [result for result in told if result["name"].startswith("output ")]
         expected = [(f"{x:.6e}", f"{y:.6e}") for x, y in zip(c.a.outputs[i][1:], c.b.outputs[j][1:], strict=True)]
         assert [(result["a"], result["b"]) for result in outputs] == expected
-        assert len(told) - len(outputs) == len({*mutated(c.a, i), *mutated(c.b, j)})
+        assert len(told) - len(outputs) == len({*written(c.a, i), *written(c.b, j)})
     browser.ask(f"numtui.choose({rows[0]})")
     assert "output 1" in browser.ask("document.querySelector('#inspector').innerText")
 

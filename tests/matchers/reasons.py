@@ -68,7 +68,7 @@ FITS: Mapping[Status, tuple[Reason, ...]] = {
         Reason.MORE_THAN_ROUNDING,
         Reason.SYSTEMATIC,
     ),
-    Status.NAN: (Reason.NON_FINITE, Reason.LAST_CONTENT, Reason.ARGUMENTS),
+    Status.NAN: (Reason.NON_FINITE, Reason.NAN_IN_BOTH, Reason.LAST_CONTENT, Reason.ARGUMENTS),
 }
 
 

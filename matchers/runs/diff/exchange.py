@@ -17,7 +17,7 @@ from matchers.runs.diff.summary import Received
 from matchers.status import LabelledEnum, Status
 from matchers.verdict.relative_error import relative_difference
 from matchers.verdict.sketches import distance
-from matchers.verdict.slots import Limits
+from matchers.verdict.tolerance import ACCUMULATED, default_tolerance
 
 __all__ = ["Exchanges", "Given", "channel_of"]
 
@@ -140,7 +140,7 @@ def _given(c: Comparison, row: int, one: Call, other: Call | None, norms: tuple[
 def _differ(x: Part, y: Part, dtype: str) -> Given:
     if x.digest == y.digest:
         return Given.ALIKE if x.digest is not None else _by_norm(x.l2, y.l2, dtype)
-    _, of_tensors = Limits().of(dtype, dtype)
+    of_tensors = ACCUMULATED * default_tolerance(dtype)
     error = float(distance(x.sketch[None], y.sketch[None], np.array([x.l2]), np.array([y.l2]))[0])
     by_norm = _by_norm(x.l2, y.l2, dtype)
     beyond = error > of_tensors or (math.isnan(error) and by_norm == Given.RED)
@@ -153,7 +153,7 @@ def _by_norm(x: float, y: float, dtype: str) -> Given:
     error = relative_difference(x, y)
     if not error > 0:  # NaN: neither is known
         return Given.ALIKE
-    return Given.RED if error > Limits().of(dtype, dtype)[0] else Given.DIFFERENT
+    return Given.RED if error > default_tolerance(dtype) else Given.DIFFERENT
 
 
 def _records_of_a(c: Comparison, records: Iterable[int]) -> tuple[int, ...]:

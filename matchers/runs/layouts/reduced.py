@@ -28,8 +28,8 @@ from matchers.ops.last_contents import GRADIENT, LastContents, Touch
 from matchers.ops.laws import communicating, rows_where
 from matchers.ops.micro_batches import accumulations, micro_batch_numbers, output_read
 from matchers.ops.module_path import canonical
-from matchers.ops.outputs import Result, output
 from matchers.ops.placement import MERGED, REDUCED
+from matchers.ops.values import Result, output
 from matchers.runs.layouts.piece import Piece
 from matchers.verdict.sketches import decode_sketches
 
@@ -245,7 +245,7 @@ def _additions(log: OpLog) -> dict[tuple[int, int], int]:
 
 def _sketches(parts: Iterable[Result]) -> Float64:
     """float64[m, 16] of some results; NaN without one."""
-    return decode_sketches([part.sketch.encode() for part in parts])
+    return decode_sketches([part.sketch for part in parts])
 
 
 def _places(log: OpLog, rows: Int64) -> dict[int, tuple[str, str, int]]:

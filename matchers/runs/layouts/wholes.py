@@ -12,9 +12,9 @@ from matchers.arrays import Float64
 from matchers.logs.op_log import OpLog
 from matchers.ops.micro_batches import micro_batch_numbers
 from matchers.ops.module_path import canonical
-from matchers.ops.outputs import further_output
 from matchers.ops.shapes import dimensions
 from matchers.ops.shards import infer_shards
+from matchers.ops.values import further_output
 from matchers.verdict.sketches import PROJECTIONS, decode_sketches
 
 __all__ = ["Wholes", "whole_of"]

@@ -10,7 +10,7 @@ import numpy as np
 from matchers.arrays import Bool
 from matchers.comparison import Comparison
 from matchers.logs.op_log import MARKS, OpLog
-from matchers.ops.outputs import Result, further_output, mutated
+from matchers.ops.values import Result, further_output, written
 from numtui.report.html.columns import Block, add_numbers
 
 __all__ = ["add_results"]
@@ -76,7 +76,7 @@ def _more(log: OpLog, record: int) -> dict[_Slot, Result]:
         )
         for k in range(1, len(values))
     }
-    return outputs | {("input", slot): result for slot, result in mutated(log, record).items()}
+    return outputs | {("input", slot): result for slot, result in written(log, record).items()}
 
 
 def _unknown(result: Result) -> bool:

@@ -7,7 +7,7 @@ import pytest
 
 from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.ops.micro_batches import fold_micro_batches, micro_batch_numbers
-from matchers.ops.outputs import further_output
+from matchers.ops.values import further_output
 from tests.captured import Step, captured_log
 from tests.matchers.micro_batch_steps import SAMPLES, step
 

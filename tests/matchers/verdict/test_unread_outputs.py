@@ -9,7 +9,8 @@ from matchers.comparison import Comparison, compare
 from matchers.explain.sentences import headline
 from matchers.status import Status
 from matchers.verdict.expectation import Expect, Expectation
-from matchers.verdict.slots import Limits, judge_slots
+from matchers.verdict.judge_values import Limits
+from matchers.verdict.slots import deciding
 from tests.captured import Step, captured_log
 
 LOSS, GRADIENT = np.array([3.0, 4.0], np.float32), np.array([0.5, 0.25], np.float32)
@@ -70,6 +71,7 @@ def test_what_the_other_run_returns_in_place_of_writing_it_is_the_same() -> None
     """A compiler makes in-place operations functions: batch norm returns its running mean."""
     mean, after = TABLE, TABLE * np.float32(1.5)
     a = captured_log([Step(key="bn/op_0_norm", gives=[LOSS], reads=[LOSS, mean], changed={1: after})])
+    at = np.zeros(1, np.int64)
     for returned, red in ((after, False), (after + 1, True)):
         b = captured_log([Step(key="bn/op_0_norm", gives=[LOSS, returned], reads=[LOSS, mean])])
-        assert any(slot.status.red for slot in judge_slots(a, b, 0, 0, Limits(alone=True))) is red
+        assert any(slot.status.red for slot in deciding(a, b, at, at, Limits(alone=True), True).values()) is red

@@ -11,7 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from matchers.comparison import Comparison
-from matchers.ops.outputs import further_output
+from matchers.ops.values import further_output
 from matchers.runs.layouts.apart import apart, power_of_norms
 from matchers.runs.layouts.changes import merged_entry
 from matchers.runs.layouts.declared import Declared

@@ -1,0 +1,355 @@
+"""Judge values of one run against those of the other, row by row, by all that is known of both.
+
+One law for first and further outputs, for inputs changed in place, for lists and for last contents. Equal digests mean
+equal tensors. Where both have sketches of the same part of a tensor, the error is an estimate of ‖a − b‖/‖b‖ of the
+tensors themselves. Otherwise it is the largest of the relative differences of the statistics, each on its own scale:
+
+* L1 and L2 norms by the larger norm;
+* Min and Max by the largest magnitude of the tensor (a minimum near zero has no relative precision of its own);
+* Mean by L1/numel, the mean magnitude (a mean near zero is cancellation, not divergence).
+
+Each of them is a lower bound of the relative error of the tensors themselves, |‖a‖ − ‖b‖| ≤ ‖a − b‖ in its norm, so
+the result is a lower bound too and is shown as "≥".
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import cached_property, partial
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.arrays import Bool, Float64, Int64, columns
+from matchers.logs.hashing import shared_ids
+from matchers.logs.op_log import STATISTICS, OpLog
+from matchers.ops.nonfinite import untaken
+from matchers.ops.shapes import dimensions, is_shard
+from matchers.ops.values import Values
+from matchers.status import Status
+from matchers.verdict.reason import Reason
+from matchers.verdict.relative_error import relative
+from matchers.verdict.sketches import estimates
+from matchers.verdict.tolerance import (
+    ACCUMULATED,
+    EPSILON,
+    EXTREMES,
+    RESOLUTION,
+    DtypePolicy,
+    default_tolerance,
+    own_tolerance,
+)
+
+__all__ = ["Differences", "Limits", "ValueVerdicts", "judge_values", "other_dtypes", "untaken_in_both"]
+
+
+@dataclass(frozen=True, slots=True)
+class Limits:
+    """The tolerances of pairs of values; arrays have an entry for each.
+
+    Attributes:
+        rtol: the user's tolerance, NaN for the default; applied as written.
+        alone: all inputs are bitwise equal, so any difference arises in the operation itself.
+        by_element: the operation computes each element by itself.
+        longer: factor for sums of many terms.
+        policy: pairs of dtypes that are expected to differ.
+        exact: what the operation reads decides each bit of the result.
+        shards: the runs may hold unmarked shards.
+        ordered: the order of the elements counts, so that other bits with equal norms are not judged.
+    """
+
+    rtol: float | Float64 = math.nan
+    alone: bool | Bool = False
+    by_element: bool | Bool = False
+    longer: float | Float64 = 1.0
+    exact: bool | Bool = False
+    policy: DtypePolicy = ()
+    shards: bool = False
+    ordered: bool = True
+
+    def of(self, x: Values, y: Values) -> Tolerances:
+        """The tolerances of these pairs of values."""
+        usual = self.longer * _coarser(x, y, default_tolerance)
+        # a result is no finer than the coarser numbers it is computed from
+        usual = np.maximum(usual, max((default_tolerance(name) for pair in self.policy for name in pair), default=0.0))
+        far = ACCUMULATED * usual
+        if np.any(self.alone):  # only the operation itself can make a difference
+            of_elements = _coarser(x, y, partial(own_tolerance, by_element=True))
+            of_sums = _coarser(x, y, partial(own_tolerance, by_element=False))
+            own = self.longer * np.where(self.by_element, of_elements, of_sums)
+            own = np.where(self.exact, RESOLUTION, own)
+            usual, far = np.where(self.alone, own, usual), np.where(self.alone, own, far)
+        given = ~np.isnan(np.broadcast_to(self.rtol, len(x)))
+        norms, tensors = np.where(given, self.rtol, usual), np.where(given, self.rtol, far)
+        return Tolerances(norms, tensors, np.where(given, 1.0, EXTREMES) * norms, given, self.policy, self.shards)
+
+    def taken(self, rows: Int64) -> Limits:
+        """Those of some pairs."""
+        of = {name: getattr(self, name) for name in ("rtol", "alone", "by_element", "longer", "exact")}
+        taken: dict[str, Any] = {name: value[rows] for name, value in of.items() if isinstance(value, np.ndarray)}
+        return replace(self, **taken)
+
+
+@columns
+class Tolerances:
+    """The largest differences that are close.
+
+    Attributes:
+        norms, extremes: of norms and the mean, of Min and Max.
+        tensors: of the tensors themselves.
+        given: bool[v], the user gave them.
+        policy, shards: as of `Limits`.
+    """
+
+    norms: Float64
+    tensors: Float64
+    extremes: Float64
+    given: Bool
+    policy: DtypePolicy = ()
+    shards: bool = False
+
+    @classmethod
+    def of(cls, norms: Float64) -> Tolerances:
+        """Those that follow from these of norms."""
+        return cls(norms, ACCUMULATED * norms, EXTREMES * norms, np.zeros(len(norms), bool))
+
+
+def _coarser(x: Values, y: Values, tolerance: Callable[[str], float]) -> Float64:
+    """float64[v], the larger tolerance of the two dtypes; that of float32 for none."""
+    one, other = (np.array([*map(tolerance, values.dtypes), np.nan])[values.dtype] for values in (x, y))
+    found = np.fmax(one, other)
+    return np.where(np.isnan(found), tolerance("float32"), found)
+
+
+def untaken_in_both(a: OpLog, b: OpLog, x: Values, y: Values) -> Bool:
+    """bool[v]: NaN with equal bits in both runs, of which no result takes any in either: no finding."""
+    out = x.known & (x.digest == y.digest) & (x.counts[1] > 0)
+    for k in np.flatnonzero(out).tolist():
+        out[k] = (x.maker[k], x.slot[k]) in untaken(a) and (y.maker[k], y.slot[k]) in untaken(b)
+    return np.asarray(out)
+
+
+@columns
+class ValueVerdicts:
+    """The verdicts on pairs of values; see `matchers.verdict.judge.Verdicts`.
+
+    Attributes:
+        compared: bool[v], there was anything to compare.
+        apart: bool[v], the two are different parts of one tensor.
+    """
+
+    status: NDArray[np.int8]
+    reason: NDArray[np.int8]
+    error: Float64
+    bound: Bool
+    tolerance: Float64
+    limit: Float64
+    compared: Bool
+    apart: Bool
+
+
+def judge_values(x: Values, y: Values, limits: Limits, untaken: bool | Bool = False) -> ValueVerdicts:
+    """Judge each value of x against that of y in the same row.
+
+    Args:
+        untaken: as of `untaken_in_both`.
+    """
+    differences = Differences(x, y)
+    differences.nonfinite &= ~np.asarray(untaken)
+    found = differences.verdicts(limits.of(x, y))
+    # one part of a mask may have more infinite numbers than another
+    of_masks = found.apart & (found.status == Status.NAN) & (x.counts[1] == 0) & (y.counts[1] == 0)
+    found.status[of_masks], found.reason[of_masks] = Status.SHARDED, Reason.SHARD_OF_WHOLE
+    moved = limits.ordered & np.isnan(limits.rtol) & (found.reason == Reason.OTHER_BITS_SAME_NORMS)
+    found.status[moved], found.reason[moved] = Status.NOT_JUDGED, Reason.REARRANGED
+    found.error[of_masks | moved] = np.nan
+    return found
+
+
+class Differences:
+    """The differences of all that is known of pairs of values.
+
+    Attributes:
+        norms: float64, the largest relative difference of norms and mean.
+        extremes: float64, the largest relative difference of Min and Max.
+        nonfinite: bool, NaN or Inf on one side, or NaN on both, where a number is printed or counted.
+        uncounted: bool, one side counts infinite values and the other has an infinite norm: no number is comparable.
+        compared: bool, any number was compared.
+        differ: bool, the digests are known and differ.
+        equal: bool, they are known and equal.
+    """
+
+    def __init__(self, x: Values, y: Values) -> None:
+        self._x, self._y = x, y
+        self.norms, self.extremes = np.zeros(len(x)), np.zeros(len(x))
+        self.nonfinite, self.uncounted, self.compared = np.zeros((3, len(x)), bool)
+        known = x.known & y.known
+        self.equal, self.differ = known & (x.digest == y.digest), known & (x.digest != y.digest)
+        self._counted_x, self._counted_y = x.counts[1] >= 0, y.counts[1] >= 0
+        # one side's statistics are of all values, the other's of the finite ones, and there are infinite ones
+        self._hidden = (self._counted_x != self._counted_y) & (np.maximum(x.counts[2], y.counts[2]) > 0)
+        self._add_counts()
+        self._add_statistics()
+
+    def _add_counts(self) -> None:
+        """Compare the numbers of NaN and Inf; those of Inf, as masks have them, in proportion to the size."""
+        (numel_x, nan_x, inf_x, _), (numel_y, nan_y, inf_y, _) = self._x.counts, self._y.counts
+        both = self._counted_x & self._counted_y
+        other_share = inf_x / np.maximum(numel_x, 1) != inf_y / np.maximum(numel_y, 1)
+        self.nonfinite |= (both & ((nan_x != nan_y) | other_share)) | (nan_x > 0) | (nan_y > 0)
+        l1 = np.where(self._counted_x, self._y.l1, self._x.l1)
+        self.uncounted |= self._hidden & np.isinf(l1)
+        self.nonfinite |= self._hidden & ~np.isinf(l1)
+
+    def _add_statistics(self) -> None:
+        x, y = self._x, self._y
+        present = x.present & y.present
+        for k, name in enumerate(STATISTICS):
+            scale = self._magnitude if name in ("Min", "Max") else self._mean_size if name == "Mean" else None
+            at = np.flatnonzero((present >> k) & 1)
+            self.add(at, x.stats[k][at], y.stats[k][at], self.extremes if name in ("Min", "Max") else self.norms, scale)
+
+    def _magnitude(self, at: Int64) -> Float64:
+        """The largest magnitude in the tensors of some pairs."""
+        extremes = [np.abs(values.stats[2:4, at]) for values in (self._x, self._y)]
+        return np.asarray(np.fmax.reduce(np.concatenate(extremes)))
+
+    def _mean_size(self, at: Int64) -> Float64:
+        """The mean magnitude in the tensors of some pairs."""
+        sizes = [values.numel[at] for values in (self._x, self._y)]
+        return np.asarray(np.fmax(self._x.l1[at], self._y.l1[at]) / np.fmax(*sizes))
+
+    def add(
+        self,
+        at: Int64,
+        x: Float64,
+        y: Float64,
+        into: Float64,
+        scale: Callable[[Int64], Float64] | None = None,
+    ) -> None:
+        """Enter the relative difference of a number of x and one of y; a pair may have several.
+
+        Args:
+            scale: what the difference of some pairs is relative to; default: the larger of the two.
+        """
+        # with counts, the statistics are those of the finite values, and NaN stands where there are none
+        empty = (self._counted_x[at] & np.isnan(x)) | (self._counted_y[at] & np.isnan(y))
+        known = ~self._hidden[at] & ~empty
+        self.compared[at[known]] = True
+        unlike = known & (x != y)
+        odd = unlike & ~(np.isfinite(x) & np.isfinite(y))
+        self.nonfinite[at[odd]] = True
+        left = np.flatnonzero(unlike & ~odd)
+        at, x, y = at[left], x[left], y[left]
+        larger = None
+        if scale is not None:
+            with np.errstate(invalid="ignore", divide="ignore"):
+                larger = scale(at)
+            larger = np.where((larger > 0) & np.isfinite(larger), larger, np.maximum(np.abs(x), np.abs(y)))
+        np.maximum.at(into, at, np.nan_to_num(relative(x, y, larger), nan=0.0, posinf=np.inf))
+
+    @cached_property
+    def whole(self) -> Bool:
+        """bool: both are of dtypes that do not round: any difference is real."""
+        return np.asarray(np.logical_and(*(_whole(values) for values in (self._x, self._y))))
+
+    @cached_property
+    def _by_sketch(self) -> tuple[Bool, Float64]:
+        """(the placements name different parts of one tensor, estimated relative error; NaN without one)."""
+        return estimates(self._x, self._y, self.differ | ~(self.equal | self.whole))
+
+    @property
+    def estimate(self) -> Float64:
+        """float64, the estimated error of the tensors themselves; NaN without one."""
+        return self._by_sketch[1]
+
+    def beyond(self, most: Tolerances) -> Bool:
+        """bool: a number differs by more than its tolerance."""
+        return np.asarray((self.norms > most.norms) | (self.extremes > most.extremes))
+
+    def verdicts(self, most: Tolerances, moved: bool | Bool = False) -> ValueVerdicts:
+        """The verdicts.
+
+        Args:
+            moved: bool, the two may have one tensor's elements in another order: only numbers that do not depend on it
+                tell.
+        """
+        beyond, far = self.beyond(most), most.tensors
+        error = np.maximum(self.norms, self.extremes)
+        by_extremes = (self.extremes > self.norms) & (self.norms <= most.norms)
+        limit = np.where(by_extremes, most.extremes, most.norms)
+        status = np.full(len(error), Status.SAME_PRINT, np.int8)
+        reason = np.full(len(error), Reason.SAME_NUMBERS, np.int8)
+
+        def settle(which: Bool, to: Status, why: Reason) -> None:
+            status[which], reason[which] = to, why
+
+        settle(self.differ, Status.CLOSE, Reason.OTHER_BITS_SAME_NORMS)
+        settle(self.uncounted, Status.CLOSE, Reason.INFINITE_NORM)
+        settle(error > 0, Status.CLOSE, Reason.WITHIN_TOLERANCE)
+        settle(beyond, Status.DIVERGED, Reason.BEYOND_TOLERANCE)
+        bound = np.ones(len(error), bool)
+        with np.errstate(invalid="ignore"):
+            estimate = np.where(moved & ~(self.estimate <= far), np.nan, self.estimate)
+            measured = (estimate > far) | (~np.isnan(estimate) & ~beyond)
+            settle(measured, Status.CLOSE, Reason.WITHIN_TOLERANCE)
+            settle(estimate > far, Status.DIVERGED, Reason.BEYOND_TOLERANCE)
+        error[measured], bound[measured], limit[measured] = estimate[measured], False, far[measured]
+        exact = self.differ & self.whole & ~most.given & ~np.asarray(moved)
+        settle(exact, Status.DIVERGED, Reason.OTHER_WHOLE_NUMBERS)
+        limit[exact] = 0.0
+        settle(self.equal, Status.EQUAL, Reason.EQUAL_BITS)
+        error[self.equal], bound[self.equal] = 0.0, False
+        compared = self.compared | measured | self.equal
+        # nothing says how far the two are apart
+        settle(self.differ & ~compared & (status == Status.CLOSE), Status.NOT_JUDGED, Reason.UNSIZED)
+        other_shape, other_dtype, apart = self._kinds(most, moved)
+        settle(other_dtype, Status.SHAPE, Reason.OTHER_DTYPE)
+        settle(other_shape, Status.SHAPE, Reason.OTHER_SHAPE)
+        settle(apart & (status != Status.EQUAL), Status.SHARDED, Reason.SHARD_OF_WHOLE)
+        error[np.isin(status, (Status.SHAPE, Status.SHARDED, Status.NOT_JUDGED))] = np.nan
+        settle(self.nonfinite, Status.NAN, Reason.NON_FINITE)
+        settle(self.nonfinite & self.equal, Status.NAN, Reason.NAN_IN_BOTH)
+        error[self.nonfinite] = np.inf
+        return ValueVerdicts(status, reason, error, bound & np.isfinite(error), most.norms, limit, compared, apart)
+
+    def _kinds(self, most: Tolerances, moved: bool | Bool) -> tuple[Bool, Bool, Bool]:
+        """Masks: shapes differ; dtypes differ; the two are different parts of one tensor."""
+        x, y = self._x, self._y
+        other_dtype = other_dtypes(x, y, most.policy)
+        ids_x, ids_y, _ = shared_ids(x.shapes, y.shapes)
+        shape_x, shape_y = ids_x[x.shape], ids_y[y.shape]
+        other_shape = (shape_x >= 0) & (shape_y >= 0) & (shape_x != shape_y) & ~np.asarray(moved)
+        shard = np.zeros(len(x), bool)
+        if other_shape.any():
+            dims = [dimensions(text) for text in dict.fromkeys([*x.shapes, *y.shapes])]
+            # dimensions of length 1 change nothing in the order of the elements
+            first: dict[tuple[int, ...], int] = {}
+            alike = np.array([first.setdefault(tuple(n for n in shape if n != 1), k) for k, shape in enumerate(dims)])
+            other_shape[other_shape] = alike[shape_x[other_shape]] != alike[shape_y[other_shape]]
+            if most.shards:
+                for one, other in np.unique(np.stack((shape_x[other_shape], shape_y[other_shape])), axis=1).T.tolist():
+                    if is_shard(dims[one], dims[other]):
+                        shard |= (shape_x == one) & (shape_y == other)
+        # a shard has the dtype of the whole
+        return other_shape, other_dtype, (self._by_sketch[0] | (shard & other_shape)) & ~other_dtype
+
+
+def _whole(values: Values) -> Bool:
+    """bool[v]: the dtype is known, and does not round."""
+    return np.asarray(np.array([name not in EPSILON for name in values.dtypes] + [False])[values.dtype])
+
+
+def other_dtypes(x: Values, y: Values, policy: DtypePolicy) -> Bool:
+    """bool[v]: the two have different dtypes, and none that the policy expects."""
+    ids_x, ids_y, _ = shared_ids(x.dtypes, y.dtypes)
+    dtype_x, dtype_y = ids_x[x.dtype], ids_y[y.dtype]
+    differ = (dtype_x >= 0) & (dtype_y >= 0) & (dtype_x != dtype_y)
+    number = dict(zip([*x.dtypes, *y.dtypes], [*ids_x[:-1].tolist(), *ids_y[:-1].tolist()], strict=True))
+    for one, other in policy:
+        if one in number and other in number:
+            differ &= ~((dtype_x == number[one]) & (dtype_y == number[other]))
+    return np.asarray(differ)
