@@ -33,7 +33,7 @@ from matchers.logs.columns import Ragged
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog, Phase
 from matchers.ops.collectives import awaiting
-from matchers.ops.dataflow import DataFlow
+from matchers.ops.dataflow import DataFlow, downstream
 from matchers.ops.laws import copies, drawing, law_of
 from matchers.ops.nonfinite import broken, where_broken_begins
 from matchers.ops.shapes import numel
@@ -148,7 +148,7 @@ class _Half:
     @cached_property
     def fed(self) -> Bool:
         """bool[n]: an input was produced by a red record, directly or over passive records."""
-        return _fed_by_red(self.side.log, self.side.flow, self.red, self.passive)
+        return _fed_by_red(self.side.flow, self.red, self.passive)
 
     @property
     def carries(self) -> Bool:
@@ -167,7 +167,7 @@ class _Half:
     def carried(self, red: Bool, over: Bool) -> Bool:
         """bool[n]: the record reads the result of one of some pairs, directly or over other pairs; both bool[p]."""
         of = self.side.of
-        return _fed_by_red(self.side.log, self.side.flow, _red_records(red, of), _red_records(over, of))
+        return _fed_by_red(self.side.flow, _red_records(red, of), _red_records(over, of))
 
 
 class _Search:
@@ -191,7 +191,7 @@ class _Search:
         if self._folded:
             for half in self._halves:
                 hidden = _red_records(self._hides, half.side.of)
-                carried = _fed_by_red(half.side.log, half.side.flow, half.red, hidden)
+                carried = _fed_by_red(half.side.flow, half.red, hidden)
                 half.red = half.red | (hidden & carried)
                 half.__dict__.pop("fed", None)
         reads = inputs_of_pairs(a.log, b.log, pairing, verdicts, a.flow, b.flow, np.flatnonzero(red))
@@ -514,16 +514,9 @@ def _listed(side: Side) -> bool:
     return np.array_equal(side.log.input_digests.start, side.flow.start)
 
 
-def _fed_by_red(log: OpLog, flow: Ragged, red: Bool, passive: Bool) -> Bool:
+def _fed_by_red(flow: Ragged, red: Bool, passive: Bool) -> Bool:
     """bool[n]: an input was produced by a red record, directly or over passive records."""
-    known = flow.value >= 0
-    reader, maker = flow.row[known], flow.value[known]
-    carries = bytearray(red)
-    further = passive[reader]
-    # in dispatch order, so that one pass follows chains of any length
-    for row, made in zip(reader[further].tolist(), maker[further].tolist(), strict=True):
-        if carries[made]:
-            carries[row] = True
-    fed = np.zeros(len(log), bool)
-    fed[reader[np.frombuffer(carries, bool)[maker]]] = True
+    carries = np.append(downstream(flow, red, passive), False)
+    fed = np.zeros(len(red), bool)
+    fed[flow.row[carries[flow.value]]] = True
     return fed

@@ -19,6 +19,7 @@ from matchers.arrays import Bool, Float64, Int64
 from matchers.causes.red_inputs import marked
 from matchers.causes.unpaired_branches import Branches, Side, like
 from matchers.logs.op_log import NO_DIGEST, Phase
+from matchers.ops.dataflow import downstream
 from matchers.ops.laws import in_place, law_of
 from matchers.ops.shapes import numel
 from matchers.pairing.pairing import Pairing
@@ -41,13 +42,8 @@ _Node = tuple[str, int]
 
 def behind_parts(side: Side, parts: Bool) -> Bool:
     """bool[n]: the record is unpaired and reads a part, or another such record."""
-    made_by_part = np.append(parts, False)[side.of]
-    behind = np.zeros(len(side.log), bool)
-    known = (side.flow.value >= 0) & (side.of[side.flow.row] < 0)
-    for row, maker in zip(side.flow.row[known].tolist(), side.flow.value[known].tolist(), strict=True):
-        if made_by_part[maker] or behind[maker]:
-            behind[row] = True
-    return behind
+    alone = side.of < 0
+    return alone & downstream(side.flow, np.append(parts, False)[side.of], alone)
 
 
 @dataclass

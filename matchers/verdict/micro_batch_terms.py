@@ -10,6 +10,7 @@ import numpy as np
 
 from matchers.arrays import Bool, Int32
 from matchers.logs.columns import Ragged
+from matchers.ops.dataflow import downstream
 from matchers.status import Status
 from matchers.verdict.case import Case, Judgement
 from matchers.verdict.reason import Reason
@@ -41,13 +42,7 @@ def without_terms(case: Case, judged: Judgement) -> Judgement:
 
 def _downstream(begins: Bool, passes: Bool, of: Int32, flow: Ragged) -> Bool:
     """bool[p]: the pair reads a result of these pairs, over pairs that pass differences on and unpaired records."""
-    reached = np.append(begins, False)[of].tolist()
-    through = np.append(passes, True)[of].tolist()
-    known = flow.value >= 0
-    # in dispatch order, so that one pass follows chains of any length
-    for row, made in zip(flow.row[known].tolist(), flow.value[known].tolist(), strict=True):
-        if reached[made] and through[row]:
-            reached[row] = True
+    reached = downstream(flow, np.append(begins, False)[of], np.append(passes, True)[of])
     out = np.zeros(len(begins), bool)
-    out[of[np.array(reached, bool) & (of >= 0)]] = True
+    out[of[reached & (of >= 0)]] = True
     return out
