@@ -18,6 +18,7 @@ from matchers.comparison import Comparison
 from matchers.logs.op_log import OpLog, Phase
 from matchers.pairing.pairing import Method
 from matchers.status import Role, Status
+from matchers.verdict.reason import Reason
 from numtui.report.gate import GatedRows
 from numtui.report.jsonl import ERROR
 
@@ -26,6 +27,7 @@ __all__ = ["COLUMNS", "field", "write"]
 COLUMNS: Final = (
     "row", "a", "b", "a_key", "b_key", "status", "red", "first_cause", "role", "method", "confidence", "error",
     "error_is_bound", "tolerance", "phase", "location", "shape_a", "shape_b", "dtype_a", "dtype_b", "line_a", "line_b",
+    "reason",
 )  # fmt: skip
 
 _CHUNK: Final = 4096
@@ -94,6 +96,7 @@ def _columns(c: Comparison, rows: Int64) -> Iterator[Iterable[str]]:
             yield _labels(texts, _of(getattr(log, column), records))
     for log, records in ((c.a, a), (c.b, b)):
         yield map(str, _of(log.line, records).tolist())
+    yield _labels([reason.label for reason in Reason], c.reason[rows])
 
 
 def _keys(c: Comparison, rows: Int64) -> tuple[Iterable[str], Iterable[str]]:

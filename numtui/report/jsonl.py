@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Float64, Int32, Int64
+from matchers.arrays import Float64, Int32, Int64, distinct
 from matchers.comparison import Comparison
 from matchers.explain.reason_facts import has_limit, reason_facts, with_names
 from matchers.logs.columns import decode
@@ -217,7 +217,9 @@ def _facts(c: Comparison) -> Texts:
     """Return `reason_facts` and the end of the line."""
     texts = np.full(len(c), "{}}\n", object)
     limited = np.flatnonzero(has_limit(c))
-    texts[limited] = list(map(f'{{"limit":{ERROR}}}}}\n'.__mod__, c.tolerance[limited].tolist()))
+    limits = distinct(c.tolerance[limited])
+    of_limits = np.array([f'{{"limit":{ERROR % limit}}}}}\n' for limit in limits.tolist()], object)
+    texts[limited] = of_limits[np.searchsorted(limits, c.tolerance[limited])]
     for row in np.flatnonzero(with_names(c)).tolist():
         told = (f'"{name}":{_fact(value)}' for name, value in reason_facts(c, row).items())
         texts[row] = f"{{{','.join(told)}}}}}\n"

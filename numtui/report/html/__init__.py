@@ -52,8 +52,8 @@ _SCRIPTS: Final = (
     "main",
 )
 _MAX_TOLD: Final = 2000
-"""Rows with a sentence from the program: first causes, then red and close ones. The page makes the shorter sentences of
-the others itself.
+"""Rows with a sentence from the program: first causes, red and close ones, then those not judged. The page makes the
+shorter sentences of the others itself.
 """
 
 _MAX_CAUSES: Final = 300
@@ -202,8 +202,9 @@ def _fields() -> dict[str, dict[str, list[int]]]:
 def _told(r: Report) -> dict[str, str]:
     c = r.comparison
     differing = np.flatnonzero(c.red | (c.status == Status.CLOSE))
+    unjudged = np.flatnonzero(c.status == Status.NOT_JUDGED)
     first = [] if r.first_difference is None else [r.first_difference.row.row]
-    rows = np.unique(np.concatenate((first, r.cause_rows, differing)).astype(np.int64)[:_MAX_TOLD])
+    rows = np.unique(np.concatenate((first, r.cause_rows, differing, unjudged)).astype(np.int64)[:_MAX_TOLD])
     return {str(row): safe_text(headline(c, row), 1000) for row in rows.tolist()}
 
 
