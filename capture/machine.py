@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import os
 import platform
 import re
@@ -10,19 +11,27 @@ import socket
 import subprocess
 import sys
 from pathlib import Path
+from types import ModuleType
 from typing import Any
 
 import torch
 
 from .privacy import shown_command, shown_value
 
-__all__ = ["command_line", "device_name", "environment", "git_state", "host", "started_cuda", "variable", "versions"]
+__all__ = ["command_line", "device_name", "environment", "git_state", "host", "libraries", "started_cuda", "variable",
+    "versions"]  # fmt: skip
 
 _NUMERICS = (
     *("CUBLAS", "CUDA_", "CUDNN", "GLOO_", "HIP_", "HSA_", "MKL_", "NCCL_", "NVIDIA_TF32", "OMP_", "PYTHONHASHSEED"),
     *("PYTORCH_", "ROCM", "TORCHINDUCTOR_", "TORCH_", "TRITON_", "VECLIB_"),
 )
 """Prefixes of environment variables that may change numbers."""
+
+_OF_VERSIONS = ("torch", "numpy", "triton", "torchtitan", "transformer_engine", "flash_attn")
+"""Libraries whose versions may change numbers."""
+_VERSION = re.compile(r"\d{1,8}(?:\.\w{1,20}){0,5}(?:[-+]\w[\w.]{0,20})?", re.ASCII)
+_MAX_LIBRARIES = 200
+_MAX_FILES = 100
 
 
 def command_line() -> list[str]:
@@ -63,9 +72,21 @@ def versions() -> dict[str, str]:
         if torch.distributed.is_available() and torch.distributed.is_nccl_available():
             found["nccl"] = ".".join(map(str, cuda.nccl.version()))
         found["driver"] = _driver()
-    for package in ("numpy", "triton", "torchtitan", "transformer_engine", "flash_attn"):
+    for package in _OF_VERSIONS[1:]:
         found[package] = getattr(sys.modules.get(package), "__version__", None)
     return {name: str(version) for name, version in found.items() if version is not None}
+
+
+def libraries() -> dict[str, str]:
+    """Return versions of the libraries that the run has imported, besides those of `versions`."""
+    found = {}
+    for name, module in list(sys.modules.items()):
+        if "." in name or name in _OF_VERSIONS or name in sys.stdlib_module_names or not isinstance(module, ModuleType):
+            continue
+        version = vars(module).get("__version__")  # not getattr: modules may load others when asked
+        if isinstance(version, str) and _VERSION.fullmatch(version):
+            found[name] = version
+    return dict(sorted(found.items())[:_MAX_LIBRARIES])
 
 
 def _driver() -> str | None:
@@ -101,7 +122,9 @@ def host() -> str:
 
 
 def git_state(folder: str | os.PathLike[str] | None = None) -> dict[str, Any] | None:
-    """Return the commit of a folder's code and whether files have changed since; None outside a repository.
+    """Return the commit of a folder's code, which tracked files have changed since, and a digest of how.
+
+    None outside a repository.
 
     Args:
         folder: of the training code; None for the script's.
@@ -116,8 +139,17 @@ def _git_state(folder: str) -> dict[str, Any] | None:
     commit = _git(folder, "rev-parse", "HEAD")
     if commit is None:
         return None
-    changes = _git(folder, "status", "--porcelain", "--untracked-files=no")
-    return {"commit": commit} | ({} if changes is None else {"dirty": bool(changes)})
+    files = _git(folder, "diff", "--name-only", "HEAD")
+    found: dict[str, Any] = {"commit": commit}
+    if files is None:
+        return found
+    found["dirty"] = bool(files)
+    # neither programs of the repository nor whole binaries: their blobs have names
+    diff = _git(folder, "diff", "--no-ext-diff", "--no-textconv", "--full-index", "HEAD") if files else None
+    if diff:
+        digest = hashlib.sha256(diff.encode("utf-8", "backslashreplace")).hexdigest()[:16]
+        found |= {"changes": digest, "files": files.splitlines()[:_MAX_FILES]}
+    return found
 
 
 def _git(folder: str, *arguments: str) -> str | None:

@@ -60,6 +60,7 @@ def run_info(
             "activation_checkpointing": lambda: _checkpointing(models),
             "threads": lambda: {"intra_op": torch.get_num_threads(), "inter_op": torch.get_num_interop_threads()},
             "versions": machine.versions,
+            "libraries": machine.libraries,
             "device": machine.device_name,
             "host": machine.host,
             "command": machine.command_line,

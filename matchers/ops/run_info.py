@@ -110,6 +110,7 @@ _ENTRIES: tuple[tuple[str, str, str, Severity], ...] = (
     ("attention", "kernels", "the choice of attention kernels", Severity.SUSPICIOUS),
     ("device", "device", "the device", Severity.SUSPICIOUS),
     ("versions", "versions", "version of", Severity.SUSPICIOUS),
+    ("libraries", "libraries", "version of", Severity.HARMLESS),
     ("activation_checkpointing", "checkpointing", "activation checkpointing", Severity.HARMLESS),
     ("threads", "threads", "threads", Severity.HARMLESS),
     ("environment", "environment", "environment variable", Severity.HARMLESS),
@@ -117,7 +118,7 @@ _ENTRIES: tuple[tuple[str, str, str, Severity], ...] = (
     ("settings", "capture", "the capture's setting", Severity.HARMLESS),
     ("host", "host", "the host", Severity.HARMLESS),
 )
-_TABLES = ("deterministic", "precision", "versions", "threads", "environment", "git", "settings")
+_TABLES = ("deterministic", "precision", "versions", "libraries", "threads", "environment", "git", "settings")
 _OF_KERNELS = ("device", "threads", "deterministic", "precision", "attention", "environment", "world_size")
 """Entries that decide which kernel an operation runs."""
 _HARMLESS_VERSIONS = ("python", "numpy")

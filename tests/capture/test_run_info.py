@@ -167,7 +167,13 @@ def test_the_commit_of_the_training_code(tmp_path: Path, monkeypatch: pytest.Mon
     monkeypatch.setattr(sys, "argv", [str(script)])
     assert git_state() == {"commit": git("rev-parse", "HEAD"), "dirty": False}
     script.write_text("2")
-    assert git_state() == {"commit": git("rev-parse", "HEAD"), "dirty": True}
+    changed = git_state()
+    assert changed == {
+        "commit": git("rev-parse", "HEAD"),
+        "dirty": True,
+        "files": ["train.py"],
+        "changes": (changed or {}).get("changes"),
+    }
     monkeypatch.setenv("PATH", "")
     assert git_state() is None
 
