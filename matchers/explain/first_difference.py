@@ -4,6 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
+import numpy as np
+
+from matchers.causes.consequences import reached
 from matchers.causes.first_difference import FirstDifference, Kind
 from matchers.comparison import Comparison
 from matchers.explain.facts import format_error
@@ -47,7 +50,8 @@ def size_of(c: Comparison, row: int) -> str:
 
 def first_difference_reasons(c: Comparison) -> tuple[str, ...]:
     """The origin of the first difference, a sentence each, without capital and full stop but for the advice."""
-    return () if c.first_difference is None else tuple(_reasons(c, c.first_difference))
+    found = c.first_difference
+    return () if found is None else (*_reasons(c, found), *_why_harmless(c, found))
 
 
 def _reasons(c: Comparison, found: FirstDifference) -> Iterator[str]:
@@ -80,6 +84,21 @@ def _reasons(c: Comparison, found: FirstDifference) -> Iterator[str]:
         yield "what it leaves in a parameter, a buffer or an optimizer state differs"
     else:
         yield f"input {found.position} comes from operations that were not compared: {_read(c, found)}"
+
+
+def _why_harmless(c: Comparison, found: FirstDifference) -> Iterator[str]:
+    """The reason why a difference before the first cause is none, a sentence."""
+    causes = np.flatnonzero(c.cause)
+    if not len(causes) or causes[0] <= max(found.row, found.reader):
+        return
+    start = np.zeros(len(c), np.uint64)
+    start[found.row] = 1
+    first = int(causes[0])
+    if not reached(c, start)[first]:
+        yield f"no cause: row {first + 1:,}, the first cause, does not follow from it"
+    elif 0 < c.error[found.row] < c.error[first] < np.inf:
+        times = float(c.error[first] / c.error[found.row])
+        yield f"no cause by its size: row {first + 1:,}, the first cause, is off by {times:.2g} times as much"
 
 
 def already_differ(c: Comparison, found: FirstDifference) -> str:

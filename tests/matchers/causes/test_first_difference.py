@@ -84,6 +84,19 @@ def test_other_operations_of_its_kind_tell_whether_it_matters() -> None:
     assert any("the difference begins here; 1 of 4 other mm" in note for note in explain(c, len(c) - 1).notes)
 
 
+def test_why_a_difference_before_the_first_cause_is_none() -> None:
+    apart = [Step(key="head/op_0_mm", reads=[TABLE, WEIGHTS[0]], gives=[TABLE @ WEIGHTS[0] * f]) for f in (1, NEAR)]
+    factors = {0: NEAR, 2: np.float32(1.5)}
+    c = compared([apart[0], *step()], [apart[1], *step(factors={2: factors[2]})])
+    assert np.flatnonzero(c.cause).tolist() == [4]
+    assert first_difference_reasons(c)[-1] == "no cause: row 5, the first cause, does not follow from it"
+    c = compared(step(), step(factors=factors))
+    assert np.flatnonzero(c.cause).tolist() == [3]
+    assert first_difference_reasons(c)[-1].startswith("no cause by its size: row 4, the first cause, is off by ")
+    c = compared(step(), step(factors={2: factors[2]}))
+    assert len(first_difference_reasons(c)) == 2
+
+
 def test_a_difference_far_beyond_rounding_is_no_reduction_order() -> None:
     twice = [Step(key=f"m/op_{k}_mm", reads=[TABLE + k, TABLE], gives=[TABLE * (k + 1)]) for k in range(2)]
     other = [Step(key=s.key, reads=s.reads, gives=[TABLE * (k + 1) * np.float32(1.5)]) for k, s in enumerate(twice)]

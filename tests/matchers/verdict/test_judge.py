@@ -479,3 +479,28 @@ def test_terms_with_a_dimension_of_length_1_more_are_judged_by_their_sketches(fa
     terms = as_parts(captured_log([Step(key="m/op_0_sum", gives=[np.float32(factor) * x[None]])]), np.ones(1, bool))
     status = compare(one, terms).status[0]
     assert status == (Status.CLOSE if factor == 1 else Status.DIVERGED)
+
+
+@pytest.mark.parametrize("preset", [None, Expect.REDUCTION_ORDER])
+def test_heads_repeated_in_another_order_are_not_close(preset: Expect | None) -> None:
+    """`repeat` for `repeat_interleave` before attention: the same norms, other heads."""
+    heads = np.random.default_rng(2).normal(size=(2, 2, 8, 4)).astype(np.float32)
+    logs = []
+    for name, repeated in (("repeat_interleave", np.repeat(heads, 2, 1)), ("repeat", np.tile(heads, (1, 2, 1, 1)))):
+        key = f"attention/op_0_{name}"
+        scores = repeated * np.arange(1, 5, dtype=np.float32)[:, None, None]
+        steps = [
+            Step(key=key, reads=[heads], gives=[repeated]),
+            Step(
+                key="attention/op_1_transpose_copy",
+                reads=[repeated],
+                gives=[repeated.swapaxes(2, 3).copy()],
+                made=[key],
+            ),
+            Step(key="attention/op_2_bmm", reads=[repeated], gives=[scores], made=[key]),
+        ]
+        logs.append(captured_log(steps))
+    c = compare(logs[0], logs[1], expectation=Expectation(preset))
+    assert not np.isin(c.status, (Status.EQUAL, Status.SAME_PRINT, Status.CLOSE)).any()
+    assert c.red.any()
+    assert set(c.at_a[[0]]) | set(c.at_b[[0]]) >= set(np.flatnonzero(c.cause))
