@@ -128,7 +128,7 @@ def _no_numbers(of: Subject) -> str:
 
 def _other_length(of: Subject) -> str:
     if of.status == Status.SHARDED:
-        return _what_parts(of.c, of.row)
+        return _parts(of)
     return f"not judged: {lengths(of.c, of.row)}: unpaired operations may handle the rest"
 
 
@@ -151,8 +151,27 @@ def _unlimited(of: Subject) -> str:
     return f"not judged: differs by {size_of_error(of)}; {ground_of(of.c, of.row)}"
 
 
+_PARTS = {
+    Reason.SHARD_OF_WHOLE: "the sides hold different shards of one tensor",
+    Reason.TERM_OF_SUM: "a side holds a term of a sum over ranks",
+    Reason.OTHER_ARRANGEMENT: "the order of this data depends on the number of ranks",
+    Reason.OTHER_LIST_LENGTH: "the sides hold other parts of a list of tensors",
+}
+
+
 def _parts(of: Subject) -> str:
-    return _what_parts(of.c, of.row)
+    c, row = of.c, of.row
+    told = f"sharded: {_PARTS[of.reason]}"
+    if row in c.slots:
+        told += f" ({c.slots[row].name})"
+    placed = [
+        describe_placement(parsed_object(log.texts("Placement").get(record, "")))
+        for log, record in zip((c.a, c.b), of.records, strict=True)
+    ]
+    if any(placed):
+        a, b = (text or "the whole" for text in placed)
+        told += f": a holds {a}, b {b}"
+    return told + "; not judged"
 
 
 def _unpaired(of: Subject) -> str:
@@ -238,18 +257,6 @@ def _op_at(log: OpLog, record: int) -> str:
     """`bernoulli_ at model.py:12`."""
     place = log.location_text(record)
     return log.op_name(record) + (f" at {place}" if place else "")
-
-
-def _what_parts(c: Comparison, row: int) -> str:
-    told = "sharded: the sides hold different shards of one tensor"
-    if row in c.slots:
-        told += f" ({c.slots[row].name})"
-    i, j = int(c.row_a[row]), int(c.row_b[row])
-    placed = [describe_placement(parsed_object(log.texts("Placement").get(r, ""))) for log, r in ((c.a, i), (c.b, j))]
-    if any(placed):
-        a, b = (text or "the whole" for text in placed)
-        told += f": a holds {a}, b {b}"
-    return told + "; not judged"
 
 
 def _of_original(c: Comparison, row: int) -> str:

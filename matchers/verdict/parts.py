@@ -50,7 +50,7 @@ def judge_parts(case: Case, found: Judgement) -> Judgement:
     settled = np.zeros(len(i), bool)
     status = verdicts.status
     apart = other_parts(shards.a, shards.b, i, j)
-    reason = np.where(shards.a.partial[i] != shards.b.partial[j], np.int8(Reason.TERM_OF_SUM), Reason.SHARD_OF_WHOLE)
+    reason = np.where(shards.a.partial[i] | shards.b.partial[j], np.int8(Reason.TERM_OF_SUM), Reason.SHARD_OF_WHOLE)
     apart |= status == Status.SHARDED
     if a.members and b.members:
         arranged = _arranged_otherwise(a, b, i, j)

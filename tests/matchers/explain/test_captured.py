@@ -78,6 +78,14 @@ def test_shards_are_told_by_their_placements() -> None:
     )
 
 
+def test_a_term_of_a_sum_over_ranks_is_no_shard() -> None:
+    told = told_of([mm(Y)], [mm(shard(Y / 2, Y, kind="Partial(sum)"))])
+    assert told.headline.startswith(
+        "sharded: a side holds a term of a sum over ranks: a holds the whole, b Partial(sum)"
+    )
+    assert told.reason == "reason: term-of-sum"
+
+
 def test_counts_and_where_it_ran() -> None:
     odd = Y.copy()
     odd[0, :3] = np.inf
