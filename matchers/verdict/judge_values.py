@@ -312,7 +312,7 @@ class Differences:
         settle(apart & (status != Status.EQUAL), Status.SHARDED, Reason.SHARD_OF_WHOLE)
         error[np.isin(status, (Status.SHAPE, Status.SHARDED, Status.NOT_JUDGED))] = np.nan
         settle(self.nonfinite, Status.NAN, Reason.NON_FINITE)
-        settle(self.nonfinite & self.equal, Status.NAN, Reason.NAN_IN_BOTH)
+        settle(self.nonfinite & self.equal & (self._x.counts[1] > 0), Status.NAN, Reason.NAN_IN_BOTH)
         error[self.nonfinite] = np.inf
         return ValueVerdicts(status, reason, error, bound & np.isfinite(error), most.norms, limit, compared, apart)
 

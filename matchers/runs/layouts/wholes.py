@@ -10,11 +10,12 @@ import numpy as np
 
 from matchers.arrays import Float64
 from matchers.logs.op_log import OpLog
+from matchers.ops.laws import rows_named
 from matchers.ops.micro_batches import micro_batch_numbers
 from matchers.ops.module_path import canonical
 from matchers.ops.shapes import dimensions
 from matchers.ops.shards import infer_shards
-from matchers.ops.values import further_output
+from matchers.ops.values import further
 from matchers.verdict.sketches import PROJECTIONS, decode_sketches
 
 __all__ = ["Wholes", "whole_of"]
@@ -63,11 +64,11 @@ class Wholes:
     def of_further(self, op: str, number: int) -> set[Shape]:
         """The shapes of an output after the first."""
         if (op, number) not in self._further:
-            log, found = self._log, set[Shape]()
-            for row in log.texts(f"Output {number}"):
-                result = further_output(log, row, number) if log.op_name(row) == op else None
-                if result is not None and result.shape is not None:
-                    found |= self._possible(result.shape if result.part is None else result.part.whole)
+            values, found = further(self._log), set[Shape]()
+            of_op = rows_named(self._log, {op})[values.maker]
+            for v in np.flatnonzero((values.slot == number) & (values.shape >= 0) & of_op).tolist():
+                part = values.part(v)
+                found |= self._possible(dimensions(values.shapes[values.shape[v]]) if part is None else part.whole)
             self._further[op, number] = found
         return self._further[op, number]
 
