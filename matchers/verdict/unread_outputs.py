@@ -9,11 +9,12 @@ from __future__ import annotations
 from dataclasses import replace
 
 import numpy as np
-from numpy.typing import NDArray
 
-from matchers.arrays import Int32
+from matchers.arrays import Bool
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
+from matchers.ops.dataflow import values_read
+from matchers.ops.values import further
 from matchers.status import Status
 from matchers.verdict.case import Case, Judgement
 from matchers.verdict.reason import Reason
@@ -37,10 +38,8 @@ def without_unread(case: Case, judged: Judgement) -> Judgement:
     ]
     if not found:
         return judged
-    sides = (
-        _Outputs(a, case.flow.a, pairing.of_a, verdicts.status),
-        _Outputs(b, case.flow.b, pairing.of_b, verdicts.status),
-    )
+    equal = np.append(verdicts.status == Status.EQUAL, False)
+    sides = (a, case.flow.a, equal[pairing.of_a]), (b, case.flow.b, equal[pairing.of_b])
     unread = {}
     for k in found:
         i, j = int(pairing.lead_a[k]), int(pairing.lead_b[k])
@@ -49,32 +48,15 @@ def without_unread(case: Case, judged: Judgement) -> Judgement:
         if not known or x[0] != y[0] or a.texts("Mutated").raw(i) != b.texts("Mutated").raw(j):
             continue
         differing = np.flatnonzero(x != y).tolist()
-        if all(side.unread(row, n) for n in differing for side, row in zip(sides, (i, j), strict=True)):
+        if all(_is_unread(*side, row, n) for n in differing for side, row in zip(sides, (i, j), strict=True)):
             unread[k] = replace(verdicts.slots[k], status=Status.CLOSE, reason=Reason.UNREAD_OUTPUT)
     which, slots = np.array(list(unread), np.int64), {**verdicts.slots, **unread}
     return judged.claimed(which, Status.CLOSE, Reason.UNREAD_OUTPUT, slots=slots, error=np.nan, bound=False)
 
 
-class _Outputs:
-    """The consumers of the outputs of one log."""
-
-    def __init__(self, log: OpLog, flow: Ragged, of: Int32, status: NDArray[np.int8]) -> None:
-        self._log, self._flow = log, flow
-        self._order = np.argsort(flow.value, kind="stable")
-        self._makers = flow.value[self._order]
-        equal = np.append(status == Status.EQUAL, False)
-        self._equal = equal[of]
-
-    def unread(self, row: int, n: int) -> bool:
-        """True if no record reads output n of a forward row, or all that do are paired and bitwise equal."""
-        log = self._log
-        if log.phase[row] != Phase.FORWARD:
-            return False
-        start, end = np.searchsorted(self._makers, (row, row + 1))
-        for entry in self._order[start:end].tolist():
-            reader = int(self._flow.row[entry])
-            place, digests = entry - int(self._flow.start[reader]), log.input_digests[reader]
-            reads_it = place >= len(digests) or digests[place] in (NO_DIGEST, log.digests[row][n])
-            if reads_it and not self._equal[reader]:
-                return False
-        return True
+def _is_unread(log: OpLog, flow: Ragged, equal: Bool, record: int, n: int) -> bool:
+    """True if no record reads output n of a forward record, or all that do are paired and bitwise equal."""
+    values, read = further(log), values_read(log)
+    mine = [len(log) + v for v in values.of(record) if values.slot[v] == n]
+    readers = flow.row[(flow.value == record) & ((read < 0) | np.isin(read, mine))]
+    return bool(log.phase[record] == Phase.FORWARD and equal[readers].all())
