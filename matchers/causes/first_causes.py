@@ -31,7 +31,7 @@ from matchers.causes.unjudged_stretch import Stretches, behind_parts
 from matchers.causes.unpaired_branches import Branches, Side
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import shared_ids
-from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog, Phase
+from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
 from matchers.ops.collectives import awaiting
 from matchers.ops.dataflow import DataFlow, downstream
 from matchers.ops.laws import copies, drawing, law_of
@@ -42,6 +42,7 @@ from matchers.pairing.pairing import Pairing
 from matchers.rows import Origins, Stretch
 from matchers.status import Role, Status
 from matchers.verdict.judge import Verdicts
+from matchers.verdict.judge_values import Differences
 from matchers.verdict.reason import Reason
 from matchers.verdict.relative_error import relative
 from matchers.verdict.sketches import estimates
@@ -450,17 +451,9 @@ def _altered(a: OpLog, b: OpLog, maker_a: Int64, maker_b: Int64, tolerance: Floa
     """bool: the outputs of the two producers differ by their further statistics or sketches, although L1 may agree."""
     out = np.zeros(len(maker_a), bool)
     known = np.flatnonzero((maker_a >= 0) & (maker_b >= 0))
-    i, j, tolerance = maker_a[known], maker_b[known], tolerance[known]
-    altered = np.zeros(len(known), bool)
-    both = a.present[i] & b.present[j]
-    for k, name in enumerate(STATISTICS):
-        if name == "Mean":
-            continue  # near zero it is meaningless without its scale
-        with np.errstate(invalid="ignore"):
-            altered |= ((both >> k) & 1 == 1) & (relative(a.stats[k][i], b.stats[k][j]) > tolerance)
-    _, error = estimates(first_outputs(a, i), first_outputs(b, j), np.ones(len(known), bool))
+    found = Differences(first_outputs(a, maker_a[known]), first_outputs(b, maker_b[known]))
     with np.errstate(invalid="ignore"):
-        out[known] = altered | (error > tolerance)
+        out[known] = np.fmax(np.maximum(found.norms, found.extremes), found.estimate) > tolerance[known]
     return out
 
 
