@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -55,9 +56,8 @@ def untaken(log: OpLog) -> frozenset[tuple[int, int]]:
     if not nan.any():
         return frozenset()
     maker, slot = np.append(np.arange(n), values.maker), np.append(np.zeros(n, np.int64), values.slot)
-    rounds = np.array([not name.startswith(WHOLE) for name in (*values.dtypes, "none")])
-    tells = (log.counts[0] >= 0) & (log.dtype >= 0) & rounds[log.dtype]
-    tells[values.maker[(values.counts[0] >= 0) & rounds[values.dtype]]] = True
+    tells = (log.counts[0] >= 0) & (log.dtype >= 0) & _rounds(log.dtypes)[log.dtype]
+    tells[values.maker[(values.counts[0] >= 0) & _rounds(values.dtypes)[values.dtype]]] = True
     broken_record = np.zeros(n, bool)
     broken_record[maker[nan]] = True
     tells &= ~rows_where(log, lambda law: (law.blind and not law.in_place) or law.communicates)
@@ -81,6 +81,11 @@ def untaken(log: OpLog) -> frozenset[tuple[int, int]]:
     ends = upstream(Ragged(log.inputs.start, np.where(takes, flow, -1)), ends, broken_record)
     lasting[read[takes & ends[reader]]] = True
     return frozenset(zip(maker[nan & ~lasting].tolist(), slot[nan & ~lasting].tolist(), strict=True))
+
+
+def _rounds(dtypes: Sequence[str]) -> Bool:
+    """bool[dtypes + 1], the dtypes that can hold NaN; True for an unknown one."""
+    return np.array([*(not name.startswith(WHOLE) for name in dtypes), True])
 
 
 def reads_broken(log: OpLog, flow: Ragged, made: Bool, kind: np.ufunc) -> Bool:

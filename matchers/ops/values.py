@@ -188,7 +188,7 @@ def further(log: OpLog) -> Values:
                 told = name if isinstance(name, str) and name else parameter_name(log, row, slot)
                 found.append((row, -1 - slot, told, entry))
     found.sort(key=lambda one: (one[0], one[1] < 0, abs(one[1])))
-    return _of(found, log)
+    return _of(found)
 
 
 def _slot(entry: object) -> int:
@@ -219,10 +219,9 @@ def _parsed_all(texts: Sequence[bytes]) -> list[Any]:
     return list(values[::2]) if whole else [parsed(text) for text in texts]
 
 
-def _of(found: Sequence[tuple[int, int, str, Mapping[str, Any]]], log: OpLog) -> Values:
+def _of(found: Sequence[tuple[int, int, str, Mapping[str, Any]]]) -> Values:
     """The columns of (maker, slot, name, object of the log)."""
-    shapes, dtypes = ({text: k for k, text in enumerate(table)} for table in (log.shapes, log.dtypes))
-    placements: dict[str, int] = {}
+    shapes, dtypes, placements = dict[str, int](), dict[str, int](), dict[str, int]()
     told: list[Mapping[str, Any]] = []
     shape, dtype, placed, digest, sketch = [], [], [], [], []
     for _, _, _, entry in found:
@@ -385,7 +384,7 @@ def results(log: OpLog, row: int) -> list[Result]:
 def read(log: OpLog, rows: Int64, slots: Int64) -> Values:
     """The known facts about inputs that operations left unchanged: of each row one."""
     at = zip(rows.tolist(), slots.tolist(), strict=True)
-    nothing = _of([(row, -1 - slot, parameter_name(log, row, slot), {}) for row, slot in at], log)
+    nothing = _of([(row, -1 - slot, parameter_name(log, row, slot), {}) for row, slot in at])
     stats, digest = nothing.stats, nothing.digest
     for lists, into in ((log.inputs, stats[0]), (log.input_digests, digest)):
         there = slots < lists.count[rows]
