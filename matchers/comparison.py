@@ -33,6 +33,7 @@ from matchers.pairing.features import Copies
 from matchers.pairing.matching import Matching, NameRules, paired_by
 from matchers.pairing.pairing import Method, Pairing
 from matchers.pairing.rematch import ForcedPair, apply_rules
+from matchers.regions.find import Regions, find_regions
 from matchers.rows import Rows
 from matchers.rules.model import LayoutRule, RuleSet, ToleranceRule
 from matchers.rules.resolve import Resolved, RuleUsage, resolve
@@ -125,6 +126,15 @@ class Comparison(Rows):
             int((self.at_a if m.side == "a" else self.at_b)[m.mismatch.row]): m
             for m in reversed(self.recompute_mismatches)
         }
+
+    @cached_property
+    def regions(self) -> Regions:
+        """The stretches that the two runs compute in other ways; computed on first use."""
+        assert self.flow is not None
+        status = np.zeros(len(self.pairing), np.int8)
+        status[self.pair[self.pair >= 0]] = self.status[self.pair >= 0]
+        understood = self.coverage.understood
+        return find_regions(self.a, self.b, self.pairing, status, self.flow, understood=understood)
 
     @cached_property
     def consequences(self) -> Consequences:

@@ -8,6 +8,7 @@ import numpy as np
 
 from matchers.comparison import Comparison
 from matchers.coverage import Coverage
+from matchers.explain.regions import regions_of
 from matchers.logs.op_log import OpLog
 from matchers.ops.run_info import contradictions
 from matchers.status import Status
@@ -106,6 +107,11 @@ def certificate(c: Comparison) -> Iterator[str]:
         yield f"{plural(n[Status.CLOSE], 'operation')} within tolerance, {_largest(c)}."
     if covered := c.coverage.larger.covered:
         yield f"{plural(covered, 'operation')} by what they lead to, which agrees."
+    if others := [region for region in regions_of(c) if region.kind == "covered" and region.a and region.b]:
+        most = max(others, key=lambda region: len(region.a) + len(region.b))
+        ways = f"{plural(len(most.a), 'operation')} of a, {len(most.b):,} of b"
+        where = f" in {most.module}" if most.module else ""
+        yield f"{plural(len(others), 'region')} reached in another way, which agree; the largest{where}: {ways}."
     left = {
         "unpaired": n[Status.ONLY_A] + n[Status.ONLY_B],
         "recomputed on one side": n[Status.RECOMPUTE],

@@ -8,8 +8,10 @@ from __future__ import annotations
 import json
 from dataclasses import asdict, fields
 from io import TextIOBase
+from itertools import islice
 from typing import Any, Final, TextIO, cast
 
+from matchers.explain.regions import regions_of
 from matchers.status import Role
 from numtui.report.jsonl import write_jsonl
 from numtui.report.model import Report
@@ -69,6 +71,7 @@ def _head(r: Report) -> dict[str, Any]:
         "causes": [_cause(cause) for cause in r.causes(_MAX_ROWS)],
         "beginnings": [_row(row) for row in map(r.row, r.beginning_rows[:_MAX_ROWS].tolist())],
         "recompute_mismatches": [asdict(found) for found in r.mismatches[:_MAX_ROWS]],
+        "regions": [asdict(region) for region in islice(regions_of(r.comparison), _MAX_ROWS)],
         "gate": {
             "fail_on": list(r.options.fail_on),
             "failures": [asdict(failure) for failure in r.failures],

@@ -1,0 +1,209 @@
+"""Regions: what lies between values that are paired and judged, in two runs that compute it in other ways.
+
+A region is a set of operations without a judged partner that the data flow connects: of either run, and of both where
+they feed the same input of a pair. Pairs whose results differ in shape, or that cannot be judged, belong to it.
+Constants, such as a mask of all layers, connect nothing.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.arrays import Bool, Int32, Int64, columns
+from matchers.logs.columns import Ragged, repeated
+from matchers.logs.op_log import OpLog
+from matchers.ops.dataflow import DataFlow
+from matchers.pairing.pairing import Pairing
+from matchers.status import AGREE, LabelledEnum, Status
+
+__all__ = ["Kind", "Regions", "find_regions"]
+
+_OPEN = np.isin(
+    np.arange(len(Status)),
+    (
+        Status.NOT_JUDGED,
+        Status.NO_VALUES,
+        Status.SHARDED,
+        Status.UNFINISHED,
+        Status.PARTIAL,
+        Status.SHAPE,
+        Status.ONLY_A,
+        Status.ONLY_B,
+    ),
+)
+"""Statuses that leave open whether two results are the same value."""
+
+
+class Kind(LabelledEnum):
+    """The evidence of the values around a region.
+
+    COVERED: its results agree, reached in another way. FIRST_CAUSE: what it reads agrees, its results differ.
+    CONSEQUENCE: both differ. NOT_UNDERSTOOD: it belongs to a layout that is not merged, and its results do not agree.
+    UNKNOWN: no judged value tells.
+    """
+
+    COVERED = 0
+    FIRST_CAUSE = 1
+    CONSEQUENCE = 2
+    NOT_UNDERSTOOD = 3
+    UNKNOWN = 4
+
+
+@columns
+class Regions:
+    """The regions of a comparison, in the order of dispatch.
+
+    Attributes:
+        of_a, of_b: int32[n_a], int32[n_b], the region of each record; -1 for none.
+        kind: int8[k] of `Kind`.
+        inputs, outputs: of [k], the judged pairs that it reads, and those that read it.
+    """
+
+    of_a: Int32
+    of_b: Int32
+    kind: NDArray[np.int8]
+    inputs: Ragged
+    outputs: Ragged
+
+    def __len__(self) -> int:
+        return len(self.kind)
+
+    def covered(self, side: str) -> Bool:
+        """bool[n], the record is in a region whose results agree."""
+        of = self.of_a if side == "a" else self.of_b
+        return np.append(self.kind, np.int8(-1))[of] == Kind.COVERED
+
+    def members(self, region: int) -> tuple[Int64, Int64]:
+        """The records of a and of b in a region."""
+        return np.flatnonzero(self.of_a == region), np.flatnonzero(self.of_b == region)
+
+
+def find_regions(
+    a: OpLog, b: OpLog, pairing: Pairing, status: NDArray[np.int8], flow: DataFlow, *, understood: bool = True
+) -> Regions:
+    """Find the regions of two logs.
+
+    Args:
+        status: int8[p], the verdict of each pair.
+        understood: False if ranks compute for each other what neither log shows.
+    """
+    n_a, n_b = len(a), len(b)
+    opens = [np.append(_OPEN[status], True)[of] & ~log.recompute for log, of in ((a, pairing.of_a), (b, pairing.of_b))]
+    edges = [_edges(flow.a, 0), _edges(flow.b, n_a)]
+    is_open = np.concatenate(opens)
+    maker, reader = (np.concatenate(ends) for ends in zip(*edges, strict=True))
+    read = np.concatenate((a.inputs.count, b.inputs.count))
+    constant = _constants(maker, reader, read > np.bincount(reader, minlength=n_a + n_b))
+    connects = is_open & ~constant
+    inside = connects[maker] & connects[reader]
+    links = [
+        (maker[inside], reader[inside]),
+        _across(pairing, n_a, connects),
+        _same_inputs(pairing, flow, n_a, connects),
+    ]
+    label = _components(n_a + n_b, *(np.concatenate(ends) for ends in zip(*links, strict=True)))
+    region = np.full(n_a + n_b, -1, np.int64)
+    found, region[connects] = np.unique(label[connects], return_inverse=True)
+    # a constant belongs to the first region that reads it
+    readers = np.flatnonzero(is_open[maker] & constant[maker] & (region[reader] >= 0))[::-1]
+    region[maker[readers]] = region[reader[readers]]
+
+    pair = np.concatenate((pairing.of_a, pairing.of_b)).astype(np.int64)
+    judged = ~is_open & (pair >= 0)
+    into, out = judged[maker] & (region[reader] >= 0), judged[reader] & (region[maker] >= 0)
+    inputs = _by_region(region[reader[into]], pair[maker[into]], len(found))
+    outputs = _by_region(region[maker[out]], pair[reader[out]], len(found))
+    red = status >= Status.SHAPE
+    from_red = judged[maker] & judged[reader] & np.append(red, False)[pair[maker]] & (pair[maker] != pair[reader])
+    follows = np.zeros(len(status), bool)
+    follows[pair[reader[from_red]]] = True
+    return Regions(
+        region[:n_a].astype(np.int32),
+        region[n_a:].astype(np.int32),
+        _kinds(inputs, outputs, status, follows, understood=understood),
+        inputs,
+        outputs,
+    )
+
+
+def _kinds(
+    inputs: Ragged, outputs: Ragged, status: NDArray[np.int8], follows: Bool, *, understood: bool
+) -> NDArray[np.int8]:
+    """int8 of `Kind` by region; `follows`: bool[p], a red pair made another input of the pair."""
+
+    def have(pairs: Ragged, such: Bool) -> Bool:
+        return np.bincount(pairs.row[such[pairs.value]], minlength=len(pairs)) > 0
+
+    red = status >= Status.SHAPE
+    from_red, to_red = have(inputs, red), have(outputs, red)
+    kind = np.full(len(inputs), Kind.UNKNOWN, np.int8)
+    kind[have(outputs, np.isin(status, AGREE)) & ~to_red] = Kind.COVERED
+    kind[have(outputs, red & ~follows)] = Kind.FIRST_CAUSE
+    kind[to_red & from_red] = Kind.CONSEQUENCE
+    if not understood:
+        kind[kind != Kind.COVERED] = Kind.NOT_UNDERSTOOD
+    return kind
+
+
+def _edges(flow: Ragged, first: int) -> tuple[Int64, Int64]:
+    """The known makers and the records that read their results, numbered from `first`."""
+    known = flow.value >= 0
+    return flow.value[known].astype(np.int64) + first, flow.row[known].astype(np.int64) + first
+
+
+def _constants(maker: Int64, reader: Int64, depends: Bool) -> Bool:
+    """bool: records to which nothing leads but records without inputs.
+
+    Args:
+        depends: bool, records that read what no operation made.
+    """
+    while True:
+        new = np.bincount(reader[depends[maker]], minlength=len(depends)) > 0
+        if not (new & ~depends).any():
+            return ~depends
+        depends = depends | new
+
+
+def _across(pairing: Pairing, n_a: int, connects: Bool) -> tuple[Int64, Int64]:
+    """Links between the records of each pair."""
+    ends = []
+    for of, first in ((pairing.of_a, 0), (pairing.of_b, n_a)):
+        record = np.flatnonzero(of >= 0)
+        ends.append((record + first, pairing.lead_a[of[record]].astype(np.int64)))
+    one, other = (np.concatenate(end) for end in zip(*ends, strict=True))
+    inside = connects[one] & connects[other] & (one != other)
+    return one[inside], other[inside]
+
+
+def _same_inputs(pairing: Pairing, flow: DataFlow, n_a: int, connects: Bool) -> tuple[Int64, Int64]:
+    """Links between the makers of the same input of a pair."""
+    i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
+    owner, place = repeated(np.arange(len(i)), np.minimum(flow.a.count[i], flow.b.count[j]))
+    one = flow.a.value[flow.a.start[i[owner]] + place].astype(np.int64)
+    other = flow.b.value[flow.b.start[j[owner]] + place].astype(np.int64)
+    known = (one >= 0) & (other >= 0)
+    one, other = one[known], other[known] + n_a
+    inside = connects[one] & connects[other]
+    return one[inside], other[inside]
+
+
+def _components(size: int, one: Int64, other: Int64) -> Int64:
+    """int64[size]: the smallest node that each is connected with."""
+    label = np.arange(size)
+    while True:
+        low, high = np.minimum(label[one], label[other]), np.maximum(label[one], label[other])
+        apart = low < high
+        if not apart.any():
+            return label
+        one, other, low, high = one[apart], other[apart], low[apart], high[apart]
+        np.minimum.at(label, high, low)
+        while not np.array_equal(shorter := label[label], label):
+            label = shorter
+
+
+def _by_region(region: Int64, pair: Int64, many: int) -> Ragged:
+    """The distinct pairs of each region, ascending."""
+    size = int(pair.max(initial=0)) + 1
+    region, pair = np.divmod(np.unique(region * size + pair), size)
+    return Ragged(np.searchsorted(region, np.arange(many + 1)), pair)
