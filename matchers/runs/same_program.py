@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 
 import numpy as np
 
+from matchers.arrays import Bool
 from matchers.logs.op_log import OpLog, Phase
-from matchers.ops.laws import communicating, rows_where
-from matchers.runs.finding import Check, Finding, Made, Unmade
+from matchers.ops.laws import communicating, in_place, rows_where
+from matchers.runs.finding import Check, Finding, Made, Unmade, listed
 from matchers.runs.rank_logs import RankLogs, Role
 
 __all__ = ["check_same_program"]
@@ -18,49 +19,73 @@ __all__ = ["check_same_program"]
 def check_same_program(ranks: RankLogs) -> Iterator[Finding | Made | Unmade]:
     """Yield operations that a minority of the ranks of one role runs or leaves out, and results that it does not use.
 
-    What clips gradients is left out: one of the ranks that hold a parameter counts its norm. Where many ranks differ,
-    or a rank has a batch of another size, the data decides what is run (experts, lengths), and there is nothing to say.
+    What takes norms of gradients is left out: one of the ranks that hold a parameter counts its norm. Where many ranks
+    differ, or a rank has a batch of another size, the data decides what is run (experts, lengths), and there is nothing
+    to say. Where half of them have an operation that the others lack, as one of two, neither half is right by itself.
     """
-    compared = 0
+    compared, undecided = 0, 0
     for role in ranks.roles:
         if len(role.ranks) < 2:
             continue
-        compared += len(ranks.logs[role.reference])
         size = _batch_sizes(ranks, role.reference)
         odd = {rank: of for rank, of in _deviations(ranks, role).items() if _batch_sizes(ranks, rank) == size}
         if 2 * len(odd) < len(role.ranks):
             yield from (_odd_program(ranks, role, rank, *of) for rank, of in odd.items())
         yield from _unused_results(ranks, role)
+        if halves := {rank for rank in _deviations(ranks, role, halves=True) if _batch_sizes(ranks, rank) == size}:
+            undecided += 1
+            yield Unmade(Check.SAME_PROGRAM, _undecided(role, halves))
+        else:
+            compared += len(ranks.logs[role.reference])
     if compared:
         yield Made(Check.SAME_PROGRAM, compared, "operations")
-    else:
+    elif not undecided:
         yield Unmade(Check.SAME_PROGRAM, "no two ranks have one role")
 
 
-def _deviations(ranks: RankLogs, role: Role) -> dict[int, tuple[list[int], list[int]]]:
-    """Rank → (its rows that few ranks have, rows of the reference that few ranks lack), where there are any."""
+def _undecided(role: Role, odd: set[int]) -> str:
+    if len(role.ranks) == 2:
+        return f"ranks {role.ranks[0]} and {role.ranks[1]} differ; two cannot say which is right"
+    return f"ranks {listed(sorted(odd))} differ from the other half; neither is a majority"
+
+
+def _deviations(ranks: RankLogs, role: Role, *, halves: bool = False) -> dict[int, tuple[list[int], list[int]]]:
+    """Rank → (its rows that few ranks have, rows of the reference that few ranks lack), where there are any.
+
+    With `halves`, the rows that half of the ranks have.
+    """
+
+    def few(on: Collection[int]) -> bool:
+        return 2 * len(on) == len(role.ranks) if halves else 2 * len(on) < len(role.ranks)
+
+    counted = {rank: _counted(ranks.logs[rank]) for rank in (role.reference, *role.odd)}
     added: dict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
     left_out: dict[int, list[int]] = defaultdict(list)
     for rank in role.odd:
         log, partner = ranks.logs[rank], role.partner[rank]
         if rank in ranks.cut:
             continue
-        for row in np.flatnonzero((partner < 0) & (ranks.logs[role.reference].phase != Phase.GRADIENTS)).tolist():
+        for row in np.flatnonzero((partner < 0) & counted[role.reference]).tolist():
             left_out[row].append(rank)
         theirs = partner[partner >= 0]
-        for row in np.setdiff1d(np.flatnonzero(log.phase != Phase.GRADIENTS), theirs).tolist():
+        for row in np.setdiff1d(np.flatnonzero(counted[rank]), theirs).tolist():
             added[int(np.searchsorted(theirs, row)), log.op_name(row)].append((rank, row))
     found: dict[int, tuple[list[int], list[int]]] = defaultdict(lambda: ([], []))
     for places in added.values():
-        if 2 * len({rank for rank, _ in places}) < len(role.ranks):
+        if few({rank for rank, _ in places}):
             for rank, row in places:
                 if not _data_decides(ranks.logs[rank], row):
                     found[rank][0].append(row)
     for row, on in left_out.items():
-        if 2 * len(on) < len(role.ranks) and not _data_decides(ranks.logs[role.reference], row):
+        if few(on) and not _data_decides(ranks.logs[role.reference], row):
             for rank in on:
                 found[rank][1].append(row)
     return dict(found)
+
+
+def _counted(log: OpLog) -> Bool:
+    """bool[n]: records that all ranks of a role have: of those on gradients, the ones that write to them."""
+    return np.asarray((log.phase != Phase.GRADIENTS) | in_place(log))
 
 
 def _data_decides(log: OpLog, row: int) -> bool:

@@ -44,8 +44,19 @@ def test_norms_of_gradients_are_counted_on_one_rank() -> None:
 
 @pytest.mark.parametrize(("layout", "ranks"), [(Layout(dp=2), (1,)), (Layout(dp=4), (1, 2))])
 def test_where_as_many_ranks_do_it_as_do_not(layout: Layout, ranks: tuple[int, ...]) -> None:
-    """It is not known which are right."""
-    assert said(added(simulate(Plan(layout=layout)), *ranks)) == []
+    """It is not known which are right, and the law did not hold."""
+    found = checked(added(simulate(Plan(layout=layout)), *ranks))
+    assert not found.findings
+    assert Check.SAME_PROGRAM not in {made.check for made in found.made}
+    (why,) = (unmade.reason for unmade in found.unmade if unmade.check == Check.SAME_PROGRAM)
+    assert "two cannot say which is right" in why or "neither is a majority" in why
+
+
+def test_a_gradient_that_one_rank_writes_to() -> None:
+    run = simulate(Plan(layout=Layout(dp=3)))
+    run.logs[1].insert(3, op("train/op_0_zero_", 3.0, phase="gradients"))
+    (found,) = checked(run).findings
+    assert (found.check, found.subject, found.ranks) == (Check.SAME_PROGRAM, "train/op_0_zero_", (1,))
 
 
 def test_where_most_ranks_run_programs_of_their_own() -> None:
