@@ -71,7 +71,9 @@ def condition(log: OpLog, flow: Ragged) -> Float64:
     with np.errstate(divide="ignore", invalid="ignore"):
         mean = np.where(rows_where(log, lambda law: law.form is Form.MEAN)[rows], numel_of / size[log.shape[rows]], 1.0)
         found = terms / _root_mean(log, rows, size[log.shape[rows]]) / mean
-    out[rows] = np.where(np.isfinite(found), np.maximum(found, 1.0), 1.0)
+    # of other values than finite ones no norm is known
+    known = np.isfinite(found) & (np.maximum(log.counts[1:3, maker], log.counts[1:3, rows]) <= 0).all(axis=0)
+    out[rows] = np.where(known, np.maximum(found, 1.0), 1.0)
     return out
 
 

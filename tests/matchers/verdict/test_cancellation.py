@@ -7,8 +7,10 @@ import pytest
 
 from matchers.comparison import compare
 from matchers.logs.op_log import OpLog
+from matchers.ops.dataflow import DataFlow
 from matchers.ops.laws import rows_named
 from matchers.status import Status
+from matchers.verdict.cancellation import condition
 from matchers.verdict.expectation import Expect, Expectation
 from tests.captured import Step, as_parts, captured_log
 
@@ -58,6 +60,16 @@ def keys_gradient(bias: np.ndarray) -> OpLog:
 def test_the_sum_of_a_further_output_that_cancels_is_not_judged(size: float, red: bool) -> None:
     one, other = (np.float32(size) * RNG.normal(size=8).astype(np.float32) for _ in range(2))
     assert compare(keys_gradient(one), keys_gradient(other)).red.any() == red
+
+
+def test_a_sum_of_infinite_values_does_not_cancel() -> None:
+    """The logged norms are those of the finite values, which are others in the terms than in the sums."""
+    terms = TERMS.copy()
+    terms[0] = [np.inf, *[np.float32(1e30)] * 7]
+    scores, sums = "attn/op_0_exp", terms.sum(axis=1)
+    exp = Step(key=scores, gives=[terms])
+    made = captured_log([exp, Step(key="attn/op_1_sum", reads=[terms], gives=[sums], made=[scores])])
+    assert condition(made, DataFlow(made, made).a).tolist() == [1.0, 1.0]
 
 
 def test_an_unknown_norm_is_no_noise() -> None:
