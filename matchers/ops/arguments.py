@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from matchers.arrays import Int64
-from matchers.logs.columns import Strings, decode
+from matchers.logs.columns import Strings
 from matchers.logs.op_log import OpLog
 from matchers.ops.json_values import parsed_object
 
@@ -22,6 +22,7 @@ __all__ = ["ArgumentDifference", "argument_differences", "argument_texts", "argu
 _PLAIN_OVERLOAD = "aten.default"
 _CALL = ("Overload", "Arguments", "Inputs")
 _MAX_TEXT = 60
+_MAX_DEPTH = 4
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,8 +51,21 @@ def tells_arguments(log: OpLog) -> bool:
 
 def arguments_of(log: OpLog, row: int) -> Mapping[str, Any]:
     """The arguments of a record by name, without those that say nothing: `null` and empty lists."""
-    found = parsed_object(log.texts("Arguments").raw(row)) or {}
+    found = _parsed(log.texts("Arguments").raw(row))
     return {name: value for name, value in found.items() if value is not None and value not in ([], {})}
+
+
+def _parsed(raw: bytes) -> dict[str, Any]:
+    """The arguments of a field, without what lies deeper in lists than any argument does."""
+    return {name: _shallow(value, _MAX_DEPTH) for name, value in (parsed_object(raw) or {}).items()}
+
+
+def _shallow(value: Any, depth: int) -> Any:
+    if isinstance(value, list):
+        return [_shallow(item, depth - 1) for item in value] if depth else "…"
+    if isinstance(value, dict):
+        return {str(name): _shallow(item, depth - 1) for name, item in value.items()} if depth else "…"
+    return value
 
 
 def argument_texts(log: OpLog) -> tuple[Strings, Int64]:
@@ -60,7 +74,7 @@ def argument_texts(log: OpLog) -> tuple[Strings, Int64]:
     """
     texts, ids = log.texts("Arguments"), np.full(len(log), -1, np.int64)
     ids[texts.rows] = texts.ids
-    told = (parsed_object(raw) or {} for raw in texts.table)
+    told = (_parsed(raw) for raw in texts.table)
     lines = [", ".join(f"{name}={shown(value)}" for name, value in given.items()) for given in told]
     return Strings([line.encode("utf-8", "backslashreplace") for line in lines]), ids
 
@@ -134,5 +148,5 @@ def shown(value: Any) -> str:
     if isinstance(value, list):
         text = f"[{', '.join(map(shown, value))}]"
     else:
-        text = decode(value.encode()) if isinstance(value, str) else repr(value)
+        text = value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else repr(value)
     return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 1] + "…"

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
-__all__ = ["optimizer_differences"]
+from matchers.ops.json_values import number
+
+__all__ = ["ROUNDING", "optimizer_differences"]
+
+ROUNDING = 2.0**-44
+"""Relative difference of two numbers that Python computed in another order: a few hundred ε of its floats."""
 
 _FORMS = frozenset({"optimizer", "parameters", "foreach", "fused", "capturable", "differentiable"})
 """Settings that choose between implementations of the same update."""
@@ -21,10 +27,19 @@ def optimizer_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[tu
     found = []
     for name in of_a.keys() & of_b.keys():
         x, y = of_a[name], of_b[name]
-        only_a, only_b = [value for value in x if value not in y], [value for value in y if value not in x]
+        only_a = [value for value in x if not any(_same(value, other) for other in y)]
+        only_b = [value for value in y if not any(_same(value, other) for other in x)]
         if only_a or only_b:
             found.append((name, _one(only_a or x), _one(only_b or y)))
     return sorted(found, key=lambda each: each[0])
+
+
+def _same(x: Any, y: Any) -> bool:
+    if x == y:
+        return True
+    one, other = (value if isinstance(value, list) else [value] for value in (x, y))
+    pairs = zip(one, other, strict=False)
+    return len(one) == len(other) and all(math.isclose(number(v), number(w), rel_tol=ROUNDING) for v, w in pairs)
 
 
 def _one(values: list[Any]) -> Any:

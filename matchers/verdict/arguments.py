@@ -25,7 +25,8 @@ from matchers.ops.arguments import (
     tells_arguments,
     text_ids,
 )
-from matchers.ops.optimizer_settings import optimizer_differences
+from matchers.ops.json_values import number
+from matchers.ops.optimizer_settings import ROUNDING, optimizer_differences
 from matchers.ops.shapes import dimensions
 from matchers.status import Status
 from matchers.verdict.case import Case, Judgement
@@ -154,9 +155,9 @@ def explained_by(a: OpLog, b: OpLog, i: int, j: int, difference: ArgumentDiffere
     factors = {many[0] / many[1], loss_scale, *(float(n) for n in range(2, _ranks(a, b) + 1) if layouts)}
     if all(_is_factor(v, w, factors) for v, w in pairs):
         return "a factor of the layout"
-    if all(abs(v - w) <= default_tolerance("float32") * max(abs(v), abs(w)) for v, w in pairs):
-        return "rounding" if _computed(difference) else ""
-    return ""
+    # another order of the same arithmetic in Python; and of a number that was computed from a tensor
+    limit = default_tolerance("float32") if _computed(difference) else ROUNDING
+    return "rounding" if all(math.isclose(v, w, rel_tol=limit) for v, w in pairs) else ""
 
 
 def _numbers(x: Any, y: Any) -> Iterator[tuple[float, float]]:
@@ -168,7 +169,7 @@ def _numbers(x: Any, y: Any) -> Iterator[tuple[float, float]]:
     for v, w in zip(one, other, strict=True):
         if isinstance(v, dict) and isinstance(w, dict) and v.get("times") == w.get("times"):
             v, w = v.get("of"), w.get("of")
-        if not all(type(value) in (int, float) and math.isfinite(value) for value in (v, w)):
+        if not (math.isfinite(number(v)) and math.isfinite(number(w))):
             return
         if v != w:
             found.append((v, w))

@@ -91,6 +91,7 @@ def test_without_effect_on_a_bit_it_is_a_note(tmp_path: Path) -> None:
         ({"max": float("nan")}, {"max": float("nan")}, None),
         ({"device": "cuda:0"}, {"device": "cuda:1"}, None),
         ({"value": 0.12345678901}, {"value": 0.12345678912}, "rounding"),
+        ({"value": 0.3}, {"value": 0.1 + 0.2}, "rounding"),
     ],
 )
 def test_another_spelling_is_no_difference(
@@ -180,6 +181,8 @@ def test_settings_of_optimizers_are_compared_but_for_their_implementation(tmp_pa
         log(tmp_path, "b", None, run={"optimizer_settings": other}),
     )
     assert not agreeing.comparability.grave
+    other[0]["lr"] = 0.3 - 0.2
+    assert not compare(agreeing.a, log(tmp_path, "d", None, run={"optimizer_settings": other})).comparability.grave
     other[0]["lr"] = 0.2
     c = compare(agreeing.a, log(tmp_path, "c", None, run={"optimizer_settings": other}))
     assert [note.text for note in c.comparability.grave] == ["the optimizer's lr is 0.1 in a and 0.2 in b"]
@@ -195,3 +198,14 @@ def test_rows_are_found_by_their_arguments(tmp_path: Path) -> None:
         ("eps", "1e-05", "1e-06", ""),
         ("dim", "-1", "1", "the same dimension"),
     ]
+
+
+@pytest.mark.parametrize("value", ["9" * 400, "[" * 600 + "]" * 600, '{"times": 3}', '"\\ud800"', "1e999"])
+def test_arguments_are_untrusted(tmp_path: Path, value: str) -> None:
+    c = compare(log(tmp_path, "a", {"x": 1.5}), log(tmp_path, "b", {"x": "VALUE"}, **CLOSE))
+    path = tmp_path / "b.log"
+    path.write_text(path.read_text().replace('"VALUE"', value))
+    c = compare(c.a, read_log(path))
+    for row in range(len(c)):
+        explain(c, row)
+    assert parse_query("arg:x").mask(c).sum() == 1
