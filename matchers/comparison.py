@@ -19,6 +19,7 @@ from matchers.causes.consequences import Consequences, consequences, lasting_cau
 from matchers.causes.first_causes import find_origins
 from matchers.causes.first_difference import Equality, FirstDifference, first_difference
 from matchers.causes.given_states import blame_states
+from matchers.causes.inserted import blame_inserted
 from matchers.causes.proven import proven
 from matchers.causes.unsummed import blame_unsummed
 from matchers.coverage import Coverage, coverage
@@ -293,6 +294,8 @@ def _compare(
         rows = blame_unsummed(rows)
     if understood and not expectation.explains:  # other kernels differ everywhere
         rows = blame_beginnings(rows)
+    elif understood:
+        rows = blame_inserted(rows)
     return Comparison(
         **{column.name: getattr(rows, column.name) for column in fields(Rows)},
         rules=rules,
