@@ -7,7 +7,7 @@ MAN := docs/numtui.1
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
-.PHONY: demo test test-fast register fuzz fuzz-reader test-integrations test-torch check wheel format screenshots man clean
+.PHONY: demo test test-fast register fuzz fuzz-reader mutate test-integrations test-torch check wheel format screenshots man clean
 
 demo: $(VENV)/.viewer  ## open the explorer on the shipped example, in which a bug is to be found
 	@$(BIN)/numtui demo || [ $$? -eq 1 ]
@@ -39,6 +39,9 @@ COUNT ?= 100000
 fuzz-reader: $(VENV)/.test  ## read damaged logs with the compiled reader under sanitizers: make fuzz-reader COUNT=100000 SEED=1
 	@.ci/packages gcc
 	$(BIN)/python -m tests.fuzz.reader --count $(COUNT) $(if $(SEED),--seed $(SEED))
+
+mutate: $(VENV)/.test  ## move each number in matchers by 3 and 1/3 and say which of them no test holds: make mutate ONLY=verdict/tolerance.py EVERY=4
+	$(BIN)/python -m tests.mutation $(if $(ONLY),--only $(ONLY)) $(if $(EVERY),--every $(EVERY))
 
 check: $(VENV)/.lint  ## run the linters, the type checker and the import contracts
 	$(BIN)/ruff check .

@@ -52,8 +52,9 @@ EPSILON = {
 }
 """Machine epsilon by dtype: the distance from 1 to the next larger number."""
 
-TOLERANCE_IN_EPS = {"float64": 128.0, "complex128": 128.0, "float32": 128.0, "complex64": 128.0, "float16": 8.0}
-"""Tolerance of a pair in units of ε; 2 for other dtypes, which are summed in float32.
+TOLERANCE_IN_EPS = {"float32": 128.0, "complex64": 128.0, "float16": 8.0}
+"""Tolerance of a pair in units of ε; 2 for other dtypes: those that are summed in float32, and those so fine that the
+resolution of norms counts.
 
 128 = 2·√4096: the effect of reordering a sum of a few thousand terms; see `longer_sum`.
 """
@@ -71,7 +72,7 @@ averages out in norms; applies if an input differed already.
 _SUMMED_AS_THEY_ARE = ("float64", "complex128", "float32", "complex64")
 
 _DEFAULT_IN_EPS = 2.0
-_ELEMENTWISE_IN_EPS = {"float64": 4.0, "complex128": 4.0, "float32": 4.0, "complex64": 4.0}
+_ELEMENTWISE_IN_EPS = {"float32": 4.0, "complex64": 4.0}
 """Tolerance of elementwise operations in units of ε: two implementations of functions like exp differ by a few; 1 for
 other dtypes, which are computed in float32 and rounded once.
 """
