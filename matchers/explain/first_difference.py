@@ -87,9 +87,9 @@ def _reasons(c: Comparison, found: FirstDifference) -> Iterator[str]:
 
 
 def _why_harmless(c: Comparison, found: FirstDifference) -> Iterator[str]:
-    """The reason why a difference before the first cause is none, a sentence."""
+    """The reason why a difference before the first cause is none, a sentence; one of the start has its advice."""
     causes = np.flatnonzero(c.cause)
-    if not len(causes) or causes[0] <= max(found.row, found.reader):
+    if found.kind == Kind.START or not len(causes) or causes[0] <= max(found.row, found.reader):
         return
     start = np.zeros(len(c), np.uint64)
     start[found.row] = 1
