@@ -33,7 +33,7 @@ from matchers.verdict.case import Case, Judgement
 from matchers.verdict.reason import Reason
 from matchers.verdict.relative_error import relative
 from matchers.verdict.slots import SlotVerdict
-from matchers.verdict.tolerance import default_tolerance
+from matchers.verdict.tolerance import UNSURE, default_tolerance
 
 __all__ = ["explained_by", "judge_arguments", "judge_settings", "other_arguments", "unexplained"]
 
@@ -57,7 +57,8 @@ def judge_arguments(case: Case, found: Judgement) -> Judgement:
     status = verdicts.status
     # a close pair is within a tolerance of the user
     asked = other_arguments(a, b, i, j) & np.isin(status, _JUDGED) & (np.isnan(case.rtol) | (status != Status.CLOSE))
-    k = np.flatnonzero(asked & ~case.pairing.assembled)
+    # in a pair that is in doubt, other arguments speak against the pair
+    k = np.flatnonzero(asked & ~case.pairing.assembled & (case.pairing.confidence >= UNSURE))
     k = k[_inputs_agree(a, b, i[k], j[k], verdicts.tolerance[k]) | verdicts.inputs_equal[k]]
     red = np.flatnonzero(status >= Status.SHAPE)
     first = int(i[red].min()) if len(red) else len(a)
