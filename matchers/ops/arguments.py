@@ -17,7 +17,7 @@ from matchers.logs.op_log import OpLog
 from matchers.ops.json_values import parsed_object
 
 __all__ = ["ArgumentDifference", "argument_differences", "argument_texts", "arguments_of", "forms_of",
-    "overload_of", "shown", "tells_arguments", "text_ids"]  # fmt: skip
+    "overload_of", "place_of_output", "shown", "tells_arguments", "text_ids"]  # fmt: skip
 
 _PLAIN_OVERLOAD = "aten.default"
 _CALL = ("Overload", "Arguments", "Inputs")
@@ -82,6 +82,17 @@ def argument_texts(log: OpLog) -> tuple[Strings, Int64]:
 def overload_of(log: OpLog, row: int) -> str:
     """Namespace and overload of a record's operation, `aten.dim`; empty if the log does not tell."""
     return log.texts("Overload").get(row, _PLAIN_OVERLOAD) if tells_arguments(log) else ""
+
+
+def place_of_output(log: OpLog, row: int, number: int) -> int:
+    """The place of an operation's output among those that a record has; -1 if it was not asked for.
+
+    The backward operations of convolutions and norms return only the gradients that `output_mask` asks for.
+    """
+    asked = arguments_of(log, row).get("output_mask")
+    if not isinstance(asked, list) or len(asked) <= number:
+        return number
+    return sum(map(bool, asked[:number])) if asked[number] else -1
 
 
 def forms_of(log: OpLog, row: int) -> str:

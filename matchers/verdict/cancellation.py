@@ -22,6 +22,7 @@ from matchers.laws.law import Form, Law
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import float_bits
 from matchers.logs.op_log import MARKS, NO_DIGEST, OpLog, Phase
+from matchers.ops.arguments import place_of_output
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.last_contents import LastContents
 from matchers.ops.laws import law_of, on_lists, positions, rows_where
@@ -286,8 +287,8 @@ def _further_sums(log: OpLog, flow: Ragged, rows: Int64) -> dict[int, int]:
     found = {}
     number = positions(log, lambda law: law.bias_gradient)
     for row in rows[number[rows] >= 0].tolist():
-        output = int(number[row])
-        total, maker = further_output(log, row, output), int(flow[row][0]) if len(flow[row]) else -1
+        output, maker = place_of_output(log, row, int(number[row])), int(flow[row][0]) if len(flow[row]) else -1
+        total = further_output(log, row, output) if output > 0 else None
         if total is None or maker < 0 or log.outputs.first()[maker] != log.inputs.first()[row] or not total.l2 > 0:
             continue
         if log.stats[1, maker] / total.l2 * default_tolerance(total.dtype) > MOST_ALLOWED:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -41,6 +43,24 @@ def test_the_gradient_of_a_bias_that_is_rounding_is_not_judged(size: float, red:
 def test_the_other_gradients_of_the_norm_are() -> None:
     bias = np.float32(1e-6) * WEIGHT
     assert compare(log(bias), log(-bias, 1.01 * WEIGHT)).red.any()
+
+
+@pytest.mark.parametrize(
+    ("asked", "red"), [([False, True, True], False), ([True, True, False], True), ([True, False, True], False)]
+)
+def test_the_place_of_a_gradient_is_that_among_those_asked_for(asked: list[bool], red: bool) -> None:
+    """As of a convolution on the batch, which has no gradient."""
+    back, key = {"phase": "backward"}, "conv/op_1_convolution_backward"
+    logs = []
+    for _ in range(2):
+        rounding = np.float32(1e-6) * RNG.normal(size=8).astype(np.float32)
+        fields: dict[str, Any] = {**back, "arguments": {"output_mask": asked}}
+        steps = [
+            Step(key="next/op_0_mm", gives=[TERMS], fields=back),
+            Step(key=key, reads=[TERMS], gives=[WEIGHT, rounding], made=["next/op_0_mm"], fields=fields),
+        ]
+        logs.append(captured_log(steps))
+    assert compare(logs[0], logs[1]).red.any() == red
 
 
 def keys_gradient(bias: np.ndarray) -> OpLog:
