@@ -20,9 +20,10 @@ from matchers.causes.consequences import reached
 from matchers.causes.first_difference import Equality, Kind, differences
 from matchers.causes.red_inputs import is_alone
 from matchers.causes.unpaired_branches import Branches, Side
-from matchers.ops.dataflow import DataFlow
+from matchers.ops.dataflow import DataFlow, downstream
 from matchers.rows import Rows
 from matchers.status import Role, Status
+from matchers.verdict.reason import Reason
 
 __all__ = ["blame_beginnings"]
 
@@ -34,7 +35,7 @@ _GROWTH: Final = 32.0
 
 def blame_beginnings(c: Rows) -> Rows:
     """The rows with such beginnings as first causes in place of those that follow from them."""
-    later = c.cause & ~c.inputs_equal & (c.status != Status.IGNORED)
+    later = c.cause & ~c.inputs_equal & (c.status != Status.IGNORED) & (c.reason != Reason.ARGUMENTS)
     if c.flow is None or not later.any() or not len(c.a.digests.value) or not len(c.b.digests.value):
         return c
     begins = (c.status == Status.CLOSE) & (c.error > 0) & (c.inputs_equal | _reads_unpaired(c, c.flow))
@@ -80,8 +81,12 @@ def _beginnings(c: Rows, flow: DataFlow, among: Bool) -> Iterator[tuple[int, int
 
 
 def _error(c: Rows, flow: DataFlow, row: int) -> float:
-    """The error of a row; of an operation that only one run has, the largest of those that read it."""
+    """The error of a row; of an operation that only one run has, the largest that it leads to over such operations."""
     if c.pair[row] >= 0:
         return float(c.error[row])
-    made, at, record = (flow.a, c.at_a, c.row_a[row]) if c.row_a[row] >= 0 else (flow.b, c.at_b, c.row_b[row])
-    return float(np.max(np.nan_to_num(c.error[at[made.row[made.value == record]]], nan=0.0), initial=0.0))
+    p, of_a = c.pairing, bool(c.row_a[row] >= 0)
+    made, of, at, record = (flow.a, p.of_a, c.at_a, c.row_a[row]) if of_a else (flow.b, p.of_b, c.at_b, c.row_b[row])
+    start = np.zeros(len(of), bool)
+    start[record] = True
+    behind = np.append(downstream(made, start, of < 0), False)
+    return float(np.max(np.nan_to_num(c.error[at[made.row[behind[made.value]]]], nan=0.0), initial=0.0))

@@ -27,6 +27,12 @@ _SOURCES = (_KERNEL, reader_library.SOURCE)
 
 
 def _damaged(chance: random.Random, data: bytes) -> bytes:
+    while (damaged := _changed(chance, data)) == data:  # zeros among zeros
+        pass
+    return damaged
+
+
+def _changed(chance: random.Random, data: bytes) -> bytes:
     at, size = chance.randrange(len(data)), chance.choice((1, 8, 4096))
     kind = chance.randrange(8)
     if kind == 0:

@@ -89,3 +89,41 @@ def test_its_consumers_diverge_where_they_do() -> None:
 @pytest.mark.parametrize(("end", "follows"), [(1.5, True), (1 + 8e-5, False)])
 def test_what_it_does_not_explain_is_another_cause(end: float, follows: bool) -> None:
     assert causes(inserted(1 + 1.2e-5, end, follows=follows)) == [3]
+
+
+def test_a_row_that_was_asked_something_else_is_a_cause_by_itself() -> None:
+    def log(factor: np.float32, asked: float) -> list[Step]:
+        steps = [
+            Step(key=f"m/op_{k}_mm", reads=[X + k, X], gives=[X * (k + 2) * (factor if k == 3 else ONE)])
+            for k in range(4)
+        ]
+        fields = {"arguments": {"eps": asked}}
+        end = Step(key="m/op_9_mul", reads=steps[3].gives, gives=[X * 9 * factor], made=["m/op_3_mm"], fields=fields)
+        return [*steps, end]
+
+    c = compare(captured_log(log(ONE, 1e-5)), captured_log(log(SMALL, 1e-6)))
+    assert causes(c) == [4]
+
+
+@pytest.mark.parametrize(("end", "cause"), [(1.5, 4), (1 + 8e-5, 1)])
+def test_an_operation_of_one_run_has_the_error_of_all_that_it_leads_to(end: float, cause: int) -> None:
+    """Behind a form of some operations that has a small error of its own."""
+
+    def log(last: np.float32) -> list[Step]:
+        """The first `neg` and the later pair of operations are those of one run only."""
+        steps = [Step(key="m/op_0_mm", reads=[X, X], gives=[X * 2])]
+
+        def step(key: str, result: np.ndarray) -> None:
+            steps.append(Step(key=key, reads=steps[-1].gives, gives=[result], made=[steps[-1].key]))
+
+        if last != ONE:
+            step("m/op_1_neg", X * 2 * SMALL)
+        step("m/op_2_add", X * 3 * (ONE if last == ONE else SMALL))
+        step("m/op_3_exp", X * 4 * (ONE if last == ONE else SMALL))
+        if last != ONE:
+            step("m/op_4_sin", X * 5 * last)
+            step("m/op_5_cos", X * 7 * last)
+        step("m/op_9_mul", X * 9 * last)
+        return steps
+
+    assert causes(compare(captured_log(log(ONE)), captured_log(log(np.float32(end))))) == [cause]
