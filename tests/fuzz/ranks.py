@@ -154,7 +154,7 @@ def check_folder(folder: Path, example: tuple[GoodFolder, list[FolderDamage]]) -
             path = _path(other, damage.rank % good.ranks)
             if path.exists():
                 _DAMAGES[damage.kind](path, damage.variant)
-        if _contents(one) == _contents(other):  # the log is gone, and a packed copy of it is there
+        if _contents(one) == _contents(other):  # the log has gone, and a packed copy of it stayed
             return 0
         for sides in ((one, other), (other, one)):
             for options in ((), ("--merged",)):
@@ -167,13 +167,13 @@ def check_folder(folder: Path, example: tuple[GoodFolder, list[FolderDamage]]) -
 
 
 def _contents(folder: Path) -> list[tuple[str, bytes]]:
-    """Each log below a folder by its name without `.gz`, and what it holds."""
+    """Each log of the common step by its name without `.gz`, and what it holds."""
     return sorted(
         (
             path.relative_to(folder).as_posix().removesuffix(".gz"),
             gzip.decompress(held) if path.suffix == ".gz" else held,
         )
-        for path in folder.rglob("*.log*")
+        for path in folder.rglob("step_2/*.log*")
         for held in (path.read_bytes(),)
     )
 
