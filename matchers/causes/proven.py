@@ -15,7 +15,7 @@ from matchers.arrays import Bool, Int64, columns
 from matchers.causes.red_inputs import marked, marked_at
 from matchers.logs.columns import Ragged, repeated
 from matchers.logs.op_log import OpLog
-from matchers.ops.dataflow import DataFlow
+from matchers.ops.dataflow import DataFlow, downstream
 from matchers.ops.laws import rows_where
 from matchers.pairing.pairing import Pairing
 from matchers.rows import Origins
@@ -28,7 +28,7 @@ __all__ = ["Proven", "proven"]
 
 @columns
 class Proven:
-    """What is proven to differ.
+    """The differences that are proven, with their consequences.
 
     Attributes:
         verdicts: of all pairs, NOT_JUDGED where a difference proves nothing.
@@ -53,9 +53,9 @@ def proven(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow: DataF
     of_a, of_b = pairing.of_a.astype(np.int64), pairing.of_b.astype(np.int64)
     alone_a, alone_b = _inserted(a, b, pairing, verdicts.status, flow, cause)
     reached_a, reached_b = alone_a | marked_at(cause, of_a), alone_b | marked_at(cause, of_b)
+    every_a, every_b = np.ones(len(a), bool), np.ones(len(b), bool)
     while True:
-        _spread(flow.a, reached_a)
-        _spread(flow.b, reached_b)
+        reached_a, reached_b = downstream(flow.a, reached_a, every_a), downstream(flow.b, reached_b, every_b)
         pairs = marked(of_a[reached_a & (of_a >= 0)], len(red)) | marked(of_b[reached_b & (of_b >= 0)], len(red))
         new_a, new_b = (marked_at(pairs & red, of) for of in (of_a, of_b))
         if not ((new_a & ~reached_a).any() or (new_b & ~reached_b).any()):
@@ -103,14 +103,3 @@ def _inserted(
         inserted(a, flow.a, maker_a, of_a, maker_b, of_b),
         inserted(b, flow.b, maker_b, of_b, maker_a, of_a),
     )
-
-
-def _spread(flow: Ragged, reached: Bool) -> None:
-    """Mark all records that read, directly or through others, what a marked one made."""
-    known = flow.value >= 0
-    carries = bytearray(reached)
-    # in dispatch order, so that one pass follows chains of any length
-    for row, made in zip(flow.row[known].tolist(), flow.value[known].tolist(), strict=True):
-        if carries[made]:
-            carries[row] = True
-    reached[:] = np.frombuffer(carries, bool)

@@ -1,4 +1,4 @@
-"""What the two sides of a row were asked otherwise, in words."""
+"""Differences between the arguments of a row's two sides, in words."""
 
 from __future__ import annotations
 

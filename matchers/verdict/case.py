@@ -1,4 +1,4 @@
-"""What is judged, and what has been found so far: the arguments of every judge, and its result."""
+"""The case that is judged, and the findings so far: the arguments of every judge, and its result."""
 
 from __future__ import annotations
 
