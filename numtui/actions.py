@@ -262,7 +262,7 @@ ACTIONS: tuple[Action, ...] = (
     _a(
         "columns", "|", Group.LIST, 'show the names in two columns (`"`: as in a), or in one: `a ⇄ b` where they differ'
     ),
-    _a("fold", "=", Group.LIST, "fold each stretch of equal rows into one line"),
+    _a("fold", "=", Group.LIST, "fold each stretch of equal rows, or of another form, into one line"),
     _a("reset", "escape", Group.LIST, "cancel in turn: preview, mark, search, filters"),
     _a(
         "suggestions",

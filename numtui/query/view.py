@@ -15,18 +15,21 @@ from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int32
 from matchers.comparison import Comparison
+from matchers.regions.find import Kind
 from matchers.status import LabelledEnum, Status
 from numtui.query.fields import STATUS_WORDS
 from numtui.query.query import NO_QUERY, Query
 
 __all__ = [
     "FOLD_MIN",
+    "FOLD_WORDS",
     "Filter",
     "StatusGroup",
     "Order",
     "Severity",
     "View",
     "build_view",
+    "foldable",
     "sorted_rows",
     "step",
     "step_error",
@@ -34,7 +37,10 @@ __all__ = [
 ]
 
 FOLD_MIN = 3
-"""Shortest stretch of equal rows that folds: replacing two lines by one saves too little."""
+"""Shortest stretch that folds: replacing two lines by one saves too little."""
+
+FOLD_WORDS = {Kind.COVERED: "reached in another way", Kind.NOT_UNDERSTOOD: "not understood"}
+"""The regions that fold, and what the line says of their rows."""
 
 
 class StatusGroup(IntEnum):
@@ -144,6 +150,7 @@ class View:
         row: int32[v], the row of the comparison on each line; the first one of a folded stretch. Ascending in
             dispatch order.
         fold: int32[v], number of rows of a folded stretch, 0 for a plain row.
+        stretch: int32[v] of `foldable`, what the rows of a folded stretch are.
         passing: bool[r], the listed rows, folded ones included.
         order: sort order of the lines.
     """
@@ -151,6 +158,7 @@ class View:
     comparison: Comparison
     row: Int32
     fold: Int32
+    stretch: Int32
     passing: Bool
     order: Order = Order.DISPATCH
 
@@ -190,6 +198,12 @@ class View:
         """Return the row on a line, -1 in an empty view."""
         return int(self.row[min(max(line, 0), len(self.row) - 1)]) if len(self.row) else -1
 
+    def folded(self, line: int) -> Int32:
+        """Return the rows that a line stands for."""
+        end = self.row[line + 1] if line + 1 < len(self) else len(self.comparison)
+        rows = np.arange(self.row[line], end, dtype=np.int32)
+        return rows[self.passing[rows]]
+
     @cached_property
     def reds(self) -> Int32:
         """The passing red rows, in list order."""
@@ -222,6 +236,21 @@ class View:
         return np.asarray(np.maximum.reduceat(self.severity, start), np.int8)
 
 
+def foldable(c: Comparison) -> Int32:
+    """int32[r]: the stretch to which a row may fold: 0 of equal rows, `k + 1` of region `k`, -1 for none.
+
+    Only regions fold whose rows are no findings: their results agree, or their layout is not understood.
+    """
+    stretch = np.where((c.status == Status.EQUAL) | (c.status == Status.SAME_PRINT), 0, -1).astype(np.int32)
+    if not c.single and c.flow is not None:
+        of_a, of_b, kind = c.regions.of_a, c.regions.of_b, c.regions.kind
+        region = np.where(c.row_a >= 0, np.append(of_a, -1)[c.row_a], np.append(of_b, -1)[c.row_b])
+        quiet = np.append(np.isin(kind, list(FOLD_WORDS)), False)[region] & ~c.red
+        stretch[quiet] = region[quiet] + 1
+    stretch[c.cause] = -1
+    return stretch
+
+
 def build_view(
     c: Comparison,
     wanted: Filter,
@@ -236,8 +265,8 @@ def build_view(
     """Build the list of lines to show.
 
     Args:
-        folded: fold equal stretches into one line each, in dispatch order only. The row under the cursor and first
-            causes are never folded.
+        folded: fold stretches of equal rows and of regions into one line each, in dispatch order only. The row under
+            the cursor and first causes are never folded.
         opened: bool[r], rows that are always listed: unfolded by hand, or jumped to.
         queried, ranked: `wanted.query.mask(c)` and `sorted_rows(c, order)` if already computed.
     """
@@ -246,29 +275,27 @@ def build_view(
         passing |= opened
     if order is not Order.DISPATCH:
         every = sorted_rows(c, order) if ranked is None else ranked
-        rows = every[passing[every]]
-        return View(c, rows, np.zeros(len(rows), np.int32), passing, order)
+        return _unfolded(c, every[passing[every]], passing, order)
     rows = _where(passing)
     if not folded:
-        return View(c, rows, np.zeros(len(rows), np.int32), passing)
-    quiet = (c.status == Status.EQUAL) | (c.status == Status.SAME_PRINT)
-    quiet &= ~c.cause
+        return _unfolded(c, rows, passing, order)
+    stretch = foldable(c)
     if opened is not None:
-        quiet &= ~opened
+        stretch[opened] = -1
     if 0 <= cursor < len(c):
-        quiet[cursor] = False
-    edge = np.flatnonzero(np.diff(quiet[rows].astype(np.int8), prepend=np.int8(0), append=np.int8(0)))
-    start, end = edge[::2], edge[1::2]
-    long = end - start >= FOLD_MIN
-    start, end = start[long], end[long]
-    depth = np.zeros(len(rows) + 1, np.int32)
-    depth[start] += 1
-    depth[end] -= 1
-    keep = np.cumsum(depth[:-1]) == 0
+        stretch[cursor] = -1
+    stretch = stretch[rows]
+    start = np.flatnonzero(np.diff(stretch, prepend=np.int32(-2)))
+    length = np.diff(start, append=len(rows))
+    folds = (stretch[start] >= 0) & (length >= FOLD_MIN)
+    fold = np.repeat(folds, length) * np.repeat(length, length)
+    keep = fold == 0
     keep[start] = True
-    fold = np.zeros(len(rows), np.int32)
-    fold[start] = end - start
-    return View(c, rows[keep], fold[keep], passing)
+    return View(c, rows[keep], fold[keep].astype(np.int32), stretch[keep], passing)
+
+
+def _unfolded(c: Comparison, rows: Int32, passing: Bool, order: Order) -> View:
+    return View(c, rows, np.zeros(len(rows), np.int32), np.full(len(rows), -1, np.int32), passing, order)
 
 
 def step(view: View, rows: Int32, at: int, by: int) -> int | None:

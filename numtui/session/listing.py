@@ -185,7 +185,7 @@ class Listing:
             self.search = self.hits(self.search.text)
 
     def toggle_fold(self) -> None:
-        """Fold the stretches of equal rows, or unfold them."""
+        """Fold the stretches of equal rows and of regions, or unfold them."""
         self.folded = not self.folded
         self._opened = None
         self._rebuild()
@@ -194,10 +194,7 @@ class Listing:
         """Unfold the line under the cursor; False when it is not folded."""
         if not self._on_fold:
             return False
-        line = self.line
-        end = self.view.row_at(line + 1) if line + 1 < len(self.view) else len(self.comparison)
-        rows = np.arange(self.cursor, end, dtype=np.int32)
-        self._open(rows[self.view.passing[rows]])
+        self._open(self.view.folded(self.line))
         self._rebuild()
         return True
 

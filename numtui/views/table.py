@@ -11,14 +11,15 @@ from functools import cached_property
 
 import numpy as np
 
-from matchers.arrays import Int64
+from matchers.arrays import Int32, Int64
 from matchers.comparison import Comparison
 from matchers.explain.sentences import format_eps, format_error, row_epsilon
 from matchers.logs.op_log import OpLog
 from matchers.ops.nonfinite import broken_kind
 from matchers.pairing.pairing import Method
+from matchers.regions.find import Kind
 from matchers.status import Status
-from numtui.query.view import Order, Severity, View
+from numtui.query.view import FOLD_WORDS, Order, Severity, View
 from numtui.text.glyphs import GLYPHS, STYLES
 from numtui.text.lines import Line, Piece, fit, fit_line, line_width, side_titles, width_of, window
 from numtui.text.names import MAX_KEY_LENGTH, marked_keys, shared_module, without
@@ -200,10 +201,18 @@ class RowWriter:
             (fit("shape", w.shape), "dim"),
         ]
 
-    def fold(self, count: int, map_piece: Piece, window: str, width: int) -> Line:
-        """Return the line of a folded stretch."""
+    def fold(self, stretch: int, rows: Int32, map_piece: Piece, window: str, width: int) -> Line:
+        """Return the line of a folded stretch of `foldable`."""
         pad = " " * (self.columns.number + 2)
-        return fit_line([map_piece, (f"{window} {pad}… {count:,} equal …", "dim")], width)
+        return fit_line([map_piece, (f"{window} {pad}… {self._folded(stretch, rows)} …", "dim")], width)
+
+    def _folded(self, stretch: int, rows: Int32) -> str:
+        """Say what rows of a stretch are."""
+        c = self.comparison
+        if not stretch:
+            return f"{len(rows):,} equal"
+        a, b = (np.count_nonzero(side[rows] >= 0) for side in (c.row_a, c.row_b))
+        return f"{a:,} in a, {b:,} in b: {FOLD_WORDS[Kind(c.regions.kind[stretch - 1])]}"
 
     def row(self, row: int, map_piece: Piece, window: str, marked: bool, tag: str = " ") -> Line:
         """Format one row; `tag` is the sign of a mark or note, for rows that are no first cause or difference."""

@@ -24,6 +24,7 @@ from numtui.report.html import View
 from numtui.text.safe import safe_text
 from tests.browser.chromium import Chromium
 from tests.builders import log_text, training_step, write_log
+from tests.matchers.regions.test_find import compared, model
 
 Page = Callable[..., Chromium]
 
@@ -263,12 +264,16 @@ def test_statuses_are_switched_by_number_and_by_click(page: Page, planted: Compa
     assert browser.ask("numtui.listing.lines.length") == len(planted)
 
 
-def test_equal_stretches_fold_as_in_the_explorer(page: Page, planted: Comparison) -> None:
-    browser = page(planted)
-    browser.press("G", "=")
-    view = build_view(planted, Filter(), folded=True, cursor=len(planted) - 1)
-    assert browser.ask("Array.from(numtui.listing.lines)") == view.row.tolist()
-    assert browser.ask("Array.from(numtui.listing.folds)") == view.fold.tolist()
+def test_stretches_fold_as_in_the_explorer(page: Page, planted: Comparison) -> None:
+    other = compared(model(fused=False), model(fused=True))
+    for c in (other, planted):
+        browser = page(c)
+        browser.press("G", "=")
+        view = build_view(c, Filter(), folded=True, cursor=len(c) - 1)
+        assert browser.ask("Array.from(numtui.listing.lines)") == view.row.tolist()
+        assert browser.ask("Array.from(numtui.listing.folds)") == view.fold.tolist()
+        if c is other:
+            browser.wait_for("document.body.innerText.includes('… 2 in a, 1 in b: reached in another way …')")
     browser.press("g", "Enter")
     assert browser.ask("numtui.listing.lines.length") == len(view) + int(view.fold[0]) - 1
 

@@ -26,8 +26,10 @@ from matchers.logs.columns import Ragged, repeated
 from matchers.logs.op_log import MARKS, NO_DIGEST, STATISTICS, OpLog
 from matchers.ops.arguments import argument_texts
 from matchers.pairing.pairing import Method
+from matchers.regions.find import Kind
 from matchers.verdict.tolerance import EPSILON
 from numtui.query.fields import FIELDS
+from numtui.query.view import FOLD_WORDS, foldable
 from numtui.text.safe import safe_text
 
 __all__ = ["Block", "add_numbers", "block_of", "decimal"]
@@ -147,6 +149,11 @@ def _verdicts(block: Block, c: Comparison) -> None:
     block.add("startOf", start)
     block.add("causeOf", c.consequences.cause_of.astype(np.int32))
     block.add("original", c.original)
+    stretch = foldable(c)
+    block.add("stretch", stretch)
+    block.head["regions"] = {
+        str(k): FOLD_WORDS[Kind(c.regions.kind[k - 1])] for k in np.unique(stretch[stretch > 0]).tolist()
+    }
     block.head["slots"] = {str(row): safe_text(slot.name, _MAX_TEXT) for row, slot in sorted(c.slots.items())}
 
 

@@ -109,9 +109,10 @@ class Table(Lines):
         for y in range(min(self.rows, len(view) - self.top)):
             line = self.top + y
             window = "┃" if first <= y <= last else " "
-            row, fold = int(view.row[line]), int(view.fold[line])
-            if fold:
-                lines.append(writer.fold(fold, pieces[y], window, self.size.width))
+            row = int(view.row[line])
+            if view.fold[line]:
+                stretch, rows = int(view.stretch[line]), view.folded(line)
+                lines.append(writer.fold(stretch, rows, pieces[y], window, self.size.width))
             else:
                 hit = "/" if search is not None and search.text and search.finds(c, row) else " "
                 lines.append(writer.row(row, pieces[y], window, row == marked, tags.get(row, hit)))

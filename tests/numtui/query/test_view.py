@@ -19,12 +19,15 @@ from numtui.query.view import (
     Severity,
     StatusGroup,
     build_view,
+    foldable,
     sorted_rows,
     step,
     step_error,
     with_error,
 )
 from numtui.text.glyphs import WORDS
+from tests.matchers.regions.test_find import compared
+from tests.matchers.regions.test_find import model as forms
 from tests.numtui.fakes import comparison_of
 
 E, S, C, R, A, B = Status.EQUAL, Status.SAME_PRINT, Status.CLOSE, Status.DIVERGED, Status.ONLY_A, Status.ONLY_B
@@ -106,6 +109,21 @@ def test_the_filter_knows_the_labels_of_reports_too() -> None:
     wider = {Status.EQUAL, Status.NOT_JUDGED}  # also words of the screen, which cover more
     for status in set(Status) - wider:
         assert parse_query(f"is:{status.label}").mask(c).tolist() == [other is status for other in Status]
+
+
+def test_another_way_to_the_same_values_folds_as_one_stretch_and_a_first_cause_does_not() -> None:
+    written, fused = forms(fused=False), forms(fused=True)
+    c = compared(written, fused)
+    view = build_view(c, Filter(), folded=True)
+    for line in np.flatnonzero(view.fold).tolist():
+        rows = view.folded(line)
+        assert len(rows) == view.fold[line]
+        assert len({int(stretch) for stretch in foldable(c)[rows]}) == 1
+    folded = [view.folded(line) for line in np.flatnonzero(view.stretch > 0).tolist() if view.fold[line]]
+    assert [len(rows) for rows in folded] == [3, 3], "softmax and bmm of a, attend of b"
+    wrong = compared(written, forms(fused=True, factor=1.5))
+    assert np.all(foldable(wrong)[wrong.cause | wrong.red] == -1)
+    assert not np.any(build_view(wrong, Filter(), folded=True).stretch > 0)
 
 
 def test_equal_stretches_fold_but_not_under_the_cursor() -> None:

@@ -35,6 +35,7 @@ class Comparison {
     this.tables = head.tables;
     this.groups = head.groups;
     this.slots = head.slots;
+    this.regions = head.regions;
     this.nameMarks = head.nameMarks;
     this.resultsLeftOut = head.resultsLeftOut;
     this.arrays = arrays;

@@ -48,18 +48,28 @@ class Listing {
     return (x, y) => size(y) - size(x) || x - y;
   }
 
-  /** One line for each long stretch of equal rows; causes, opened rows and the cursor's are never folded away. */
+  /** One line for each long stretch; causes, opened rows and the cursor's are never folded away. */
   fold(keepFolded) {
     const lines = [], folds = [], { c } = this, open = this.cursor === keepFolded ? -1 : this.cursor;
-    const quiet = (row) => c.statuses[c.arrays.status[row]].equal && !c.isCause(row) && !this.opened.has(row) && row !== open;
+    const stretch = (row) => (this.opened.has(row) || row === open ? -1 : c.arrays.stretch[row]);
     for (let at = 0; at < this.lines.length;) {
-      let end = at;
-      while (end < this.lines.length && quiet(this.lines[end])) end++;
-      if (end - at >= FOLD_MIN) { lines.push(this.lines[at]); folds.push(end - at); at = end; continue; }
-      for (end = Math.max(end, at + 1); at < end; at++) { lines.push(this.lines[at]); folds.push(0); }
+      const of = stretch(this.lines[at]);
+      let end = at + 1;
+      while (end < this.lines.length && stretch(this.lines[end]) === of) end++;
+      if (of >= 0 && end - at >= FOLD_MIN) { lines.push(this.lines[at]); folds.push(end - at); at = end; continue; }
+      for (; at < end; at++) { lines.push(this.lines[at]); folds.push(0); }
     }
     this.lines = Int32Array.from(lines);
     this.folds = Int32Array.from(folds);
+  }
+
+  /** What the `folded` rows are that stand in one line with `row`. */
+  foldText(row, folded) {
+    const { c } = this, of = c.arrays.stretch[row];
+    if (!of) return `… ${folded.toLocaleString("en")} equal …`;
+    const at = this.passing.indexOf(row), rows = this.passing.slice(at, at + folded);
+    const [a, b] = ["A", "B"].map((side) => rows.filter((each) => c.arrays[`key${side}`][each] >= 0).length.toLocaleString("en"));
+    return `… ${a} in a, ${b} in b: ${c.regions[of]} …`;
   }
 
   /** The line of a row; of a hidden row the last line before it, in order of dispatch. */

@@ -10,7 +10,7 @@ function printRows(c, listing, paper) {
   const lines = Math.min(printed.lines.length, MOST_PRINTED);
   const heads = ["", "row", "status", `a: ${c.names[0]}`, `b: ${c.names[1]}`, "error", "source line"];
   const body = element("tbody");
-  for (let line = 0; line < lines; line++) body.append(printedRow(c, printed.lines[line], printed.folds[line]));
+  for (let line = 0; line < lines; line++) body.append(printedRow(printed, printed.lines[line], printed.folds[line]));
   const left = printed.lines.length - lines;
   const told = left ? `The first ${lines.toLocaleString("en")} of ${printed.lines.length.toLocaleString("en")} listed lines; a filter chooses others.` : "";
   paper.replaceChildren(
@@ -20,10 +20,11 @@ function printRows(c, listing, paper) {
   );
 }
 
-function printedRow(c, row, folded) {
+function printedRow(printed, row, folded) {
+  const { c } = printed;
   const number = element("td", { className: "number" }, String(row + 1));
   if (folded) {
-    return element("tr", {}, element("td"), number, element("td", { colSpan: 5, className: "dim" }, `… ${folded.toLocaleString("en")} equal …`));
+    return element("tr", {}, element("td"), number, element("td", { colSpan: 5, className: "dim" }, printed.foldText(row, folded)));
   }
   const { a, b } = c.rowNames(row), status = c.status(row);
   return element("tr", { className: status.style },

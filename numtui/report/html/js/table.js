@@ -102,7 +102,7 @@ class Table {
     cells.number.textContent = String(row + 1);
     cells.glyph.textContent = folded ? "" : status.glyph;
     cells.glyph.title = `${status.word}: ${status.meaning}`;
-    const [left, right] = folded ? [[[`… ${folded.toLocaleString("en")} equal …`, false]], []] : this.narrow.matches ? names.merged : [names.a, names.b];
+    const [left, right] = folded ? [[[listing.foldText(row, folded), false]], []] : this.narrow.matches ? names.merged : [names.a, names.b];
     this.write(cells.a, target.a, left, c.key("A", row));
     this.write(cells.b, target.b, right, c.key("B", row));
     cells.between.hidden = !this.narrow.matches || right.length === 0;
