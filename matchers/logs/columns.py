@@ -284,3 +284,10 @@ class Ragged:
         if not len(self.value):
             return np.full(len(start), missing, self.value.dtype)
         return np.where(end > start, self.value.take(start, mode="clip"), self.value.dtype.type(missing))
+
+    def at(self, rows: NDArray[Any], place: Int64, missing: float = np.nan) -> NDArray[Any]:
+        """The value at a place in the list of each of some rows; `missing` where the list is shorter."""
+        out = np.full(len(rows), missing, self.value.dtype)
+        there = np.flatnonzero(place < self.start[rows + 1] - self.start[rows])
+        out[there] = self.value[self.start[rows[there]] + place[there]]
+        return out

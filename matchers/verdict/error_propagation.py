@@ -25,7 +25,6 @@ by, is red whatever its size.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from dataclasses import replace
 from typing import NamedTuple
 
@@ -33,17 +32,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, columns
-from matchers.logs.op_log import NO_DIGEST, OpLog
-from matchers.ops.dataflow import DataFlow
+from matchers.logs.op_log import OpLog
 from matchers.ops.laws import additions
-from matchers.pairing.pairing import Pairing
 from matchers.status import Status
 from matchers.verdict.case import Case, Judgement
 from matchers.verdict.expectation import Expect
-from matchers.verdict.propagated import LogSide, PropagatedError
+from matchers.verdict.judge import Verdicts
 from matchers.verdict.propagation_columns import PropagationColumns
 from matchers.verdict.reason import Reason
-from matchers.verdict.relative_error import relative_difference
+from matchers.verdict.received import Inputs, Nodes
 from matchers.verdict.tolerance import (
     ANYTHING,
     DECIDED,
@@ -54,8 +51,6 @@ from matchers.verdict.tolerance import (
     RESOLUTION,
     TF32_EPSILON,
     UNKNOWN_SCORES,
-    UNSEEN,
-    UNSURE,
 )
 
 __all__ = ["Arithmetic", "explain_by_arithmetic"]
@@ -87,10 +82,8 @@ def explain_by_arithmetic(case: Case, found: Judgement) -> Judgement:
         return found
     verdicts, coarsest = found.verdicts, _coarsest(case)
     columns = PropagationColumns.of(case, found, coarsest)
-    walk = _Walk(case.a, found.b, case.pairing, columns, found.parts, case.flow, coarsest)
-    walk.run()
-    limit, still_open = walk.limit, columns.open
-    told, reason = verdicts, walk.result.reason
+    result, limit = _judged(case, found, columns, coarsest)
+    still_open, told, reason = columns.open, verdicts, result.reason
     for outcome, status in _STATUS.items():
         told = told.claimed(reason == outcome, status, outcome)
     told = told.claimed(found.scaled & (reason == Reason.ROUNDING_EXPLAINED), Status.CLOSE, Reason.LOSS_SCALE)
@@ -101,7 +94,7 @@ def explain_by_arithmetic(case: Case, found: Judgement) -> Judgement:
         else slot
         for k, slot in verdicts.slots.items()
     }
-    return replace(found, verdicts=replace(told, slots=slots), arithmetic=walk.result)
+    return replace(found, verdicts=replace(told, slots=slots), arithmetic=result)
 
 
 def _coarsest(case: Case) -> float:
@@ -127,223 +120,141 @@ _STATUS = {
 
 
 class _Walk:
-    """A pass over the pairs in the order of dispatch of a, which judges producers before their consumers."""
+    """A pass over the nodes in the order of dispatch of a: producers before their consumers."""
 
-    def __init__(
-        self,
-        a: OpLog,
-        b: OpLog,
-        pairing: Pairing,
-        columns: PropagationColumns,
-        parts: Bool,
-        flow: DataFlow,
-        coarsest: float,
-    ) -> None:
-        self._columns, self._pairing = columns, pairing
-        # the norms of different parts of a tensor cannot be compared
-        self._parts: list[bool] = parts.tolist()
-        n = len(pairing)
-        self.limit = columns.limit.copy()
-        self.result = Arithmetic(
-            reason=np.full(n, Reason.PENDING, np.int8),
-            own=columns.own,
-            received=np.zeros(n),
-            noise=columns.noise,
-            norm=columns.norm,
-            norm_limit=np.full(n, np.nan),
-        )
-        self._sketched = bool(a.texts("Sketch")) and bool(b.texts("Sketch"))
-        # equal norms of parts hide what they received: a mask of huge numbers has nearly all of the norm
-        self._alike = (columns.status == Status.SAME_PRINT) & self._sketched
-        self._settled = np.isin(columns.status, (Status.EQUAL, Status.SAME_PRINT)) & ~self._alike
-        known = ~self._settled & np.isfinite(columns.error)
-        self._measured: list[float] = np.where(known, columns.error, 0.0).tolist()
-        # until a pair is judged it brings no error: crossing pairs would excuse each other
-        self._propagated = PropagatedError(
-            errors=[0.0] * n,
-            norms=[0.0] * n,
-            blocked=(~columns.open & (columns.status >= Status.SHAPE)).tolist(),
-            whole=(columns.whole & ~self._settled).tolist(),
-        )
-        # a doubtful pair may be a wrong pair
-        self._sure: list[bool] = (pairing.confidence >= UNSURE).tolist()
-        self._adds: list[bool] = (additions(a)[columns.i] & additions(b)[columns.j]).tolist()
-        self._a = LogSide(a, pairing.of_a, flow.a, self._propagated, b.dtypes, coarsest)
-        self._b = LogSide(b, pairing.of_b, flow.b, self._propagated, a.dtypes, coarsest)
-
-    def run(self) -> None:
-        """Judge all pairs."""
-        of = self._columns
-        order = np.argsort(of.i, kind="stable")
-        order = order[~self._settled[order]]
-        # columns as lists: element by element, numpy would take most of the time
-        # a norm shows little of an error that later sketches show in full
-        unknown = ((~np.isfinite(of.error) | (of.by_norms & self._sketched)) & ~self._alike).tolist()
-        hides = of.copies.tolist()
-        leads_a, leads_b, grouped = of.i.tolist(), of.j.tolist(), self._pairing.assembled.tolist()
-        judge, scores, is_open = self._judge(), of.of_scores.tolist(), of.open.tolist()
-        unseen = np.where(of.moves, 0.0, of.own).tolist()  # as of a record that only one log has
-        errors, norms, blocked = self._propagated.errors, self._propagated.norms, self._propagated.blocked
-        measured, changes = self._measured, of.norm.tolist()
-        for k in order.tolist():
-            i, j = leads_a[k], leads_b[k]
-            self._a.catch_up(i)
-            self._b.catch_up(j)
-            if blocked[k]:
-                continue
-            received = self._received_by_group(k) if grouped[k] else self._received(k, i, j, scores[k])
-            errors[k], norms[k] = measured[k], changes[k]
-            if is_open[k] and not judge(k, received):
-                if received.other and self._adds[k]:
-                    # perhaps a partial sum in another order: then the total decides
-                    errors[k], norms[k] = received.error, received.norm
-                else:
-                    blocked[k] = True
-            elif unknown[k]:
-                errors[k] = max(errors[k], received.error + unseen[k])
-            elif hides[k] or errors[k] < RESOLUTION:
-                errors[k] = max(errors[k], received.error)
-
-    def _judge(self) -> Callable[[int, _Received], bool]:
-        """A function that judges a pair by its inputs, and returns True where arithmetic explains it."""
-        of, result, limits = self._columns, self.result, self.limit
-        own, error, norm, share, own_norm, times, enlarges = (
-            column.tolist() for column in (of.own, of.judged_by, of.norm, of.share, of.own_norm, of.times, of.growth)
-        )
-        noise, noise_norm, measured = of.noise.tolist(), of.noise_norm.tolist(), of.measured.tolist()
-        decided = (of.whole & ~of.ranked).tolist()
-        tolerated = (of.status == Status.CLOSE).tolist()
-
-        def judge(k: int, received: _Received) -> bool:
-            grown = max(enlarges[k], received.score) * received.error
-            norm_grown = NORM_GROWTH * received.norm
-            if noise[k] > 0:
-                grown, norm_grown = max(grown, NOISE * noise[k]), max(norm_grown, NOISE * noise_norm[k])
-            limit = times[k] * (own[k] + grown)
-            if decided[k]:
-                limit = DECIDED * math.sqrt(received.error)
-            elif received.picked:
-                limit = max(limit, ANYTHING)
-            if measured[k]:
-                norm_limit = own_norm[k] + share[k] * max(error[k], received.error) + norm_grown
-            else:  # a single element may be off by more; what came in is known as a lower bound, as a rule
-                norm_limit = 2 * limit / times[k] if times[k] > 1 else math.inf
-            reason = Reason.ROUNDING_EXPLAINED
-            if norm[k] > norm_limit and error[k] <= limit:
-                reason = Reason.SYSTEMATIC
-            elif tolerated[k] and not error[k] <= limit <= MOST_ALLOWED:
-                reason, limit = Reason.PENDING, limits[k]
-            elif error[k] > limit:
-                reason = Reason.MORE_THAN_ROUNDING
-            elif limit > MOST_ALLOWED:
-                reason = Reason.ROUNDING_UNLIMITED
-            result.reason[k], result.received[k] = reason, received.error
-            limits[k], result.norm_limit[k] = limit, norm_limit
-            return reason not in (Reason.MORE_THAN_ROUNDING, Reason.SYSTEMATIC)
-
-        return judge
-
-    def _received_by_group(self, k: int) -> _Received:
-        """The largest error among the inputs of a group from outside; its sides do not list the same inputs."""
-        error = norm = 0.0
-        for side, members in zip((self._a, self._b), self._pairing.members(k), strict=True):
-            for maker in {maker for record in members for maker in side.makers(record)}:
-                if maker >= 0 and side.pair_of[maker] != k and not side.is_blocked(maker):
-                    error, norm = max(error, side.error_of(maker)), max(norm, side.norm_of(maker))
-        return _Received(error, norm)
-
-    def _made_elsewhere(self, a: int, b: int) -> bool:
-        """True where both records have partners, surely, and are not each other's."""
-        if a < 0 or b < 0:
-            return False
-        of_a, of_b = self._a.pair_of[a], self._b.pair_of[b]
-        return of_a >= 0 and of_b >= 0 and of_a != of_b and self._sure[of_a] and self._sure[of_b]
-
-    def _is_part(self, a: int, b: int) -> bool:
-        """True where one of the two records, -1 for none, is in a pair of different parts."""
-        sides = ((self._a, a), (self._b, b))
-        return any(
-            record >= 0 and side.pair_of[record] >= 0 and self._parts[side.pair_of[record]] for side, record in sides
-        )
-
-    def _equal(self, a: int, b: int) -> bool:
-        """True where both records are partners, and were found equal."""
-        of = self._a.pair_of[a] if a >= 0 else -1
-        return of >= 0 and b >= 0 and self._b.pair_of[b] == of and bool(self._settled[of])
-
-    def _of_another_part(self, a: int, b: int, value: float, change: float) -> bool:
-        """True where two partners' results are too much alike for parts of them to differ by this: so they are others.
+    def __init__(self, inputs: Inputs, nodes: Nodes, blocked: Bool) -> None:
+        """The nodes; until a pair is judged it brings no error: crossing pairs would excuse each other.
 
         Args:
-            value: the norm of the part.
-            change: of this norm.
+            blocked: bool[p], the pair is red, so that its error explains nothing.
         """
-        of = self._a.pair_of[a] if a >= 0 else -1
-        if of < 0 or b < 0 or self._b.pair_of[b] != of or not self._sure[of]:
-            return False
-        results, own = self._a.results(a), self._columns.own[of]
-        return len(results) == 1 and change * value > UNSEEN * max(own, self._a.error_of(a)) * results[0]
+        self._start = np.searchsorted(inputs.node, np.arange(nodes.nothing + 1)).tolist()
+        # element by element, numpy would take most of the time
+        columns = (inputs.one, inputs.other, inputs.error, inputs.norm, inputs.unless, inputs.score)
+        marks = (inputs.picked, inputs.crossed)
+        self._inputs = list(zip(*(column.tolist() for column in (*columns, *marks)), strict=True))
+        self.errors: list[float] = [0.0] * (nodes.nothing + 1)
+        self.norms = self.errors.copy()
+        self.blocked: list[bool] = np.append(blocked, np.zeros(nodes.nothing + 1 - nodes.pairs, bool)).tolist()
 
-    def _received(self, k: int, i: int, j: int, scores: bool) -> _Received:
-        """The largest error among the inputs of pair k of i and j, position by position."""
-        one, other, sure, part = self._a, self._b, self._sure[k], self._parts[k]
-        x, y = one.values(i), other.values(j)
-        digests_a, digests_b = one.digests(i), other.digests(j)
-        made_a, made_b = one.makers(i), other.makers(j)
-        digested, valued = min(len(digests_a), len(digests_b)), min(len(x), len(y))
+    def received(self, node: int) -> _Received:
+        """The largest error among the inputs of a node."""
         error = norm = score = 0.0
-        picked = elsewhere = False
-        own = float(self._columns.own[k])
-        for at in range(max(len(made_a), len(made_b))):
-            if at < digested and digests_a[at] == digests_b[at] != _NO_DIGEST:
+        picked = other = red = False
+        errors, norms, blocked = self.errors, self.norms, self.blocked
+        for u, v, printed, change, unless, largest, decided, crossed in self._inputs[
+            self._start[node] : self._start[node + 1]
+        ]:
+            if blocked[u] or blocked[v]:
+                red = True
                 continue
-            a = made_a[at] if at < len(made_a) else -1
-            b = made_b[at] if at < len(made_b) else -1
-            if (a >= 0 and one.is_blocked(a)) or (b >= 0 and other.is_blocked(b)):
-                continue
-            # an input from an unpaired operation, another tensor, or another part, brings no error to compare with
-            crossed = sure and self._made_elsewhere(a, b)
-            elsewhere |= crossed
-            made = part or crossed or (sure and (one.is_alone(a) or other.is_alone(b))) or self._is_part(a, b)
-            change = _change(x[at], y[at]) if at < valued and not made else 0.0
-            if change > 0 and self._of_another_part(a, b, x[at], change):
-                change = 0.0
-            if (a < 0 and b < 0) or (change > 0 and self._equal(a, b)):
-                # a parameter, an uncaptured tensor, or one of a list that was left as it was: its error can only be
-                # guessed from its norm, which may agree by chance
-                guess = max(UNSEEN * change, own if change else 0.0) if self._sketched else change
-                whole = at < valued and float(x[at]).is_integer() and float(y[at]).is_integer()
-                if guess <= MOST_ALLOWED and not whole:  # another batch or mask is no rounding and excuses nothing
-                    error, norm = max(error, guess), max(norm, change)
-                continue
-            error, norm = max(error, change), max(norm, change)
-            for side, maker in ((one, a), (other, b)):
-                if maker >= 0:
-                    error, norm = max(error, side.error_of(maker)), max(norm, side.norm_of(maker))
-                    picked |= side.decided(maker)
-                    if scores:
-                        score = max(score, side.magnitude(maker))
-        return _Received(error, norm, score if score or not scores else UNKNOWN_SCORES, picked, elsewhere)
+            if unless > errors[u]:
+                printed = change = 0.0
+            error, norm = max(error, printed, errors[u], errors[v]), max(norm, change, norms[u], norms[v])
+            score, picked, other = max(score, largest), picked or decided, other or crossed
+        return _Received(error, norm, score, picked, other, red)
+
+
+def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: float) -> tuple[Arithmetic, Float64]:
+    """The outcome for each pair, and its limit: one pass, which judges producers before their consumers."""
+    a, b, pairing, verdicts = case.a, found.b, case.pairing, found.verdicts
+    status, n = verdicts.status, len(pairing)
+    sketched = bool(a.texts("Sketch")) and bool(b.texts("Sketch"))
+    # equal norms of parts hide what they received: a mask of huge numbers has nearly all of the norm
+    alike = (status == Status.SAME_PRINT) & sketched
+    settled = np.isin(status, (Status.EQUAL, Status.SAME_PRINT)) & ~alike
+    nodes = Nodes.of(a, b, pairing, of.own, coarsest, settled=settled, parts=found.parts, whole=of.whole & ~settled)
+    walk = _Walk(Inputs.of(a, b, pairing, case.flow, nodes), nodes, ~of.open & (status >= Status.SHAPE))
+    known = ~settled & np.isfinite(verdicts.error)
+    measured: list[float] = np.where(known, verdicts.error, 0.0).tolist()
+    # a norm shows little of an error that later sketches show in full
+    unknown = ((~np.isfinite(verdicts.error) | (of.by_norms & sketched)) & ~alike).tolist()
+    adds = (additions(a)[case.i] & additions(b)[case.j]).tolist()
+    own, hides, is_open, changes, unseen = (
+        column.tolist() for column in (nodes.own, of.copies, of.open, of.norm, of.unseen)
+    )
+    judge = _Judge(of, verdicts)
+    errors, norms, blocked = walk.errors, walk.norms, walk.blocked
+    for k in nodes.order.tolist():
+        if k < n and blocked[k]:
+            continue
+        received = walk.received(k)
+        if k >= n:
+            errors[k], norms[k], blocked[k] = received.error + own[k], received.norm, received.blocked
+            continue
+        errors[k], norms[k] = measured[k], changes[k]
+        if is_open[k] and not judge(k, received):
+            if received.other and adds[k]:
+                # perhaps a partial sum in another order: then the total decides
+                errors[k], norms[k] = received.error, received.norm
+            else:
+                blocked[k] = True
+        elif unknown[k]:
+            errors[k] = max(errors[k], received.error + unseen[k])
+        elif hides[k] or errors[k] < RESOLUTION:
+            errors[k] = max(errors[k], received.error)
+    return judge.result, judge.limit
+
+
+class _Judge:
+    """Judges a pair by its inputs: True where arithmetic explains it."""
+
+    def __init__(self, of: PropagationColumns, verdicts: Verdicts) -> None:
+        n = len(of.own)
+        self.limit = verdicts.limit.copy()
+        self.result = Arithmetic(
+            reason=np.full(n, Reason.PENDING, np.int8),
+            own=of.own,
+            received=np.zeros(n),
+            noise=of.noise,
+            norm=of.norm,
+            norm_limit=np.full(n, np.nan),
+        )
+        self._of, self._tolerated = of, verdicts.status == Status.CLOSE
+
+    def __call__(self, k: int, received: _Received) -> bool:
+        of = self._of
+        error, norm, own, times = (column[k].item() for column in (of.judged_by, of.norm, of.own, of.times))
+        growth = max(of.growth[k].item(), (received.score or UNKNOWN_SCORES) if of.of_scores[k] else 0.0)
+        grown, norm_grown = growth * received.error, NORM_GROWTH * received.norm
+        if of.noise[k] > 0:
+            grown, norm_grown = max(grown, NOISE * of.noise[k].item()), max(norm_grown, NOISE * of.noise_norm[k].item())
+        limit = times * (own + grown)
+        if of.decided[k]:
+            limit = DECIDED * math.sqrt(received.error)
+        elif received.picked:
+            limit = max(limit, ANYTHING)
+        if of.measured[k]:
+            norm_limit = of.own_norm[k].item() + of.share[k].item() * max(error, received.error) + norm_grown
+        else:  # a single element may be off by more; what came in is known as a lower bound, as a rule
+            norm_limit = 2 * limit / times if times > 1 else math.inf
+        reason = Reason.ROUNDING_EXPLAINED
+        if norm > norm_limit and error <= limit:
+            reason = Reason.SYSTEMATIC
+        elif self._tolerated[k] and not error <= limit <= MOST_ALLOWED:
+            reason, limit = Reason.PENDING, self.limit[k].item()
+        elif error > limit:
+            reason = Reason.MORE_THAN_ROUNDING
+        elif limit > MOST_ALLOWED:
+            reason = Reason.ROUNDING_UNLIMITED
+        result = self.result
+        result.reason[k], result.received[k], result.norm_limit[k] = reason, received.error, norm_limit
+        self.limit[k] = limit
+        return reason not in (Reason.MORE_THAN_ROUNDING, Reason.SYSTEMATIC)
 
 
 class _Received(NamedTuple):
     """The largest error, change of a norm, and size of a score, among the inputs that do not come from a red row.
 
-    `picked`: one of them holds whole numbers that noise decided differently. `other`: one of them is another tensor.
+    Attributes:
+        picked: one of them holds whole numbers that noise decided differently.
+        other: one of them is another tensor.
+        blocked: one of them comes from a red row.
     """
 
     error: float
     norm: float
-    score: float = 0.0
-    picked: bool = False
-    other: bool = False
-
-
-_NO_DIGEST = int(NO_DIGEST)
-
-
-def _change(x: float, y: float) -> float:
-    """The relative difference of two norms; 0 where one is not finite."""
-    if x == y or not (math.isfinite(x) and math.isfinite(y)):
-        return 0.0
-    return relative_difference(x, y)
+    score: float
+    picked: bool
+    other: bool
+    blocked: bool

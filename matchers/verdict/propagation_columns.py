@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import numpy as np
-from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int64, columns
 from matchers.laws.law import Form
@@ -14,6 +13,7 @@ from matchers.ops.values import first_outputs
 from matchers.status import Status
 from matchers.verdict.case import Case, Judgement
 from matchers.verdict.judge import determined_by_copying, longer_sums, whole_numbers
+from matchers.verdict.received import own_rounding
 from matchers.verdict.relative_error import relative
 from matchers.verdict.sketches import estimates
 from matchers.verdict.tolerance import (
@@ -21,7 +21,6 @@ from matchers.verdict.tolerance import (
     RESOLUTION,
     counting,
     growth_factor,
-    rounding,
     systematic_share,
 )
 
@@ -33,18 +32,17 @@ class PropagationColumns:
     """The columns of all pairs that do not depend on the verdicts of other pairs.
 
     Attributes:
-        i, j: the leading records.
-        status, error, limit: as the pair was judged by itself.
         open: the pair is judged here: it differs, by a finite error, and no user has set its tolerance.
         judged_by: the error that is compared with the limit; of what is ranked, the estimate of all values.
-        whole: the results are whole numbers, which do not round, but may be decided by numbers that do.
-        ranked: values and their ranks, of which the ranks were judged.
+        whole: the results are whole numbers, or values and their ranks, of which the ranks were judged.
+        decided: they are whole numbers, which do not round, but may be decided by numbers that do.
         own, own_norm: error, and change of a norm, that rounding in the operation itself can make.
         norm: relative change of the norm.
         times: factor of the limit: a bound that the norms do not show is that of a single element.
         share: share of a rounding error that shows in the norm.
         copies: the operation passes its inputs on.
-        moves: it moves data between ranks, or adds a term of each: no rounding of its own.
+        unseen: `own` as of a record that only one log has: what moves data between ranks, or adds a term of each, has
+            no rounding of its own.
         growth: factor by which the operation may enlarge the error of its inputs.
         of_scores: this factor is the size of the argument.
         measured: the error is an estimate of the first output's.
@@ -52,22 +50,17 @@ class PropagationColumns:
         noise, noise_norm: error and change of a norm that a third run shows; NaN where it shows none.
     """
 
-    i: Int64
-    j: Int64
-    status: NDArray[np.int8]
-    error: Float64
-    limit: Float64
     open: Bool
     judged_by: Float64
     whole: Bool
-    ranked: Bool
+    decided: Bool
     own: Float64
     own_norm: Float64
     norm: Float64
     times: Float64
     share: Float64
     copies: Bool
-    moves: Bool
+    unseen: Float64
     growth: Float64
     of_scores: Bool
     measured: Bool
@@ -97,7 +90,9 @@ class PropagationColumns:
         judged_by = error.copy()
         of_ranks = first_outputs(a, i[ranked]), first_outputs(b, j[ranked])
         judged_by[ranked] = np.nan_to_num(estimates(*of_ranks, ranked[ranked])[1])
-        own = _own_rounding(a, b, i, j, coarsest)
+        by_element = rows_where(a, lambda law: law.by_element)[i]
+        own = np.maximum(*(own_rounding(log, rows, by_element, coarsest) for log, rows in ((a, i), (b, j))))
+        own *= longer_sums(a, b, i, j)
         own[verdicts.inputs_equal & determined_by_copying(a, b, i, j)] = RESOLUTION
         norm = np.where(status == Status.SHARDED, 0.0, _norm_change(a, b, x, y))
         share = systematic_share(
@@ -110,24 +105,19 @@ class PropagationColumns:
         unknown = np.full(len(i), np.nan)
         times = np.where(verdicts.bound & (error > norm) & ~by_slot, EXTREMES, 1.0)
         return cls(
-            i=i,
-            j=j,
-            status=status,
-            error=error,
-            limit=verdicts.limit,
             open=is_open,
             judged_by=np.where(
                 verdicts.bound & ~by_slot, np.fmax(judged_by, times * _further_norms(a, b, x, y)), judged_by
             ),
             whole=whole | ranked,
-            ranked=ranked,
+            decided=whole & ~ranked,
             own=own,
             own_norm=np.where(constant, own, share * own),
             norm=norm,
             times=times,
             share=share,
             copies=copies,
-            moves=rows_where(a, lambda law: law.moves or law.communicates)[i],
+            unseen=np.where(rows_where(a, lambda law: law.moves or law.communicates)[i], 0.0, own),
             growth=by_law(a, i, growth_factor) * _spread(a, i),
             of_scores=rows_where(a, lambda law: law.of_scores)[i],
             measured=~verdicts.bound & ~by_slot,
@@ -149,21 +139,6 @@ def _spread(log: OpLog, rows: Int64) -> Float64:
         found = np.sqrt(log.inputs.first(at) / log.counts[0, at]) * log.stats[STATISTICS.index("Max"), at]
     out[of_root] = np.where(np.isfinite(found), np.maximum(found, 1.0), 1.0)
     return out
-
-
-def _own_rounding(a: OpLog, b: OpLog, i: Int64, j: Int64, coarsest: float) -> Float64:
-    """The error that rounding in the operation itself can make, by the coarser dtype of each pair."""
-
-    def largest(by_element: bool) -> Float64:
-        sides = []
-        for log, rows in ((a, i), (b, j)):
-            table = [rounding(name, by_element, log.ours, coarsest) for name in (*log.dtypes, "float32")]
-            sides.append(np.array(table)[log.dtype[rows]])
-        return np.maximum(*sides)
-
-    return longer_sums(a, b, i, j) * np.where(
-        rows_where(a, lambda law: law.by_element)[i], largest(True), largest(False)
-    )
 
 
 def _other_dtype(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:

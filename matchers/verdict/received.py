@@ -1,0 +1,214 @@
+"""The errors that operations receive: what each pair, and each record without a partner, reads of which others."""
+
+from __future__ import annotations
+
+from collections.abc import Container
+from dataclasses import fields
+
+import numpy as np
+
+from matchers.arrays import Bool, Float64, Int64, columns
+from matchers.logs.columns import repeated
+from matchers.logs.op_log import NO_DIGEST, OpLog
+from matchers.ops.dataflow import DataFlow
+from matchers.ops.laws import rows_where
+from matchers.pairing.pairing import Pairing
+from matchers.verdict.relative_error import relative
+from matchers.verdict.tolerance import EPSILON, MOST_ALLOWED, UNKNOWN_SCORES, UNSEEN, UNSURE, rounding
+
+__all__ = ["Inputs", "Nodes", "own_rounding"]
+
+
+@columns
+class Nodes:
+    """The pairs, then the unpaired records of a, then those of b; the last node is that of no record.
+
+    Unpaired records count as correct: they hand on the largest error of their inputs and add their own rounding.
+
+    Attributes:
+        a, b: int64[n + 1], the node of each record; the last entry is that of no record.
+        pairs, nothing: number of the pairs, and the last node.
+        own: float64, the error that rounding in the operation itself can make.
+        order: the nodes in the order of dispatch of a, an unpaired record of b before the pair that follows it.
+        sure: bool, a pair that is hardly a wrong one.
+        placed: bool, a pair whose two sides list the same inputs.
+        parts: bool, a pair of different parts of a tensor, whose norms cannot be compared.
+        settled: bool, a pair that agrees.
+        whole: bool, a pair of different whole numbers.
+    """
+
+    a: Int64
+    b: Int64
+    pairs: int
+    nothing: int
+    own: Float64
+    order: Int64
+    sure: Bool
+    placed: Bool
+    parts: Bool
+    settled: Bool
+    whole: Bool
+
+    @classmethod
+    def of(cls, a: OpLog, b: OpLog, pairing: Pairing, own: Float64, coarsest: float, **of_pairs: Bool) -> Nodes:
+        """The nodes of two logs; `own` and masks by pair, `coarsest` as of `rounding`."""
+        pairs = len(pairing)
+        alone_a, alone_b = np.flatnonzero(pairing.of_a < 0), np.flatnonzero(pairing.of_b < 0)
+        nothing = pairs + len(alone_a) + len(alone_b)
+        node_a, node_b = (np.append(of, nothing).astype(np.int64) for of in (pairing.of_a, pairing.of_b))
+        node_a[alone_a], node_b[alone_b] = (
+            pairs + np.arange(len(alone_a)),
+            nothing - len(alone_b) + np.arange(len(alone_b)),
+        )
+        judged = np.flatnonzero(~of_pairs["settled"])
+        by_b = judged[np.argsort(pairing.lead_b[judged])]
+        # the first pair, in the order of a, of those after a record of b
+        first = np.minimum.accumulate(np.append(pairing.lead_a[by_b], len(a))[::-1])[::-1]
+        before = first[np.searchsorted(pairing.lead_b[by_b], alone_b)]
+        place = np.concatenate((pairing.lead_a[judged], alone_a, before - 0.5))
+        order = np.concatenate((judged, np.arange(pairs, nothing)))[np.argsort(place, kind="stable")]
+        unpaired = _unpaired_rounding(a, alone_a, b, coarsest), _unpaired_rounding(b, alone_b, a, coarsest)
+        masks = {"sure": pairing.confidence >= UNSURE, "placed": ~pairing.assembled, **of_pairs}
+        rest = np.zeros(nothing + 1 - pairs, bool)
+        return cls(
+            node_a,
+            node_b,
+            pairs,
+            nothing,
+            own=np.concatenate((own, *unpaired, [0.0])),
+            order=order,
+            **{name: np.append(mask, rest) for name, mask in masks.items()},
+        )
+
+    def alone(self, node: Int64) -> Bool:
+        """bool: the nodes are records without a partner."""
+        return (node >= self.pairs) & (node < self.nothing)
+
+
+def _unpaired_rounding(log: OpLog, rows: Int64, other: OpLog, coarsest: float) -> Float64:
+    """float64[k]: rounding of unpaired records; a dtype that the other log lacks is no reason to be coarse."""
+    named = [name for name in other.dtypes if name in EPSILON]
+    instead = max(named, key=lambda name: EPSILON[name], default="")
+    own = own_rounding(log, rows, rows_where(log, lambda law: law.by_element)[rows], coarsest, other.dtypes, instead)
+    # a collective moves data, or adds a term per rank: the fixed tolerance has room for that
+    return np.where(rows_where(log, lambda law: law.moves or law.communicates)[rows], 0.0, own)
+
+
+def own_rounding(
+    log: OpLog,
+    rows: Int64,
+    by_element: Bool,
+    coarsest: float,
+    known: Container[str] | None = None,
+    instead: str = "float32",
+) -> Float64:
+    """float64[k]: the error that rounding in an operation itself can make, see `rounding`.
+
+    Args:
+        by_element: bool[k], each element is computed by itself.
+        known: dtypes that count; for others, and for none, `instead` does.
+    """
+    names = [name if known is None or name in known else instead for name in (*log.dtypes, instead)]
+    tables = [np.array([rounding(name, one, log.ours, coarsest) for name in names]) for one in (False, True)]
+    return np.where(by_element, *(table[log.dtype[rows]] for table in reversed(tables)))
+
+
+@columns
+class Inputs:
+    """What nodes read: an entry for each input of their two sides, in the order of the nodes.
+
+    Attributes:
+        node: int64, the node that reads it.
+        one, other: int64, the nodes that made it in a and in b, as far as their errors count.
+        error, norm: float64, its error and the change of its norm, as far as the logs print it.
+        unless: float64, the norms tell nothing where this exceeds the error of `one`: two different parts of it.
+        score: float64, the largest number in it.
+        picked: bool, it holds whole numbers that the two sides decided differently.
+        crossed: bool, the two surely are partners of others.
+    """
+
+    node: Int64
+    one: Int64
+    other: Int64
+    error: Float64
+    norm: Float64
+    unless: Float64
+    score: Float64
+    picked: Bool
+    crossed: Bool
+
+    @classmethod
+    def of(cls, a: OpLog, b: OpLog, pairing: Pairing, flow: DataFlow, nodes: Nodes) -> Inputs:
+        """The inputs of all nodes; the norms and digests of b are those of its log."""
+        by_place, of_sides = _by_place(a, b, pairing, flow, nodes), []
+        for log, made, node in ((a, flow.a, nodes.a), (b, flow.b, nodes.b)):
+            reader, maker = node[made.row], node[made.value]
+            # of a pair of several operations, all that they read of others
+            k = np.flatnonzero(~nodes.placed[reader] & (maker != reader) & (maker != nodes.nothing))
+            zero, no = np.zeros(len(k)), np.zeros(len(k), bool)
+            score = _magnitude(log, made.value[k])
+            nothing = np.full(len(k), nodes.nothing)
+            of_sides.append(cls(reader[k], maker[k], nothing, zero, zero, zero, score, nodes.whole[maker[k]], no))
+        columns = [
+            np.concatenate([getattr(part, name) for part in (by_place, *of_sides)])
+            for name in [field.name for field in fields(cls)]
+        ]
+        order = np.argsort(columns[0], kind="stable")
+        return cls(*(column[order] for column in columns))
+
+
+def _by_place(a: OpLog, b: OpLog, pairing: Pairing, flow: DataFlow, nodes: Nodes) -> Inputs:
+    """The inputs of pairs of two operations, place by place."""
+    read = np.flatnonzero(nodes.placed[: nodes.pairs] & ~nodes.settled[: nodes.pairs])
+    i, j = pairing.lead_a[read].astype(np.int64), pairing.lead_b[read].astype(np.int64)
+    k, place = repeated(np.arange(len(read)), np.maximum(flow.a.count[i], flow.b.count[j]))
+    one, other = a.input_digests.at(i[k], place, NO_DIGEST), b.input_digests.at(j[k], place, NO_DIGEST)
+    news = (one != other) | (one == NO_DIGEST)
+    k, place = k[news], place[news]
+    i, j, k = i[k], j[k], read[k]
+    made_a, made_b = flow.a.at(i, place, -1), flow.b.at(j, place, -1)
+    x, y = a.inputs.at(i, place), b.inputs.at(j, place)
+    u, v = nodes.a[made_a], nodes.b[made_b]
+    both = (u < nodes.pairs) & (v < nodes.pairs)
+    sure = nodes.sure[k]
+    crossed = sure & both & (u != v) & nodes.sure[u] & nodes.sure[v]
+    # an input from an unpaired operation, another tensor, or another part, brings no error to compare with
+    other_tensor = (
+        crossed | (sure & (nodes.alone(u) | nodes.alone(v))) | nodes.parts[k] | nodes.parts[u] | nodes.parts[v]
+    )
+    change = relative(x, y)
+    change[other_tensor | ~np.isfinite(change)] = 0.0
+    # two partners' results are too much alike for parts of them to differ by this: so they are others
+    with np.errstate(divide="ignore", invalid="ignore"):
+        least = change * x / (UNSEEN * a.outputs.first(made_a))
+    alike = both & (u == v) & nodes.sure[u] & (change > 0) & (a.outputs.count[made_a] == 1) & (least > nodes.own[u])
+    equal = both & (u == v) & nodes.settled[u]
+    change[alike & equal] = 0.0
+    outside = ((u == nodes.nothing) & (v == nodes.nothing)) | ((change > 0) & equal)
+    error = change
+    if a.texts("Sketch") and b.texts("Sketch"):
+        # a parameter, an uncaptured tensor, or one of a list that was left as it was: its error can only be guessed
+        # from its norm, which may agree by chance
+        guess = np.where(change > 0, np.maximum(UNSEEN * change, nodes.own[k]), 0.0)
+        error = np.where(outside, guess, change)
+    # another batch or mask is no rounding and excuses nothing
+    excuses = ~outside | ((error <= MOST_ALLOWED) & ~((x == np.floor(x)) & (y == np.floor(y))))
+    score = np.fmax(*(_magnitude(log, made) for log, made in ((a, made_a), (b, made_b))))
+    u, v = (np.where(outside, nodes.nothing, node) for node in (u, v))
+    return Inputs(
+        k,
+        u,
+        v,
+        np.where(excuses, error, 0.0),
+        np.where(excuses, change, 0.0),
+        np.where(alike, least, 0.0),
+        score,
+        nodes.whole[u] | nodes.whole[v],
+        crossed,
+    )
+
+
+def _magnitude(log: OpLog, maker: Int64) -> Float64:
+    """float64: the largest number in a record's output, or a default if the log does not give it; 0 for no record."""
+    largest = np.abs(log.stats[3, maker])
+    return np.where(maker < 0, 0.0, np.where(np.isfinite(largest), largest, UNKNOWN_SCORES))
