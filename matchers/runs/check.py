@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
@@ -61,17 +62,15 @@ def check_logs(run: Run, logs: Mapping[int, OpLog], unreadable: Mapping[int, str
     run = _described(run, logs, unreadable or {})
     ranks = RankLogs(run, logs)
     said = list(_checks(ranks))
-    findings = [one for one in said if isinstance(one, Finding)]
-    unmade = [one for one in said if isinstance(one, Unmade)]
-    made: dict[tuple[Check, str], int] = {}
+    made = Counter[tuple[Check, str]]()
     for one in said:
         if isinstance(one, Made):
-            made[one.check, one.what] = made.get((one.check, one.what), 0) + one.many
+            made[one.check, one.what] += one.many
     return CheckedRun(
         run=run,
-        findings=in_order(findings),
+        findings=in_order([one for one in said if isinstance(one, Finding)]),
         made=tuple(Made(check, many, what) for (check, what), many in sorted(made.items())),
-        unmade=tuple(dict.fromkeys(unmade)),
+        unmade=tuple(dict.fromkeys(one for one in said if isinstance(one, Unmade))),
         notes=tuple(without_gradient(ranks)),
     )
 

@@ -7,8 +7,8 @@ terms. Outputs of an all-reduce, all-gather or broadcast have equal bits on all 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
-from itertools import permutations
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import compress, permutations
 
 import numpy as np
 
@@ -58,22 +58,12 @@ def check_collective_results(ranks: RankLogs) -> Iterator[Finding | Made | Unmad
 
 
 def _finding(ranks: RankLogs, calls: Sequence[Call], wrong: tuple[int, ...], size: float) -> Finding:
-    call = next(call for call in calls if call.rank in wrong)
-    other = next((call for call in calls if call.rank not in wrong), None)
-    group = calls[0].group
-    what = (
-        "differs between members" if calls[0].kind in ONE_RESULT and math.isnan(size) else "is not that of its inputs"
-    )
-    return Finding(
-        check=_CHECK,
-        text=f"result of {call.does} {what}",
-        subject=ranks.logs[call.rank].keys[call.row],
-        ranks=wrong,
-        group=group,
-        dimension=ranks.dimension(group),
-        places=tuple(ranks.place(one.rank, one.row) for one in (call, other) if one is not None),
-        size=size,
-    )
+    at = [
+        next(((call.rank, call.row) for call in calls if (call.rank in wrong) is of), (-1, -1)) for of in (True, False)
+    ]
+    differs = calls[0].kind in ONE_RESULT and math.isnan(size)
+    text = f"result of {calls[0].does} {'differs between members' if differs else 'is not that of its inputs'}"
+    return ranks.finding(_CHECK, text, wrong, calls[0].group, *at, size=size)
 
 
 def _judged(calls: Sequence[Call]) -> tuple[tuple[int, ...], float, bool]:
@@ -106,22 +96,17 @@ def _to_blame(calls: Sequence[Call]) -> tuple[int, ...]:
     every = tuple(call.rank for call in calls)
     if len(calls[0].group) != len(calls) or any(len(call.given) != 1 or len(call.got) != 1 for call in calls):
         return every
+    blamed: Iterable[bool] = ()
     if calls[0].kind == Kind.ALL_GATHER and all(len(call.got[0].pieces) == len(calls) for call in calls):
-        wrong = [
-            [piece[0] != member.given[0].digest for piece, member in zip(call.got[0].pieces, calls, strict=True)]
-            for call in calls
-        ]
-        members = [call.rank for at, call in enumerate(calls) if all(row[at] for row in wrong)]
-        return tuple(members) or tuple(call.rank for call, row in zip(calls, wrong, strict=True) if any(row)) or every
-    if calls[0].kind == Kind.REDUCE_SCATTER and all(len(call.given[0].pieces) == len(calls) for call in calls):
+        got = np.array([[digest for digest, _ in call.got[0].pieces] for call in calls], object)
+        wrong = got != np.array([call.given[0].digest for call in calls], object)
+        blamed = (wrong.all(axis=0) if wrong.all(axis=0).any() else wrong.any(axis=1)).tolist()
+    elif calls[0].kind == Kind.REDUCE_SCATTER and all(len(call.given[0].pieces) == len(calls) for call in calls):
         terms = len(calls) if calls[0].reduces == "avg" else 1
-        off = [
-            abs(sum(of.given[0].pieces[at][1] for of in calls) / terms - call.got[0].total)
-            for at, call in enumerate(calls)
-        ]
-        worst = max(off)
-        return tuple(call.rank for call, by in zip(calls, off, strict=True) if by > worst / 10) if worst > 0 else every
-    return every
+        sums = np.sum([[total for _, total in call.given[0].pieces] for call in calls], axis=0) / terms
+        off = np.abs(sums - [call.got[0].total for call in calls])
+        blamed = (off > off.max() / 10).tolist()
+    return tuple(compress(every, blamed)) or every
 
 
 def _sums(parts: Sequence[Sequence[Part]]) -> tuple[Float64, float] | None:

@@ -8,6 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+import numpy as np
+
 from matchers.runs.finding import Check, Finding, Made, Stage, Unmade
 from matchers.runs.gradients import Gradients
 from matchers.runs.rank_logs import RankLogs, odd_ranks, together
@@ -78,16 +80,6 @@ def _overlaps(group: Sequence[int], others: Iterable[Sequence[int]]) -> bool:
 
 
 def _finding(ranks: RankLogs, text: str, wrong: Sequence[int], group: Sequence[int]) -> Finding:
-    rank = wrong[0]
-    log = ranks.logs[rank]
-    row = next((row for row in range(len(log)) if len(log.input_digests[row])), -1)
-    return Finding(
-        check=_CHECK,
-        stage=Stage.BEFORE,
-        text=text,
-        subject="batch",
-        ranks=tuple(wrong),
-        group=tuple(group),
-        dimension=ranks.dimension(group),
-        places=(ranks.place(rank, row),) if row >= 0 else (),
-    )
+    rows = np.flatnonzero(ranks.logs[wrong[0]].input_digests.count)[:1].tolist()
+    first = wrong[0], *(rows or [-1])
+    return ranks.finding(_CHECK, text, wrong, group, first, subject="batch", stage=Stage.BEFORE)

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from matchers.runs.run import Run
 from matchers.status import LabelledEnum
 
-__all__ = ["Check", "CheckedRun", "Finding", "Made", "Place", "Stage", "Unmade", "listed"]
+__all__ = ["Check", "CheckedRun", "Finding", "Made", "Place", "Stage", "Unmade", "listed", "made_on"]
 
 
 def listed(ranks: Iterable[int]) -> str:
@@ -131,6 +131,11 @@ class Unmade:
 
     check: Check
     reason: str
+
+
+def made_on(check: Check, many: int, what: str, why_not: str) -> Made | Unmade:
+    """A check that was made on so many of something; on none, the reason."""
+    return Made(check, many, what) if many else Unmade(check, why_not)
 
 
 @dataclass(frozen=True, slots=True)

@@ -13,7 +13,7 @@ from matchers.ops.collectives import unfinished
 from matchers.ops.laws import communicating
 from matchers.ops.nonfinite import broken, broken_text, where_broken_begins
 from matchers.ops.recomputation import Mismatch, recompute_mismatches
-from matchers.runs.finding import Check, Finding, Made, Unmade
+from matchers.runs.finding import Check, Finding, Made, Unmade, made_on
 from matchers.runs.rank_logs import RankLogs
 
 __all__ = ["check_finite", "check_recompute"]
@@ -32,17 +32,10 @@ def check_finite(ranks: RankLogs) -> Iterator[Finding | Made | Unmade]:
             found.setdefault(log.keys[row], []).append((rank, row))
     for key, places in found.items():
         rank, row = places[0]
-        yield Finding(
-            check=Check.FINITE,
-            text=f"{_told(ranks.logs[rank], row)} made of finite values",
-            subject=key,
-            ranks=tuple(rank for rank, _ in places),
-            places=tuple(ranks.place(*place) for place in places[:2]),
-        )
-    if read:
-        yield Made(Check.FINITE, read, "operations")
-    else:
-        yield Unmade(Check.FINITE, "the logs have no values")
+        what = broken_text(ranks.logs[rank], row) or "NaN or Inf"
+        on = (rank for rank, _ in places)
+        yield ranks.finding(Check.FINITE, f"{what} made of finite values", on, (), *places[:2], subject=key)
+    yield made_on(Check.FINITE, read, "operations", "the logs have no values")
 
 
 def _beginnings(log: OpLog, flow: Ragged) -> Int64:
@@ -62,11 +55,6 @@ def _beginnings(log: OpLog, flow: Ragged) -> Int64:
     return np.flatnonzero(begins & ~unfinished(log) & ~brought)
 
 
-def _told(log: OpLog, row: int) -> str:
-    """`3 NaN of 4,096 numbers`, of the first result that has any."""
-    return broken_text(log, row) or "NaN or Inf"
-
-
 def check_recompute(ranks: RankLogs) -> Iterator[Finding | Made | Unmade]:
     """Yield recomputed operations with other bits than in the forward pass; the same on several ranks is one."""
     found: dict[tuple[str, str], list[tuple[int, Mismatch]]] = {}
@@ -78,15 +66,7 @@ def check_recompute(ranks: RankLogs) -> Iterator[Finding | Made | Unmade]:
                 found.setdefault((log.keys[mismatch.row], mismatch.text), []).append((rank, mismatch))
     for (key, text), places in found.items():
         rank, mismatch = places[0]
-        yield Finding(
-            check=Check.RECOMPUTE,
-            text=f"recomputed copy differs: {text}",
-            subject=key,
-            ranks=tuple(rank for rank, _ in places),
-            places=(ranks.place(rank, mismatch.row), ranks.place(rank, mismatch.original)),
-            size=mismatch.error,
-        )
-    if copies:
-        yield Made(Check.RECOMPUTE, copies, "recomputed operations")
-    else:
-        yield Unmade(Check.RECOMPUTE, "nothing is marked as recomputed")
+        at = (rank, mismatch.row), (rank, mismatch.original)
+        told, on = f"recomputed copy differs: {text}", (rank for rank, _ in places)
+        yield ranks.finding(Check.RECOMPUTE, told, on, (), *at, subject=key, size=mismatch.error)
+    yield made_on(Check.RECOMPUTE, copies, "recomputed operations", "nothing is marked as recomputed")

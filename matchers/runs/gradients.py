@@ -18,10 +18,12 @@ from matchers.ops.last_contents import GRADIENT
 from matchers.ops.laws import law_of
 from matchers.ops.values import written
 from matchers.runs.calls import Call
-from matchers.runs.finding import Check, Finding, Made, Unmade, listed
+from matchers.runs.finding import Check, Finding, Made, Unmade, listed, made_on
 from matchers.runs.rank_logs import RankLogs, connected
 
-__all__ = ["Gradients", "Way", "check_odd_one_out"]
+__all__ = ["NOT_NAMED", "Gradients", "Way", "check_odd_one_out"]
+
+NOT_NAMED = "the logs do not name the gradients that the optimizer reads"
 
 _SCALES = (Form.MULTIPLY, Form.DIVIDE)
 _NUMBER = re.compile(r"\d+")
@@ -50,6 +52,11 @@ class Way:
     read: int
     digest: int | None
     pending: bool = False
+
+    @property
+    def row(self) -> int:
+        """The operation that made the gradient, else that which reads it."""
+        return self.source if self.source >= 0 else self.read
 
     def scaled_like(self, other: Way) -> bool:
         """True if both were scaled alike, or if it is unknown."""
@@ -117,6 +124,32 @@ class Gradients:
         return list(self._usual.get(name, ()))
 
 
+@dataclass
+class _Step:
+    """A place on the way of a gradient, from the optimizer back.
+
+    Attributes:
+        name: of the gradient.
+        row, content: what reads it here, and the digest that it has.
+        maker: the record that made it; -1 if unknown.
+        scale, reductions: so far, the last first.
+        size: of the reduced bucket that it is in, -1 for none.
+        result, reader: the collective that gave the bucket, and what reads its part of it.
+        reduced: its digest as it was reduced; None if unknown.
+    """
+
+    name: str
+    row: int
+    content: int | None
+    scale: float
+    maker: int = -1
+    reductions: list[tuple[str, tuple[int, ...]]] = field(default_factory=list)
+    size: int = -1
+    result: int = -1
+    reader: int = -1
+    reduced: int | None = None
+
+
 class _Tracer:
     """Follows gradients back from the optimizer in one log."""
 
@@ -138,59 +171,55 @@ class _Tracer:
 
     def way(self, name: str, row: int, slot: int) -> Way:
         """Follow a gradient, by its own name, back from where it is read."""
-        log, first = self._log, row
-        reductions: list[tuple[str, tuple[int, ...]]] = []
+        log = self._log
         # what scales an empty shard has no norms, and no place in the data flow
-        scale = math.nan if math.isnan(self._l1(row, slot)) else 1.0
-        size, result, reader = -1, -1, -1
-        content = self._digest(row, slot)
+        at = _Step(name, row, self._digest(row, slot), scale=math.nan if math.isnan(self._l1(row, slot)) else 1.0)
         if law_of(log, row).communicates:
             # the optimizer itself reduces it, and what it then reads is the result
-            content = int(log.digests[row][0]) if len(log.digests[row]) else None
-            slot, maker = -1, row
+            at.content, at.maker = int(log.digests[row][0]) if len(log.digests[row]) else None, row
         else:
-            maker = self._maker(row, slot)
-        reduced: int | None = None
+            at.maker = self._maker(row, slot)
         for _ in range(_MAX_STEPS):
-            if maker < 0:
+            before = self._slot_before(at) if at.maker >= 0 else None
+            if before is None:
                 break
-            law, call, many = law_of(log, maker), self._calls.get(maker), len(log.inputs[maker])
-            if law.communicates and result < 0:
-                result, reader = maker, row
-                reduced = content if reduced is None else reduced
-            if call is not None:
-                reductions.append((call.kind, call.group))
-                scale /= len(call.group) if call.reduces == "avg" else 1
-                size = call.numel * (len(call.group) if call.kind == Kind.REDUCE_SCATTER else 1)
-                slot = many - 1 if law.in_place else 0
-            elif size >= 0 and int(log.counts[0, maker]) not in (size, -1):
-                break  # one of the tensors that a bucket was made of
-            elif law.form is Form.FILL or (law.form is Form.ADD and law.in_place and not law.on_lists):
-                # of a gradient that is accumulated, the way of what came last is followed
-                slot = 1 if self._maker(maker, 1) >= 0 else 0
-            elif law.copies or law.waits:
-                slot = 0
-            elif law.form is Form.JOIN and result >= 0:
-                slot, size, result = self._place_in_bucket(result, reader, many), -1, -1
-                if slot < 0:
-                    break
-            elif law.on_lists and law.form in _SCALES:
-                slot = self._same_slot(maker, name, content)
-                scale *= _ratio(self._l1_after(maker, slot), self._l1(maker, slot))
-            elif law.form in _SCALES and self._is_scaled(maker):
-                slot = 0
-                scale *= _ratio(float(log.outputs.first(np.array([maker]))[0]), self._l1(maker, 0))
-            else:
-                break
-            if slot < 0:
-                maker = -1
-                break
-            content, row, maker = self._digest(maker, slot), maker, self._maker(maker, slot)
-        reductions.reverse()
-        if maker >= 0 and log.updates[maker] and not reductions:
-            maker, scale = -1, math.nan  # something else is done to it: what was before is not known
-        pending = "artial" in self._placements.get(maker, "")
-        return Way(tuple(reductions), scale, maker, first, content if reduced is None else reduced, pending)
+            at.content = self._digest(at.maker, before) if before >= 0 else at.content
+            at.row, at.maker = at.maker, self._maker(at.maker, before)
+        if at.maker >= 0 and log.updates[at.maker] and not at.reductions:
+            at.maker, at.scale = -1, math.nan  # something else is done to it: what was before is not known
+        pending = "artial" in self._placements.get(at.maker, "")
+        content = at.content if at.reduced is None else at.reduced
+        return Way(tuple(reversed(at.reductions)), at.scale, at.maker, row, content, pending)
+
+    def _slot_before(self, at: _Step) -> int | None:
+        """The input of the maker that was the gradient before; -1 if it is not known, None if it begins there."""
+        log, maker = self._log, at.maker
+        law, call, many = law_of(log, maker), self._calls.get(maker), len(log.inputs[maker])
+        if law.communicates and at.result < 0:
+            at.result, at.reader = maker, at.row
+            at.reduced = at.content if at.reduced is None else at.reduced
+        if call is not None:
+            at.reductions.append((call.kind, call.group))
+            at.scale /= len(call.group) if call.reduces == "avg" else 1
+            at.size = call.numel * (len(call.group) if call.kind == Kind.REDUCE_SCATTER else 1)
+            return many - 1 if law.in_place else 0
+        if at.size >= 0 and int(log.counts[0, maker]) not in (at.size, -1):
+            return None  # one of the tensors that a bucket was made of
+        if law.form is Form.FILL or (law.form is Form.ADD and law.in_place and not law.on_lists):
+            # of a gradient that is accumulated, the way of what came last is followed
+            return 1 if self._maker(maker, 1) >= 0 else 0
+        if law.copies or law.waits:
+            return 0
+        if law.form is Form.JOIN and at.result >= 0:
+            slot = self._place_in_bucket(at.result, at.reader, many)
+            at.size, at.result = -1, -1
+            return None if slot < 0 else slot
+        if law.form not in _SCALES or not (law.on_lists or self._is_scaled(maker)):
+            return None
+        slot = self._same_slot(maker, at.name, at.content) if law.on_lists else 0
+        after = self._l1_after(maker, slot) if law.on_lists else float(log.outputs.first(np.array([maker]))[0])
+        at.scale *= _ratio(after, self._l1(maker, slot))
+        return slot
 
     def _place_in_bucket(self, result: int, reader: int, many: int) -> int:
         """The tensor of a bucket that a gradient was: its place among those that are read from the reduced bucket."""
@@ -251,23 +280,18 @@ def check_odd_one_out(gradients: Gradients) -> Iterator[Finding | Made | Unmade]
                 odd.setdefault(name, []).append((rank, ways[name], usual, many))
     for name, on in odd.items():
         rank, way, usual, many = on[0]
-        group = tuple(sorted({member for _, w, *_ in on for _, members in w.reductions for member in members}))
         unlike = way.reductions == usual.reductions
-        yield Finding(
-            check=Check.ODD_ONE_OUT,
-            text=f"gradient {'scaled unlike' if unlike else 'reduced over other ranks than'} {many:,} others",
+        yield ranks.finding(
+            Check.ODD_ONE_OUT,
+            f"gradient {'scaled unlike' if unlike else 'reduced over other ranks than'} {many:,} others",
+            (rank for rank, *_ in on),
+            sorted({member for _, w, *_ in on for _, members in w.reductions for member in members}),
+            (rank, way.row),
             subject=name,
-            ranks=tuple(rank for rank, *_ in on),
-            group=group,
-            dimension=ranks.dimension(group),
-            places=(ranks.place(rank, way.source if way.source >= 0 else way.read),),
             size=abs(way.scale / usual.scale - 1) if unlike else math.nan,
-            notes=(f"it is {way.told}; the others are {usual.told}",),
+            notes=[f"it is {way.told}; the others are {usual.told}"],
         )
-    if followed:
-        yield Made(Check.ODD_ONE_OUT, len(followed), "gradients")
-    else:
-        yield Unmade(Check.ODD_ONE_OUT, "the logs do not name the gradients that the optimizer reads")
+    yield made_on(Check.ODD_ONE_OUT, len(followed), "gradients", NOT_NAMED)
 
 
 def _odd(ways: Mapping[str, Way], *, shards: bool) -> Iterator[tuple[str, Way, int]]:

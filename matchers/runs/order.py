@@ -29,34 +29,71 @@ def _key(one: Finding) -> tuple[int, int, int]:
 
 
 def _causes(findings: Sequence[Finding]) -> list[Finding]:
-    """Findings without those that follow from an earlier one."""
-    if any(one.check == Check.SAME_COLLECTIVES for one in findings):
-        # nothing after a collective without all its members is what it should be
-        return [one for one in findings if one.stage == Stage.BEFORE or one.check == Check.SAME_COLLECTIVES]
-    wrong = {rank for one in findings if one.stage == Stage.PASSES for rank in one.ranks}
-    kept = [
-        one
-        for one in findings
-        # that a gradient is not reduced follows from no other operation of one rank
-        if one.stage != Stage.UPDATE or one.check == Check.TRAINED or not wrong & set(one.group or one.ranks)
-    ]
-    if any(one.check in _OF_VALUES for one in kept):
-        # reductions of gradients, and of their norm, bring a wrong value to all ranks
-        kept = [one for one in kept if one.stage != Stage.UPDATE]
-    # what runs other operations on one rank has a reason, if another check has found it
-    others = (Check.SAME_PROGRAM, Check.ODD_ONE_OUT, Check.DATA)
-    reasons = [set(one.ranks) for one in kept if one.check not in others and one.stage != Stage.UPDATE]
-    kept = [one for one in kept if one.check != Check.SAME_PROGRAM or not any(set(one.ranks) <= r for r in reasons)]
-    if broken := {one.subject for one in kept if one.check == Check.FINITE}:
-        # the way of a gradient is found by its values
-        kept = [one for one in kept if one.check != Check.ODD_ONE_OUT]
-        # NaN is another result than that of the other rank
-        kept = [one for one in kept if one.check != Check.REPLICATED_STAYS or one.subject not in broken]
-    if any(one.check in (Check.COLLECTIVES_COMPUTE, Check.RECOMPUTE) and not _of_input(one) for one in kept):
-        # a copy reads what a collective has brought from there, or its original did
-        kept = [one for one in kept if not _of_input(one)]
-    other_program = {rank for one in kept if one.check == Check.SAME_PROGRAM for rank in one.ranks}
-    return [one for one in kept if one.check != Check.ODD_ONE_OUT or not set(one.ranks) <= other_program]
+    """Findings without those that follow from others, by one rule after the other."""
+    kept = list(findings)
+    for rule in _RULES:
+        kept = [one for one in kept if not rule(one, kept)]
+    return kept
+
+
+def _after_other_calls(one: Finding, others: Sequence[Finding]) -> bool:
+    """Nothing after a collective without all its members is what it should be."""
+    in_step = one.stage != Stage.BEFORE and one.check != Check.SAME_COLLECTIVES
+    return in_step and _has(others, Check.SAME_COLLECTIVES)
+
+
+def _after_wrong_passes(one: Finding, others: Sequence[Finding]) -> bool:
+    """Updates follow from the passes; that a gradient is not reduced follows from no other operation of one rank."""
+    if one.stage != Stage.UPDATE or one.check == Check.TRAINED:
+        return False
+    return any(set(of.ranks) & set(one.group or one.ranks) for of in others if of.stage == Stage.PASSES)
+
+
+def _after_wrong_values(one: Finding, others: Sequence[Finding]) -> bool:
+    """Reductions of gradients, and of their norm, bring a wrong value to all ranks."""
+    return one.stage == Stage.UPDATE and _has(others, *_OF_VALUES)
+
+
+def _of_other_program(one: Finding, others: Sequence[Finding]) -> bool:
+    """What runs other operations on one rank has a reason, if another check has found it."""
+    no_reason = (Check.SAME_PROGRAM, Check.ODD_ONE_OUT, Check.DATA)
+    reasons = (of for of in others if of.check not in no_reason and of.stage != Stage.UPDATE)
+    return one.check == Check.SAME_PROGRAM and any(set(one.ranks) <= set(of.ranks) for of in reasons)
+
+
+def _of_nan(one: Finding, others: Sequence[Finding]) -> bool:
+    """NaN is another result than that of the other rank; and the way of a gradient is found by its values."""
+    broken = {of.subject for of in others if of.check == Check.FINITE}
+    result = one.check == Check.REPLICATED_STAYS and one.subject in broken
+    return result or (one.check == Check.ODD_ONE_OUT and bool(broken))
+
+
+def _of_wrong_input(one: Finding, others: Sequence[Finding]) -> bool:
+    """A recomputed copy reads what a collective has brought from there, or its original did."""
+    reasons = (of for of in others if of.check in (Check.COLLECTIVES_COMPUTE, Check.RECOMPUTE) and not _of_input(of))
+    return _of_input(one) and any(reasons)
+
+
+def _of_other_operations(one: Finding, others: Sequence[Finding]) -> bool:
+    """Gradients go another way where other operations run."""
+    ranks = {rank for of in others if of.check == Check.SAME_PROGRAM for rank in of.ranks}
+    return one.check == Check.ODD_ONE_OUT and set(one.ranks) <= ranks
+
+
+_RULES = (
+    _after_other_calls,
+    _after_wrong_passes,
+    _after_wrong_values,
+    _of_other_program,
+    _of_nan,
+    _of_wrong_input,
+    _of_other_operations,
+)
+"""True for a finding that follows from others, which are those that the rules before have left."""
+
+
+def _has(findings: Iterable[Finding], *checks: Check) -> bool:
+    return any(one.check in checks for one in findings)
 
 
 def _of_input(one: Finding) -> bool:

@@ -70,17 +70,15 @@ def _digest(ranks: RankLogs, role: Role, rank: int, row: int) -> int | None:
 def _finding(
     ranks: RankLogs, role: Role, row: int, placement: Mapping[str, Any], group: tuple[int, ...], odd: tuple[int, ...]
 ) -> Finding:
-    log = ranks.logs[role.reference]
     other = next((rank for rank in group if rank not in odd), group[-1])
     one = odd[0] if odd[0] != other else group[0]
     between = " and ".join(listed((rank,)) for rank in sorted((one, other)))
-    return Finding(
-        check=Check.REPLICAS,
-        text=f"declared Replicate, differs between ranks {between}",
-        subject=log.keys[row],
-        ranks=odd,
-        group=group,
-        dimension=ranks.dimension(group),
-        places=tuple(ranks.place(rank, int(role.partner[rank][row])) for rank in (one, other)),
-        notes=(f"its placement is {', '.join(map(str, placement['placements']))}",),
+    return ranks.finding(
+        Check.REPLICAS,
+        f"declared Replicate, differs between ranks {between}",
+        odd,
+        group,
+        *((rank, int(role.partner[rank][row])) for rank in (one, other)),
+        subject=ranks.logs[role.reference].keys[row],
+        notes=[f"its placement is {', '.join(map(str, placement['placements']))}"],
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -18,7 +19,7 @@ from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.dataflow import sources
 from matchers.ops.json_values import hex_digest
 from matchers.runs.calls import Call, Group, calls_of, groups_of
-from matchers.runs.finding import Place
+from matchers.runs.finding import Check, Finding, Place, Stage
 from matchers.runs.run import Run
 
 __all__ = ["RankLogs", "Role", "connected", "odd_ranks", "together"]
@@ -162,6 +163,35 @@ class RankLogs:
         """A record, with what is said of it."""
         log = self.logs[rank]
         return Place(rank, row, log.keys[row], int(log.line[row]), log.location_text(row))
+
+    def finding(
+        self,
+        check: Check,
+        text: str,
+        wrong: Iterable[int],
+        group: Iterable[int],
+        *at: tuple[int, int],
+        subject: str = "",
+        more: Iterable[str] = (),
+        stage: Stage = Stage.PASSES,
+        size: float = math.nan,
+        notes: Iterable[str] = (),
+    ) -> Finding:
+        """A finding about records, each a rank and a row (-1 for none); its subject is the first of them by default."""
+        places, group = tuple(self.place(rank, row) for rank, row in at if row >= 0), tuple(group)
+        return Finding(
+            check=check,
+            stage=stage,
+            text=text,
+            subject=subject or places[0].key,
+            more=tuple(more),
+            ranks=tuple(wrong),
+            group=group,
+            dimension=self.dimension(group),
+            places=places,
+            size=size,
+            notes=tuple(notes),
+        )
 
     def dimension(self, ranks: Iterable[int]) -> str:
         """The mesh dimension that a group of ranks runs along; empty for none, or several."""

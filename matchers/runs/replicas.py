@@ -15,7 +15,7 @@ from typing import TypeAlias
 
 import numpy as np
 
-from matchers.runs.finding import Check, Finding, Made, Place, Stage, Unmade
+from matchers.runs.finding import Check, Finding, Made, Stage, Unmade
 from matchers.runs.gradients import Gradients
 from matchers.runs.rank_logs import RankLogs, connected, odd_ranks, together
 
@@ -160,27 +160,18 @@ def differing(
     odd: tuple[int, ...],
     group: tuple[int, ...],
     stage: Stage,
-    places: tuple[Place, ...] = (),
+    *at: tuple[int, int],
 ) -> Finding:
     """A finding about parameters that differ on ranks which must hold the same."""
     what = "parameter differs" if len(names) == 1 else f"{len(names):,} parameters differ"
     other = next((rank for rank in group if rank not in odd), odd[-1])
     when = "before the step" if stage == Stage.BEFORE else "after the step"
-    return Finding(
-        check=_CHECK,
-        stage=stage,
-        text=f"{what} {when} on ranks that must agree",
-        subject=names[0],
-        more=tuple(names[1:]),
-        ranks=odd,
-        group=group,
-        dimension=ranks.dimension(group),
-        places=places or first_uses(ranks, (odd[0], other), names[0]),
-    )
+    text, at = f"{what} {when} on ranks that must agree", at or first_uses(ranks, (odd[0], other), names[0])
+    return ranks.finding(_CHECK, text, odd, group, *at, subject=names[0], more=names[1:], stage=stage)
 
 
-def first_uses(ranks: RankLogs, on: Sequence[int], name: str) -> tuple[Place, ...]:
-    """The first operation of the module that has a parameter, on each of some ranks."""
+def first_uses(ranks: RankLogs, on: Sequence[int], name: str) -> tuple[tuple[int, int], ...]:
+    """The first operation of the module that has a parameter, on each of some ranks: rank and row."""
     module = name.rpartition(".")[0]
     found = []
     for rank in on:
@@ -188,7 +179,7 @@ def first_uses(ranks: RankLogs, on: Sequence[int], name: str) -> tuple[Place, ..
         own = [k for k, path in enumerate(log.modules) if f".{path}".endswith(f".{module}")]
         rows = np.flatnonzero(np.isin(log.module, own))
         if len(rows):
-            found.append(ranks.place(rank, int(rows[0])))
+            found.append((rank, int(rows[0])))
     return tuple(found)
 
 
@@ -201,12 +192,5 @@ def _buffers(ranks: RankLogs) -> Iterator[Finding]:
         own = tuple(sorted(together(values)))
         for group in _usual(own, common):
             if odd := odd_ranks({rank: values.get(rank) for rank in group}):
-                yield Finding(
-                    check=_CHECK,
-                    stage=Stage.BEFORE,
-                    text="buffer differs before the step on ranks that must agree",
-                    subject=name,
-                    ranks=odd,
-                    group=group,
-                    dimension=ranks.dimension(group),
-                )
+                text = "buffer differs before the step on ranks that must agree"
+                yield ranks.finding(_CHECK, text, odd, group, subject=name, stage=Stage.BEFORE)

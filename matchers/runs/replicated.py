@@ -93,17 +93,10 @@ class _Pair:
         return []
 
     def finding(self, at: int) -> Finding:
-        rows = tuple(int(rows[at]) for rows in self._rows)
-        random = law_of(self._a, rows[0]).random
-        return Finding(
-            check=Check.REPLICATED_STAYS,
-            text="random numbers differ where values are equal" if random else "result differs, inputs do not",
-            subject=self._a.keys[rows[0]],
-            ranks=self._pair,
-            group=self._pair,
-            dimension=self._ranks.dimension(self._pair),
-            places=tuple(self._ranks.place(rank, row) for rank, row in zip(self._pair, rows, strict=True)),
-        )
+        places = [(rank, int(rows[at])) for rank, rows in zip(self._pair, self._rows, strict=True)]
+        random = law_of(self._a, places[0][1]).random
+        text = "random numbers differ where values are equal" if random else "result differs, inputs do not"
+        return self._ranks.finding(Check.REPLICATED_STAYS, text, self._pair, self._pair, *places)
 
 
 def _draw_of(log: OpLog, flow: Ragged) -> Int64:

@@ -117,15 +117,14 @@ def _parted(ranks: RankLogs, group: Group, rank: int, usual: Sequence[Call], ste
     dimension = ranks.dimension(group.ranks)
     did, told = ("calls", "that other ranks do not call") if added else ("skips", "that other ranks call")
     nth = f"{call.nth + 1}. " if call.nth >= 0 else ""
-    return Finding(
-        check=_CHECK,
-        text=f"rank {rank} {did} the {nth}collective{' of ' + dimension if dimension else ''}, {call.does}, {told}",
+    return ranks.finding(
+        _CHECK,
+        f"rank {rank} {did} the {nth}collective{' of ' + dimension if dimension else ''}, {call.does}, {told}",
+        (rank,),
+        group.ranks,
+        *((one.rank, one.row) for one in (*own, *other)),
         subject=ranks.logs[call.rank].keys[call.row],
-        ranks=(rank,),
-        group=group.ranks,
-        dimension=dimension,
-        places=tuple(ranks.place(one.rank, one.row) for one in (*own, *other)),
-        notes=tuple(_ends(ranks, group)),
+        notes=_ends(ranks, group),
     )
 
 
@@ -141,16 +140,10 @@ def _other_form(ranks: RankLogs, group: Group, calls: Sequence[Call], forms: Map
     form, usual_form = (
         f"{call.numel:,} {call.dtype}" if odd[0].numel != other.numel else call.dtype for call in (odd[0], other)
     )
-    return Finding(
-        check=_CHECK,
-        text=f"{odd[0].kind} of {form}, of {usual_form} on other ranks",
-        subject=ranks.logs[odd[0].rank].keys[odd[0].row],
-        ranks=tuple(call.rank for call in odd),
-        group=group.ranks,
-        dimension=ranks.dimension(group.ranks),
-        places=(ranks.place(odd[0].rank, odd[0].row), ranks.place(other.rank, other.row)),
-        notes=tuple(_ends(ranks, group)),
-    )
+    text = f"{odd[0].kind} of {form}, of {usual_form} on other ranks"
+    places = ((call.rank, call.row) for call in (odd[0], other))
+    wrong = (call.rank for call in odd)
+    return ranks.finding(_CHECK, text, wrong, group.ranks, *places, notes=_ends(ranks, group))
 
 
 def _ends(ranks: RankLogs, group: Group) -> Iterator[str]:
@@ -171,12 +164,5 @@ def _unanswered(ranks: RankLogs, pair: Group) -> Iterator[Finding]:
             call = longer[min(len(sent), len(received))]
             missing = receiver if longer is sent else sender
             verb = "receives" if longer is sent else "sends"
-            yield Finding(
-                check=_CHECK,
-                text=f"rank {missing} {verb} {min(len(sent), len(received)):,} of {len(longer):,} messages",
-                subject=ranks.logs[call.rank].keys[call.row],
-                ranks=(missing,),
-                group=pair.ranks,
-                dimension=ranks.dimension(pair.ranks),
-                places=(ranks.place(call.rank, call.row),),
-            )
+            text = f"rank {missing} {verb} {min(len(sent), len(received)):,} of {len(longer):,} messages"
+            yield ranks.finding(_CHECK, text, (missing,), pair.ranks, (call.rank, call.row))

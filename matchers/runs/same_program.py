@@ -101,7 +101,8 @@ def _batch_sizes(ranks: RankLogs, rank: int) -> str:
 
 def _unused_results(ranks: RankLogs, role: Role) -> Iterator[Finding]:
     """Yield results of collectives that no operation reads on a minority of the ranks."""
-    rows = np.flatnonzero(communicating(ranks.logs[role.reference]))
+    role_log = ranks.logs[role.reference]
+    rows = np.flatnonzero(communicating(role_log))
     read = {}
     for rank in role.ranks:
         makers = ranks.flows[rank].value
@@ -111,26 +112,14 @@ def _unused_results(ranks: RankLogs, role: Role) -> Iterator[Finding]:
         unread = tuple(rank for rank in role.ranks if not read[rank][at])
         if unread and 2 * len(unread) < len(role.ranks) and not set(unread) & set(ranks.cut):
             other = next(rank for rank in role.ranks if rank not in unread)
-            places = [(rank, int(role.partner[rank][row])) for rank in (unread[0], other)]
-            yield Finding(
-                check=Check.SAME_PROGRAM,
-                text="result of a collective not used here, used on other ranks",
-                subject=ranks.logs[role.reference].keys[row],
-                ranks=unread,
-                group=role.ranks,
-                places=tuple(ranks.place(*place) for place in places),
-            )
+            places = ((rank, int(role.partner[rank][row])) for rank in (unread[0], other))
+            text, subject = "result of a collective not used here, used on other ranks", role_log.keys[row]
+            yield ranks.finding(Check.SAME_PROGRAM, text, unread, role.ranks, *places, subject=subject)
             return
 
 
 def _odd_program(ranks: RankLogs, role: Role, rank: int, added: Sequence[int], left_out: Sequence[int]) -> Finding:
-    places = [ranks.place(rank, row) for row in added[:1]] + [ranks.place(role.reference, row) for row in left_out[:1]]
+    places = [(rank, row) for row in added[:1]] + [(role.reference, row) for row in left_out[:1]]
     told = [f"{len(added):,} more operations" if added else "", f"{len(left_out):,} fewer" if left_out else ""]
-    return Finding(
-        check=Check.SAME_PROGRAM,
-        text=f"{' and '.join(filter(None, told))} than on ranks of one role",
-        subject=places[0].key,
-        ranks=(rank,),
-        group=role.ranks,
-        places=tuple(places),
-    )
+    text = f"{' and '.join(filter(None, told))} than on ranks of one role"
+    return ranks.finding(Check.SAME_PROGRAM, text, (rank,), role.ranks, *places)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
-from matchers.runs.finding import Check, Finding, Made, Place, Stage, Unmade, listed
-from matchers.runs.gradients import Gradients, Way
+from matchers.runs.finding import Check, Finding, Made, Stage, Unmade, listed
+from matchers.runs.gradients import NOT_NAMED, Gradients, Way
 from matchers.runs.rank_logs import RankLogs, odd_ranks
 from matchers.runs.replicas import Replication, differing, first_uses
 
@@ -19,9 +19,24 @@ def check_trained(ranks: RankLogs, gradients: Gradients) -> Iterator[Finding | M
     """Yield parameters that no optimizer updates, on all ranks or on some."""
     updated = {rank: gradients.ways(rank) for rank in ranks.logs if rank not in ranks.cut}
     if not any(updated.values()):
-        yield Unmade(Check.TRAINED, "the logs do not name the gradients that the optimizer reads")
+        yield Unmade(Check.TRAINED, NOT_NAMED)
         return
-    names = {name for ways in updated.values() for name in ways}
+    left = _left_out(ranks, updated)
+    for where, of in left.items():
+        everywhere = len(where) == sum(bool(ways) for ways in updated.values())
+        told = "in no optimizer" if everywhere else "updated on other ranks only"
+        what = "parameter" if len(of) == 1 else f"{len(of):,} parameters"
+        places = [(rank, ways[of[0]].read) for rank, ways in updated.items() if of[0] in ways][:1]
+        group = next(role.ranks for role in ranks.roles if where[0] in role.ranks)
+        at = places or first_uses(ranks, where[:1], of[0])
+        yield ranks.finding(Check.TRAINED, f"{what} {told}", where, group, *at, subject=of[0], more=of[1:])
+    yield Made(
+        Check.TRAINED, len({name for names in (*updated.values(), *left.values()) for name in names}), "parameters"
+    )
+
+
+def _left_out(ranks: RankLogs, updated: Mapping[int, Mapping[str, Way]]) -> dict[tuple[int, ...], list[str]]:
+    """By the ranks that hold them and do not update them, parameters that others update, or that no optimizer has."""
     left: dict[tuple[int, ...], list[str]] = {}
     for role in ranks.roles:
         for name in ranks.start[role.reference]:
@@ -29,25 +44,7 @@ def check_trained(ranks: RankLogs, gradients: Gradients) -> Iterator[Finding | M
             without = [rank for rank in holders if name not in updated[rank] and _unchanged(ranks, rank, name)]
             if without and (len(without) < len(holders) or any(_not_held(ranks, rank, name) for rank in without)):
                 left.setdefault(tuple(without), []).append(name)
-                names.add(name)
-    for where, of in left.items():
-        everywhere = len(where) == sum(bool(ways) for ways in updated.values())
-        told = "in no optimizer" if everywhere else "updated on other ranks only"
-        what = "parameter" if len(of) == 1 else f"{len(of):,} parameters"
-        other = next((rank for rank in updated if of[0] in updated[rank]), None)
-        places = first_uses(ranks, where[:1], of[0])
-        if other is not None:
-            places = (ranks.place(other, updated[other][of[0]].read),)
-        yield Finding(
-            check=Check.TRAINED,
-            text=f"{what} {told}",
-            subject=of[0],
-            more=tuple(of[1:]),
-            ranks=where,
-            group=next(role.ranks for role in ranks.roles if where[0] in role.ranks),
-            places=places,
-        )
-    yield Made(Check.TRAINED, len(names), "parameters")
+    return left
 
 
 def _unchanged(ranks: RankLogs, rank: int, name: str) -> bool:
@@ -100,7 +97,10 @@ def check_after_step(ranks: RankLogs, replication: Replication, gradients: Gradi
         yield _unreduced(ranks, gradients, names, group)
     if not unreduced:
         for (group, odd), names in rest.items():
-            yield differing(ranks, names, odd, group, Stage.UPDATE, _read_at(ranks, gradients, names[0], group, odd))
+            other = next((rank for rank in group if rank not in odd), odd[-1])
+            read_by = ((rank, gradients.ways(rank).get(names[0])) for rank in (odd[0], other))
+            at = ((rank, way.read) for rank, way in read_by if way is not None)
+            yield differing(ranks, names, odd, group, Stage.UPDATE, *at)
     if any(ranks.end.values()) and replication.shared:
         yield Made(Check.REPLICAS, replication.shared, "parameters after the step")
 
@@ -122,28 +122,14 @@ def _unreduced(ranks: RankLogs, gradients: Gradients, names: Sequence[str], grou
     notes = [f"it is {way.told}"] if way.reductions else []
     if others:
         notes.append(f"{others:,} other gradients are reduced")
-    return Finding(
-        check=Check.TRAINED,
-        stage=Stage.UPDATE,
-        text=f"{what} not reduced {over}",
+    return ranks.finding(
+        Check.TRAINED,
+        f"{what} not reduced {over}",
+        group,
+        group,
+        *((rank, gradients.ways(rank)[names[0]].row) for rank in group[:2]),
         subject=names[0],
-        more=tuple(names[1:]),
-        ranks=group,
-        group=group,
-        dimension=dimension,
-        places=tuple(ranks.place(rank, _row(gradients.ways(rank)[names[0]])) for rank in group[:2]),
-        notes=tuple(notes),
+        more=names[1:],
+        stage=Stage.UPDATE,
+        notes=notes,
     )
-
-
-def _row(way: Way) -> int:
-    """The operation that made a gradient, else that which reads it."""
-    return way.source if way.source >= 0 else way.read
-
-
-def _read_at(
-    ranks: RankLogs, gradients: Gradients, name: str, group: Sequence[int], odd: Sequence[int]
-) -> tuple[Place, ...]:
-    other = next((rank for rank in group if rank not in odd), odd[-1])
-    found = [rank for rank in (odd[0], other) if name in gradients.ways(rank)]
-    return tuple(ranks.place(rank, gradients.ways(rank)[name].read) for rank in found)
