@@ -26,8 +26,8 @@ from matchers.arrays import Bool, Hash, Int64, columns, distinct
 from matchers.logs.columns import Ragged, Strings, repeated
 from matchers.logs.hashing import float_bits, mix, shared_ids
 from matchers.logs.op_log import NO_DIGEST, Folding, OpLog, Phase, once_per_log
+from matchers.ops.combine import folded_counts, folded_statistics
 from matchers.ops.dataflow import sources
-from matchers.ops.folding import folded_counts, folded_statistics
 from matchers.ops.laws import additions, drawing, in_place, rows_where
 from matchers.ops.module_path import canonical
 from matchers.ops.shapes import dimensions, numel

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -23,7 +25,7 @@ __all__ = [
 ]
 
 LAYOUT: Final = "Layout"
-"""Field of a rank's log, by the user's rules: what the ranks hold of a result (a label of `matchers.ops.holds`)."""
+"""Field of a rank's log, by the user's rules: what the ranks hold of a result (a label of `matchers.ops.share`)."""
 MERGED: Final = "Merged"
 """Field of the virtual log of several ranks (`matchers.runs.layouts`): how a record was merged of their parts."""
 NOT_SUMMED: Final = ", not summed"
@@ -34,14 +36,54 @@ REDUCED: Final = " reduced"
 """End of that field in the total of a gradient that ranks reduce."""
 
 
+_ADDS_UP = re.compile(r"_?Partial\((sum|avg)?\)|_MaskPartial\(reduce_op=sum\b.*\)")
+_AVERAGE = re.compile(r"_?Partial\(avg\)")
+_MASKED = "_MaskPartial("
+_NORM = re.compile(r"_?NormPartial\((\d+(?:\.\d+)?)?\)")
+
+
 @dataclass(frozen=True, slots=True)
 class Part:
-    """Part of a global tensor: the global shape, the part's start and shape, and its pending sums over ranks."""
+    """Part of a global tensor.
+
+    Attributes:
+        whole, start, shape: the global shape, the part's first place in it, and its own shape.
+        names: the placement on each dimension of the mesh, as DTensor writes it; empty if the log does not tell.
+        axes: the names of these dimensions.
+    """
 
     whole: tuple[int, ...]
     start: tuple[int, ...]
     shape: tuple[int, ...]
-    partial: tuple[str, ...] = ()
+    names: tuple[str, ...] = ()
+    axes: tuple[str, ...] = ()
+
+    @property
+    def partial(self) -> tuple[str, ...]:
+        """The pending sums, or norms, over ranks."""
+        return tuple(name for name in self.names if "artial" in name)
+
+    @property
+    def adds_up(self) -> bool:
+        """True if it is a term of a sum or an average, not of norms or extremes."""
+        return all(map(_ADDS_UP.match, self.partial))
+
+    @property
+    def masked(self) -> bool:
+        """True for a lookup in the rows of a table that a rank has: a term once all others are set to zero."""
+        return any(name.startswith(_MASKED) for name in self.names)
+
+    @property
+    def averaged(self) -> tuple[str, ...]:
+        """The dimensions of the mesh over which an average is pending."""
+        return tuple(axis for axis, name in zip(self.axes, self.names, strict=False) if _AVERAGE.fullmatch(name))
+
+    @property
+    def power(self) -> float | None:
+        """The p of p-norms of parts, whose p-th powers add up; None for other tensors."""
+        found = [_NORM.fullmatch(name) for name in self.partial]
+        powers = {float(match[1] or 2) for match in found if match}
+        return powers.pop() if all(found) and len(powers) == 1 and min(powers) > 0 else None
 
 
 def part_of(placement: Mapping[str, Any] | None, shape: tuple[int, ...]) -> Part | None:
@@ -49,31 +91,22 @@ def part_of(placement: Mapping[str, Any] | None, shape: tuple[int, ...]) -> Part
     if placement is None:
         return Part(shape, (0,) * len(shape), shape)
     whole, start = integers(placement.get("shape")), integers(placement.get("offsets"))
-    if whole is None or start is None:
-        return None
-    names = placement.get("placements")
-    partial = tuple(str(name) for name in names if "artial" in str(name)) if isinstance(names, list) else ()
-    return Part(whole, start, shape, partial)
+    return None if whole is None or start is None else Part(whole, start, shape, *_named(placement))
+
+
+def _named(placement: Mapping[str, Any]) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The placement on each dimension of the mesh, and the names of those."""
+    names, mesh = placement.get("placements"), placement.get("mesh")
+    return tuple(map(str, names)) if isinstance(names, list) else (), tuple(mesh) if isinstance(mesh, dict) else ()
 
 
 def same_part(x: Part, y: Part) -> bool:
     """True for parts with the same elements in the same order; a whole tensor equals its reshapes."""
     if x.partial != y.partial:
         return False
-    if _is_whole(x) and _is_whole(y):
-        return _size(x.whole) == _size(y.whole)
+    if x.shape == x.whole and y.shape == y.whole:
+        return math.prod(x.whole) == math.prod(y.whole)
     return (x.whole, x.start, x.shape) == (y.whole, y.start, y.shape)
-
-
-def _is_whole(part: Part) -> bool:
-    return part.shape == part.whole
-
-
-def _size(shape: tuple[int, ...]) -> int:
-    n = 1
-    for length in shape:
-        n *= length
-    return n
 
 
 def unsummed(log: OpLog, record: int) -> str:
@@ -86,12 +119,8 @@ def describe_placement(placement: Mapping[str, Any] | None) -> str:
     """`Shard(0) on dp of [256, 256] from [128, 0]`; empty without a placement."""
     if placement is None:
         return ""
-    names = placement.get("placements")
-    mesh = placement.get("mesh")
-    axes = list(mesh) if isinstance(mesh, dict) else []
-    texts = []
-    for k, name in enumerate(names if isinstance(names, list) else []):
-        texts.append(f"{name} on {axes[k]}" if k < len(axes) else str(name))
+    names, axes = _named(placement)
+    texts = (f"{name} on {axes[k]}" if k < len(axes) else name for k, name in enumerate(names))
     text = ", ".join(texts) or "placed"
     whole, start = integers(placement.get("shape")), integers(placement.get("offsets"))
     if whole is not None:

@@ -24,6 +24,7 @@ from matchers.ops.placement import Part, part_of
 from matchers.ops.shapes import dimensions, elements
 
 __all__ = [
+    "FIELDS",
     "Result",
     "Values",
     "written",
@@ -39,7 +40,7 @@ __all__ = [
     "unchanged",
 ]
 
-_FIELDS = ("l1", "l2", "min", "max", "mean")
+FIELDS = ("l1", "l2", "min", "max", "mean")
 """`STATISTICS` by the names in JSON."""
 _MOST_SLOTS = 1 << 31
 """No operation reads as many tensors."""
@@ -237,7 +238,7 @@ def _of(found: Sequence[tuple[int, int, str, Mapping[str, Any]]]) -> Values:
         made = hex_digest(entry.get("digest"))
         digest.append(NO_DIGEST if made is None else made)
         sketch.append(text.encode() if isinstance(text, str) and text.isascii() else b"")
-    stats = np.array([[number(entry.get(key)) for key in _FIELDS] for *_, entry in found]).reshape(-1, 5).T
+    stats = np.array([[number(entry.get(key)) for key in FIELDS] for *_, entry in found]).reshape(-1, 5).T
     unknown = (-1,) * len(COUNTS)
     counts = [integers(entry.get("counts"), len(COUNTS)) or unknown for *_, entry in found]
     return Values(
@@ -302,7 +303,7 @@ def result(values: Values, v: int) -> Result:
         values.name[v],
         dimensions(values.shapes[shape]) if shape >= 0 else None,
         values.dtypes[dtype] if dtype >= 0 else "",
-        **dict(zip(_FIELDS, values.stats[:, v].tolist(), strict=True)),
+        **dict(zip(FIELDS, values.stats[:, v].tolist(), strict=True)),
         numel=numel,
         nan=nan,
         inf=inf,
@@ -333,7 +334,7 @@ def as_values(tensors: Sequence[Result]) -> Values:
     shapes, dtypes = dict[str, int](), dict[str, int]()
     shape = [-1 if one.shape is None else shapes.setdefault(str(list(one.shape)), len(shapes)) for one in tensors]
     dtype = [dtypes.setdefault(one.dtype, len(dtypes)) if one.dtype else -1 for one in tensors]
-    stats = np.array([[getattr(one, name) for name in _FIELDS] for one in tensors]).reshape(-1, len(_FIELDS)).T
+    stats = np.array([[getattr(one, name) for name in FIELDS] for one in tensors]).reshape(-1, len(FIELDS)).T
     return Values(
         maker=np.full(len(tensors), -1),
         slot=np.zeros(len(tensors), np.int64),

@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from typing import Final, TypedDict
 
 from matchers.logs.op_log import Phase
-from matchers.ops.holds import Holds
+from matchers.ops.share import Holds
 from matchers.rules.model import (
     SECTIONS,
     SHARES,

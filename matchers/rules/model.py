@@ -14,7 +14,7 @@ from enum import Enum
 from typing import ClassVar, Final, Literal, TypeVar, cast
 
 from matchers.logs.op_log import Phase
-from matchers.ops.holds import Holds
+from matchers.ops.share import Holds
 from matchers.rules.pattern import Pattern
 
 __all__ = [

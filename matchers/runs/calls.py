@@ -16,8 +16,8 @@ from matchers.logs.op_log import STATISTICS, OpLog
 from matchers.ops.json_values import hex_digest, integers, number, parsed_object
 from matchers.ops.nonfinite import broken
 from matchers.ops.shapes import dimensions
+from matchers.ops.sketch import decode_sketches
 from matchers.ops.values import first_output
-from matchers.verdict.sketches import decode_sketches
 
 __all__ = ["ONE_RESULT", "Call", "Group", "Part", "calls_of", "groups_of"]
 

@@ -28,6 +28,7 @@ from matchers.ops.last_contents import LastContents
 from matchers.ops.laws import law_of, on_lists, positions, rows_where
 from matchers.ops.module_path import canonical
 from matchers.ops.shapes import numel
+from matchers.ops.sketch import decode_sketches
 from matchers.ops.values import Result, further_output, parameter_name, written
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
@@ -36,7 +37,6 @@ from matchers.verdict.fused import BY_PARTS
 from matchers.verdict.judge import Verdicts, judge, replaced
 from matchers.verdict.lists import in_one_order
 from matchers.verdict.reason import Reason
-from matchers.verdict.sketches import decode_sketches
 from matchers.verdict.tolerance import ACCUMULATED, MOST_ALLOWED, RESOLUTION, default_tolerance
 
 __all__ = ["condition", "without_noise"]

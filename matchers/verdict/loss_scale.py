@@ -21,12 +21,12 @@ from matchers.ops.last_contents import GRADIENT, LastContents
 from matchers.ops.micro_batches import batch_ranks, own_micro_batches
 from matchers.ops.placement import MERGED, REDUCED
 from matchers.ops.shapes import numel
+from matchers.ops.sketch import decode_sketches
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
 from matchers.verdict.case import Case, Judgement
 from matchers.verdict.judge import Verdicts, judge, replaced
 from matchers.verdict.reason import Reason
-from matchers.verdict.sketches import decode_sketches
 
 __all__ = ["without_scale"]
 

@@ -1,4 +1,4 @@
-"""Sketches: sixteen signed sums of a tensor's elements, which estimate the distance of two tensors, pair by pair.
+"""Sketches (`matchers.ops.sketch`) estimate the distance of two tensors, pair by pair.
 
 The mean squared difference of the sums estimates ‖a − b‖² (docs/sketch.md). Sixteen sums leave an uncertainty of about
 a fifth in ‖a − b‖, for any tensors; the estimate is not a bound.
@@ -6,32 +6,14 @@ a fifth in ‖a − b‖, for any tensors; the estimate is not a bound.
 
 from __future__ import annotations
 
-import binascii
-from collections.abc import Sequence
-
 import numpy as np
 
 from matchers.arrays import Bool, Float64
 from matchers.ops.placement import same_part
+from matchers.ops.sketch import decode_sketches
 from matchers.ops.values import Values
 
-__all__ = ["PROJECTIONS", "decode_sketches", "distance", "error_range", "estimates", "parts_compared"]
-
-PROJECTIONS = 16
-_BYTES = 8 * PROJECTIONS
-
-
-def decode_sketches(texts: Sequence[bytes | str]) -> Float64:
-    """float64[m, 16] from base64 texts; NaN if missing or unreadable."""
-    nothing = np.full(PROJECTIONS, np.nan).astype("<f8").tobytes()
-    parts = []
-    for text in texts:
-        try:
-            raw = binascii.a2b_base64(text)
-        except ValueError:
-            raw = b""
-        parts.append(raw if len(raw) == _BYTES else nothing)
-    return np.frombuffer(b"".join(parts), "<f8").astype(np.float64).reshape(len(texts), PROJECTIONS)
+__all__ = ["distance", "error_range", "estimates", "parts_compared"]
 
 
 def distance(x: Float64, y: Float64, size_x: Float64, size_y: Float64) -> Float64:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from matchers.comparison import Comparison
 from matchers.logs.op_log import OpLog
-from matchers.ops.holds import Holds
+from matchers.ops.share import Holds
 from matchers.rules.emit import quoted
 from matchers.rules.file import RuleFile
 from matchers.rules.grammar import fields_of

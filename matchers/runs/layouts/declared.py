@@ -10,9 +10,9 @@ from collections.abc import Mapping, Sequence
 from functools import cached_property
 from typing import Any
 
-from matchers.ops.holds import Holds
 from matchers.ops.json_values import integers
 from matchers.ops.module_path import canonical
+from matchers.ops.share import Holds
 from matchers.runs.rank_logs import odd_ranks
 
 __all__ = ["Declared", "stand_in"]

@@ -7,8 +7,6 @@ sketches add, and norms are unknown. Norms of shards add in their powers. What r
 
 from __future__ import annotations
 
-import json
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, NamedTuple
@@ -17,15 +15,15 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Hash, Int64
-from matchers.logs.columns import Ragged, Strings, repeated
+from matchers.logs.columns import Ragged, Texts, repeated
 from matchers.logs.op_log import NO_DIGEST, OF_PARTS, OpLog
-from matchers.ops.folding import folded_counts, folded_statistics
-from matchers.ops.holds import Holds
-from matchers.ops.json_values import integers, number, parsed_object
+from matchers.ops.combine import combine, joined, with_values
 from matchers.ops.placement import LAYOUT, MERGED
 from matchers.ops.run_info import MERGED_RANKS
-from matchers.ops.shapes import dimensions, numel
-from matchers.runs.layouts.changes import encoded_sum, merged_changes, merged_entry
+from matchers.ops.shapes import dimensions
+from matchers.ops.share import Holds, Share, placed_share
+from matchers.ops.sketch import PROJECTIONS, encode_sketch
+from matchers.ops.values import Values, first_outputs, further
 from matchers.runs.layouts.declared import stand_in
 from matchers.runs.layouts.holdings import Holdings, agree
 from matchers.runs.layouts.wholes import Wholes, whole_of
@@ -33,8 +31,6 @@ from matchers.verdict.tolerance import EPSILON
 
 __all__ = ["merged"]
 
-_Further = Mapping[tuple[int, int], Mapping[str, Any] | None]
-"""By record and number, the outputs after the first that differ between ranks, merged; None where unknown."""
 _WITHOUT_NORMS = (Holds.PARTIAL, Holds.UNKNOWN)
 
 
@@ -78,106 +74,131 @@ class _Merge:
 
     def log(self) -> OpLog:
         """Put the columns together."""
-        log, holds = self._first, self._held.holds
-        shard = np.flatnonzero(holds == Holds.SHARD)
-        lost = np.flatnonzero(np.isin(holds, _WITHOUT_NORMS))
-        stats, counts, present = log.stats.copy(), log.counts.copy(), log.present.copy()
-        if len(shard):
-            owner, rank, at = self._members(shard)
-            start = np.flatnonzero(np.diff(owner, prepend=-1))
-            parts = [self._column(name, rank, at) for name in ("stats", "counts")]
-            sizes = self._column("size", rank, at)[0]
-            stats[:, shard] = folded_statistics(parts[0], parts[1].astype(np.int64), sizes, start)
-            counts[:, shard] = folded_counts(parts[1].astype(np.int64), start)
-        stats[:, lost], present[lost] = np.nan, 0
-        for row in np.flatnonzero(holds == Holds.NORM).tolist():
-            stats[:, row] = self._held.norm(row)
-        for row, nth in self._held.odd.items():
-            odd, its = self._logs[nth], int(self._rows[nth][row])
-            stats[:, row], counts[:, row], present[row] = odd.stats[:, its], odd.counts[:, its], odd.present[its]
-        changed = np.flatnonzero(holds != Holds.REPLICA).tolist()
-        sketches = self._sketches(changed)
-        # numbers that do not round are known by their norms only: their bits are not those of the whole
-        rounds = np.array([name in EPSILON for name in log.dtypes] + [False])[log.dtype]
-        sketched = rounds & np.isin(np.arange(len(log)), [row for row, text in sketches.items() if text])
-        further = self._further_outputs()
-        outputs, digests = self._outputs(sketched, further)
-        # without counts, a norm that is not known would be one that is not finite
-        uncounted = lost[counts[0, lost] < 0]
-        outputs, digests = outputs.replaced(uncounted), digests.replaced(uncounted)
+        log, held = self._first, self._held
+        outputs, digests = self._outputs()
         inputs, input_digests = self._inputs()
-        shapes, shape = self._shapes()
-        texts: dict[str, dict[int, bytes]] = {
-            "Sketch": sketches,
-            **_texts(further),
-            "Placement": dict.fromkeys(log.texts("Placement"), b""),
-            LAYOUT: dict.fromkeys(log.texts(LAYOUT), b""),
-            "User hash": dict.fromkeys(changed, b""),
-            "Mutated": merged_changes(self._logs, self._rows, self._held.declared, self._held.coordinates),
-            MERGED: self._told(),
-        }
-        return replace(
+        changed = np.flatnonzero((held.holds != Holds.REPLICA) | np.isin(np.arange(len(log)), list(held.odd)))
+        texts = {"Placement": log.texts("Placement"), LAYOUT: log.texts(LAYOUT), "User hash": changed.tolist()}
+        out = replace(
             log,
             header=replace(log.header, run=_run_info(log.header.run, len(self._logs))),
-            shapes=shapes,
-            shape=shape,
-            stats=stats,
-            counts=counts,
-            present=present,
             outputs=outputs,
             digests=digests,
             inputs=inputs,
             input_digests=input_digests,
-            extra={**log.extra, **{name: log.texts(name).changed(of) for name, of in texts.items() if of}},
+            extra={
+                **log.extra,
+                **{name: log.texts(name).changed(dict.fromkeys(rows, b"")) for name, rows in texts.items()},
+                MERGED: Texts.of(self._told()),
+            },
         )
+        whole, unknown = self._further()
+        out = with_values(out, joined([self._first_outputs(changed), whole]), unknown)
+        # without counts, a norm that is not known would be one that is not finite
+        lost = np.flatnonzero(np.isin(held.holds, _WITHOUT_NORMS) & (out.counts[0] < 0))
+        return replace(out, outputs=out.outputs.replaced(lost), digests=out.digests.replaced(lost))
 
-    def _members(self, rows: Int64) -> tuple[Int64, Int64, Int64]:
-        """(place in `rows`, rank, its record) of all parts."""
-        found = [
-            (k, rank, int(self._rows[rank][row]))
-            for k, row in enumerate(rows.tolist())
-            for rank in self._held.distinct(row)
-        ]
-        owner, rank, at = np.array(found, np.int64).reshape(-1, 3).T
-        return owner, rank, at
+    def _first_outputs(self, rows: Int64) -> Values:
+        """The first outputs of some records, merged."""
+        held, log, holds = self._held, self._first, self._held.holds[rows]
+        shares = [held.shares.get(row, Share()) for row in rows.tolist()]
+        terms = np.array([held.terms(row) for row in rows.tolist()], np.int64)
+        at = self._rows[:, np.where(holds == Holds.PARTIAL, terms, rows)]
+        parts = joined([first_outputs(each, own) for each, own in zip(self._logs, at, strict=True)])
+        whole = _of_ranks(parts, np.arange(at.size).reshape(at.shape).T, shares)
+        lost, counts, shape, digest = np.isin(holds, _WITHOUT_NORMS), whole.counts, whole.shape, whole.digest
+        counts[:, lost] = log.counts[:, rows[lost]]
+        for k in np.flatnonzero((holds == Holds.UNKNOWN) & (log.shape[rows] >= 0)).tolist():
+            row = int(rows[k])
+            known = dimensions(log.shape_text(row)) in self._wholes.of(log.op_name(row), log.module_name(row))
+            shape[k] = log.shape[row] if known else -1
+        # numbers that do not round are known by their norms only: their bits are not those of the whole
+        rounds = np.array([name in EPSILON for name in log.dtypes] + [False])[log.dtype[rows]]
+        digest[rounds & (holds != Holds.REPLICA) & np.array(list(map(bool, whole.sketch)), bool)] = OF_PARTS
+        return replace(whole, maker=rows)
 
-    def _column(self, name: str, rank: Int64, at: Int64) -> NDArray[np.float64]:
-        """float64[k, m], a column of some records of some ranks."""
-        parts: list[NDArray[np.float64]] = []
-        for nth, log in enumerate(self._logs):
-            column = numel(log)[log.shape][None] if name == "size" else getattr(log, name)
-            parts.append(column[:, at[rank == nth]].astype(np.float64))
-        out = np.empty((parts[0].shape[0], len(at)))
-        for nth, part in enumerate(parts):
-            out[:, rank == nth] = part
-        return out
+    def _further(self) -> tuple[Values, list[tuple[int, int]]]:
+        """The other values of records, merged; and (record, slot) of those that are not known.
 
-    # -- numbers
+        A rank that does not list an input left it as it was.
+        """
+        tables = [further(log) for log in self._logs]
+        places = [{at: v for v, at in enumerate(zip(*_slots(of), strict=True))} for of in tables]
+        start = np.cumsum([0, *map(len, tables)]).tolist()
+        keys, at, shares, unknown = list[tuple[int, int]](), list[list[int]](), list[Share](), list[tuple[int, int]]()
+        unchanged = list[Values]()
+        for row, slot in self._listed_anywhere(tables):
+            records = self._rows[:, row].tolist()
+            of = [own.get((record, slot), -1) for own, record in zip(places, records, strict=True)]
+            if min(records) < 0 or (slot > 0 and min(of) < 0):
+                unknown.append((row, slot))
+                continue
+            share = self._share(row, slot, tables, of)
+            if share is None:
+                unknown.append((row, slot))
+                continue
+            like = next(rank for rank, v in enumerate(of) if v >= 0)
+            for rank, v in enumerate(of):
+                if v < 0:
+                    norm = float(dict(enumerate(self._logs[rank].inputs[records[rank]])).get(-1 - slot, np.nan))
+                    unchanged.append(_unchanged(tables[like].taken(np.array([of[like]])), norm))
+            new = iter(range(start[-1] + len(unchanged) - of.count(-1), start[-1] + len(unchanged)))
+            at.append([start[rank] + v if v >= 0 else next(new) for rank, v in enumerate(of)])
+            keys.append((row, slot))
+            shares.append(share)
+        whole = _of_ranks(joined([*tables, *unchanged]), np.array(at, np.int64).reshape(-1, len(tables)), shares)
+        whole.shape[[k for k, share in enumerate(shares) if share.holds == Holds.UNKNOWN and share.whole is None]] = -1
+        return replace(whole, maker=np.array([row for row, _ in keys], np.int64)), unknown
 
-    def _outputs(self, sketched: Bool, further: _Further) -> tuple[Ragged, Ragged]:
-        """L1 norms and digests of all outputs: added where ranks differ; what is not known is NaN.
+    def _listed_anywhere(self, tables: Sequence[Values]) -> list[tuple[int, int]]:
+        """(record, slot) of the outputs after the first that the first rank has, and that differ between ranks; and of
+        the inputs that any rank changed.
+        """
+        found, members = set[tuple[int, int]](), list(zip(self._logs, self._rows, strict=True))
+        for row, slot in zip(*_slots(tables[0]), strict=True):
+            if slot > 0 and len({log.texts(f"Output {slot}").raw(int(at[row])) for log, at in members}) > 1:
+                found.add((row, slot))
+        for (_, at), of in zip(members, tables, strict=True):
+            here = {record: row for row, record in enumerate(at.tolist())}
+            left = ((here.get(record, -1), slot) for record, slot in zip(*_slots(of), strict=True) if slot < 0)
+            found |= {(row, slot) for row, slot in left if row >= 0}
+        return sorted(found, key=lambda one: (one[0], -one[1]))
+
+    def _share(self, row: int, slot: int, tables: Sequence[Values], of: Sequence[int]) -> Share | None:
+        """The share in another value than a first output; None if the log does not tell.
 
         Args:
-            sketched: bool[n], the record has a sketch, by which it is judged.
-            further: the merged outputs after the first, by record and number.
+            of: its row in the table of each rank; -1 where that left an input as it was.
         """
+        held, n = self._held, len(of)
+        listed = [(table, v) for table, v in zip(tables, of, strict=True) if v >= 0]
+        digests = [NO_DIGEST if v < 0 else table.digest[v] for table, v in zip(tables, of, strict=True)]
+        one, first = listed[0]
+        parts = [part for table, v in listed if table.placed[v] >= 0 and (part := table.part(v)) is not None]
+        if len(parts) == len(listed):
+            every = iter(parts)
+            share = placed_share([next(every) if v >= 0 else parts[0] for v in of], held.coordinates)
+            alike = [rank if v < 0 else same for rank, (v, same) in enumerate(zip(of, share.alike, strict=False))]
+            share = replace(share, alike=alike or (0,))
+            if share.holds != Holds.REPLICA and len(share.ranks) == 1:
+                return Share(Holds.REPLICA, whole=parts[0].whole)
+        elif slot > 0:
+            shapes = [dimensions(table.shapes[table.shape[v]]) if table.shape[v] >= 0 else () for table, v in listed]
+            whole = whole_of(shapes, self._wholes.of_further(self._first.op_name(row), slot))
+            return None if whole is None else Share(Holds.SHARD, range(n), whole)
+        else:
+            copies = len(set(digests)) == 1 or held.declared.holds(one.name[first]) == Holds.REPLICA
+            share = Share(Holds.REPLICA if copies else Holds.UNKNOWN)
+        return replace(share, alike=(stand_in(digests),)) if share.holds == Holds.REPLICA else share
+
+    def _outputs(self) -> tuple[Ragged, Ragged]:
+        """L1 norms and digests of all outputs: NaN where ranks differ, but for copies; and for what not all have."""
         listed = self._listed("outputs", "digests")
-        row, same = self._held.here[listed.owner], agree(listed.digests, listed.norms)
-        head = listed.place == 0
-        holds = np.where(head, self._held.holds[row], np.where(same, Holds.REPLICA, Holds.UNKNOWN))
-        norms, digests = listed.norms[0].copy(), listed.digests[0].copy()
-        for k in np.flatnonzero(head & np.isin(row, list(self._held.odd))).tolist():
-            rank = self._held.odd[int(row[k])]
-            norms[k], digests[k] = listed.norms[rank, k], listed.digests[rank, k]
-        norms[holds != Holds.REPLICA] = np.nan
-        for k in np.flatnonzero(holds == Holds.SHARD).tolist():
-            norms[k] = listed.norms[self._held.distinct(int(row[k])), k].sum()
-        for k in np.flatnonzero(holds == Holds.NORM).tolist():
-            norms[k] = self._held.norm(int(row[k]))
-        for k in np.flatnonzero(~head & ~same).tolist():
-            norms[k] = number((further.get((int(row[k]), int(listed.place[k]))) or {}).get("l1"))
-        digests[holds != Holds.REPLICA] = NO_DIGEST
-        digests[(holds != Holds.REPLICA) & head & sketched[row]] = OF_PARTS
+        copy = (listed.place == 0) & (self._held.holds[self._held.here[listed.owner]] == Holds.REPLICA)
+        known = copy | agree(listed.digests, listed.norms)
+        norms, digests = (
+            np.where(known, of[0], no) for of, no in ((listed.norms, np.nan), (listed.digests, NO_DIGEST))
+        )
         return self._with(listed, norms, digests)
 
     def _inputs(self) -> tuple[Ragged, Ragged]:
@@ -240,57 +261,6 @@ class _Merge:
             out[maker >= 0] = self._held.holds[maker[maker >= 0]]
         return out
 
-    def _shapes(self) -> tuple[Strings, Int64]:
-        """The table of shapes and the shape of each record: those of whole tensors, as far as they are known."""
-        log = self._first
-        table = {text: k for k, text in enumerate(log.shapes)}
-        shape = log.shape.copy()
-        for row in np.flatnonzero((self._held.holds == Holds.UNKNOWN) & (shape >= 0)).tolist():
-            if dimensions(log.shape_text(row)) not in self._wholes.of(log.op_name(row), log.module_name(row)):
-                shape[row] = -1
-        for row, whole in self._held.whole.items():
-            shape[row] = table.setdefault(str(list(whole)), len(table))
-        more = [text.encode() for text in list(table)[len(log.shapes) :]]
-        return Strings((*log.shapes.raw, *more)), shape
-
-    # -- texts
-
-    def _sketches(self, rows: Sequence[int]) -> dict[int, bytes]:
-        """The sketches of merged records; empty where the positions of the parts are not known."""
-        out: dict[int, bytes] = {}
-        for row in rows:
-            holds = self._held.holds[row]
-            adds = holds == Holds.PARTIAL or (holds == Holds.SHARD and self._held.is_placed(row))
-            out[row] = self._sketch(row) if adds else b""
-        return out
-
-    def _sketch(self, row: int) -> bytes:
-        at = self._rows[:, self._held.terms(row)]
-        texts = [self._logs[rank].texts("Sketch").raw(int(at[rank])) for rank in self._held.distinct(row)]
-        return encoded_sum(texts, self._held.divisors.get(row, 1))
-
-    def _further_outputs(self) -> _Further:
-        """The outputs after the first that differ between ranks."""
-        found: dict[tuple[int, int], Mapping[str, Any] | None] = {}
-        for name in (name for name in self._first.extra if name.startswith("Output ")):
-            nth = int(name.removeprefix("Output "))
-            for row in self._first.texts(name):
-                raw = [log.texts(name).raw(int(at[row])) for log, at in zip(self._logs, self._rows, strict=True)]
-                if len(set(raw)) > 1:
-                    parts = [parsed_object(text) for text in raw]
-                    known = [part for part in parts if part is not None]
-                    found[row, nth] = self._further(row, nth, known) if len(known) == len(parts) else None
-        return found
-
-    def _further(self, row: int, nth: int, parts: Sequence[Mapping[str, Any]]) -> Mapping[str, Any] | None:
-        """An output after the first, of its parts: where nothing is placed, shards of what the other log has."""
-        placements = [placement if isinstance(placement := part.get("placement"), dict) else {} for part in parts]
-        if all(placements):
-            return merged_entry(parts, self._held.declared, self._held.coordinates)
-        shapes = [integers(part.get("shape")) or () for part in parts]
-        whole = whole_of(shapes, self._wholes.of_further(self._first.op_name(row), nth))
-        return None if whole is None else merged_entry(parts, self._held.declared, self._held.coordinates, whole)
-
     def _told(self) -> dict[int, bytes]:
         """The members of each merged record: `4 ranks, Shard(1) on tp`, `4 ranks, shard by its shape`."""
         held, out = self._held, {}
@@ -301,12 +271,29 @@ class _Merge:
         return out
 
 
-def _texts(further: _Further) -> dict[str, dict[int, bytes]]:
-    """The fields of merged outputs after the first; empty where nothing is known."""
-    out: dict[str, dict[int, bytes]] = defaultdict(dict)
-    for (row, nth), entry in further.items():
-        out[f"Output {nth}"][row] = b"" if entry is None else json.dumps(entry).encode()
-    return out
+def _of_ranks(parts: Values, at: Int64, shares: Sequence[Share]) -> Values:
+    """The wholes of parts; `at`: int64[g, ranks], the rows with the part of each rank."""
+    of = [share.ranks for share in shares]
+    rows = [int(at[g, rank]) for g, ranks in enumerate(of) for rank in ranks]
+    return combine(parts.taken(np.array(rows, np.int64)), np.cumsum([0, *map(len, of)])[:-1], shares)
+
+
+def _slots(values: Values) -> tuple[list[int], list[int]]:
+    return values.maker.tolist(), values.slot.tolist()
+
+
+def _unchanged(like: Values, norm: float) -> Values:
+    """An input of which only its norm is known, in the form that it has on another rank; if it is zero, all else is."""
+    numel = like.counts[:1]
+    zero = norm == 0 and int(numel[0, 0]) >= 0
+    return replace(
+        like,
+        present=np.full(1, 31 if zero else 1, np.uint8),
+        stats=np.zeros((5, 1)) if zero else np.array([[norm], *[[np.nan]] * 4]),
+        counts=np.concatenate((numel, [[0], [0]], numel)) if zero else np.full((4, 1), -1),
+        digest=np.array([NO_DIGEST]),
+        sketch=[encode_sketch(np.zeros(PROJECTIONS)) if zero else b""],
+    )
 
 
 def _run_info(run: Mapping[str, Any], ranks: int) -> dict[str, Any]:

@@ -29,9 +29,9 @@ from matchers.ops.laws import communicating, rows_where
 from matchers.ops.micro_batches import accumulations, micro_batch_numbers, output_read
 from matchers.ops.module_path import canonical
 from matchers.ops.placement import MERGED, REDUCED
+from matchers.ops.sketch import decode_sketches
 from matchers.ops.values import Result, output
 from matchers.runs.layouts.piece import Piece
-from matchers.verdict.sketches import decode_sketches
 
 __all__ = ["ReducedGradients"]
 

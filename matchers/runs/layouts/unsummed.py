@@ -12,10 +12,10 @@ from matchers.laws.law import Form, Kind
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import upstream
-from matchers.ops.holds import Holds
 from matchers.ops.laws import additions, collective, rows_where
 from matchers.ops.placement import AS_PARTS, NOT_SUMMED
 from matchers.ops.shapes import numel
+from matchers.ops.share import Holds
 
 __all__ = ["read_unsummed"]
 

@@ -15,8 +15,8 @@ from matchers.ops.micro_batches import micro_batch_numbers
 from matchers.ops.module_path import canonical
 from matchers.ops.shapes import dimensions
 from matchers.ops.shards import infer_shards
+from matchers.ops.sketch import PROJECTIONS, decode_sketches
 from matchers.ops.values import further
-from matchers.verdict.sketches import PROJECTIONS, decode_sketches
 
 __all__ = ["Wholes", "whole_of"]
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from matchers.ops.folding import folded_counts, folded_statistics
+from matchers.ops.combine import folded_counts, folded_statistics
 from tests.captured import Array, summary
 
 RNG = np.random.default_rng(3)

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matchers.ops.holds import Holds
+from matchers.ops.share import Holds
 from matchers.rules.file import RuleFile, parse_rules
 from matchers.rules.model import (
     SECTIONS,

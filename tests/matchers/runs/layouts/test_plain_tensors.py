@@ -14,9 +14,9 @@ from numpy.typing import NDArray
 from matchers.comparison import Comparison, compare
 from matchers.explain.sentences import headline
 from matchers.logs.op_log import OpLog
-from matchers.ops.holds import Holds
 from matchers.ops.placement import MERGED
 from matchers.ops.run_info import contradictions
+from matchers.ops.share import Holds
 from matchers.rules.model import LayoutRule, RuleSet, Side
 from matchers.rules.scope import reach
 from matchers.runs.layouts.read import layouts_differ, read_both

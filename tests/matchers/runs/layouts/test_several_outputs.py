@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from base64 import b64encode
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -11,11 +11,11 @@ import pytest
 from numpy.typing import NDArray
 
 from matchers.comparison import Comparison
-from matchers.ops.values import further_output
-from matchers.runs.layouts.apart import apart, power_of_norms
-from matchers.runs.layouts.changes import merged_entry
-from matchers.runs.layouts.declared import Declared
-from matchers.verdict.sketches import PROJECTIONS, decode_sketches
+from matchers.ops.combine import combine
+from matchers.ops.placement import Part
+from matchers.ops.share import placed_share
+from matchers.ops.sketch import PROJECTIONS, decode_sketches, encode_sketch
+from matchers.ops.values import Result, as_values, further_output
 from tests.captured import Step, summary, write_captured
 from tests.matchers.runs.layouts.ranks import compared, write_ranks
 
@@ -81,14 +81,20 @@ def test_norms_of_shards_are_merged(tmp_path: Path, factor: float) -> None:
     assert bool(c.red[row]) == (factor != 1)
 
 
-def test_ranks_apart() -> None:
-    def placed(*names: str, offsets: int = 0) -> dict[str, Any]:
-        return {"mesh": {"dp": 2, "tp": 2}, "placements": list(names), "offsets": [offsets]}
+def placed(*names: str, offset: int = 0) -> Part:
+    return Part((4,), (offset,), (2,), names, ("dp", "tp"))
 
-    at = [{"dp": rank // 2, "tp": rank % 2} for rank in range(4)]
-    assert apart([placed("Replicate", "_NormPartial(2.0)")] * 4, at) == [0, 1]
-    assert apart([placed("Partial(sum)", "Replicate")] * 4, at) == [0, 2]
-    assert apart([placed("Replicate", "Shard(0)", offsets=rank % 2) for rank in range(4)], at) == [0, 1]
+
+AT = [{"dp": rank // 2, "tp": rank % 2} for rank in range(4)]
+
+
+def test_ranks_apart() -> None:
+    def apart(parts: Sequence[Part], at: Sequence[Mapping[str, int]] = AT) -> list[int]:
+        return placed_share(parts, at).ranks
+
+    assert apart([placed("Replicate", "_NormPartial(2.0)")] * 4) == [0, 1]
+    assert apart([placed("Partial(sum)", "Replicate")] * 4) == [0, 2]
+    assert apart([placed("Replicate", "Shard(0)", offset=rank % 2) for rank in range(4)]) == [0, 1]
     assert apart([placed("Partial(sum)", "Partial(sum)")] * 4, [{}] * 4) == [0, 1, 2, 3], "no place is known"
 
 
@@ -96,14 +102,12 @@ def test_terms_of_shards_are_all_counted() -> None:
     """One dimension of the mesh has terms, the other shards: all four parts are needed, and replicas only once."""
 
     def total(*names: str) -> list[float]:
-        def part(rank: int) -> dict[str, Any]:
-            placed = {"mesh": {"dp": 2, "tp": 2}, "placements": list(names), "shape": [2], "offsets": [rank % 2]}
-            ones = b64encode(np.full(PROJECTIONS, 2.0**rank).astype("<f8").tobytes()).decode()
-            return {"digest": str(rank), "placement": placed, "sketch": ones}
-
-        at = [{"dp": rank // 2, "tp": rank % 2} for rank in range(4)]
-        found = merged_entry([part(rank) for rank in range(4)], Declared([{}]), at)
-        return [float(value) for value in set(decode_sketches([str(found["sketch"])])[0])]
+        share = placed_share([placed(*names, offset=rank % 2) for rank in range(4)], AT)
+        sketches = [encode_sketch(np.full(PROJECTIONS, 2.0**rank)) for rank in share.ranks]
+        parts = as_values([Result("state", (2,), "float32", sketch=sketch) for sketch in sketches])
+        found = combine(parts, np.array([0]), [share])
+        assert found.shapes[int(found.shape[0])] == "[4]"
+        return [float(value) for value in set(decode_sketches(found.sketch)[0])]
 
     assert total("Partial(sum)", "Shard(0)") == [1 + 2 + 4 + 8]
     assert total("Replicate", "Shard(0)") == [1 + 2]
@@ -168,7 +172,7 @@ def test_sums_of_shards_count_replicas_once(tmp_path: Path, factor: float) -> No
 
 
 def test_powers_of_norms() -> None:
-    assert power_of_norms(["Replicate", "_NormPartial(2.0)"]) == 2
-    assert power_of_norms(["_NormPartial(inf)"]) is None
-    assert power_of_norms(["_NormPartial(2.0)", "Partial(sum)"]) is None
-    assert power_of_norms(["Shard(0)"]) is None
+    assert placed("Replicate", "_NormPartial(2.0)").power == 2
+    assert placed("_NormPartial(inf)").power is None
+    assert placed("_NormPartial(2.0)", "Partial(sum)").power is None
+    assert placed("Shard(0)").power is None
