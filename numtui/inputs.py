@@ -18,7 +18,7 @@ from matchers.runs.run import LOG_NAME, FoundLog, Run, common_step, find_logs, f
 from numtui.paths import status_of
 
 if TYPE_CHECKING:
-    from matchers.cache_folder import CacheFolder
+    from matchers.files.cache_folder import CacheFolder
 
 __all__ = [
     "DEFAULT_RULES",

@@ -14,7 +14,7 @@ from pathlib import Path
 
 import numpy as np
 
-from matchers.cache_folder import CacheFolder, entry_name, source_digest
+from matchers.files.cache_folder import CacheFolder, entry_name, source_digest
 from matchers.logs.file_identity import Content, FileIdentity
 from matchers.logs.op_log import OpLog
 from matchers.logs.packed_columns import packed, unpacked
@@ -26,7 +26,7 @@ COLUMNS = "columns"
 """Kind of these entries."""
 _PACKAGES = Path(__file__).parents[2]
 _READER = (
-    *(_PACKAGES / "matchers" / name for name in ("logs", "cache_folder.py", "status.py")),
+    *(_PACKAGES / "matchers" / name for name in ("logs", "files", "status.py")),
     _PACKAGES / "capture" / "log_format.py",
 )
 

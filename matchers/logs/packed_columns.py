@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from capture import log_format
 from matchers.arrays import Int64
-from matchers.cache_folder import Entry, Sections
+from matchers.files.cache_folder import Entry, Sections
 from matchers.logs.columns import KeyColumn, Ragged, Strings, Texts, TextTable
 from matchers.logs.op_log import COUNTS, STATISTICS, Header, OpLog, Phase, Problem
 

@@ -10,10 +10,10 @@ from collections import Counter
 from collections.abc import Collection, Iterable
 from typing import Final
 
+from matchers.files.yaml_tree import YAML_BREAK, Node
 from matchers.rules.emit import indented
 from matchers.rules.grammar import Document, Section, parse_document
 from matchers.rules.item import Edit, dedented
-from matchers.yaml_tree import YAML_BREAK, Node
 
 __all__ = ["LayoutError", "applied", "dash_indent", "in_lines"]
 

@@ -8,9 +8,9 @@ from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from matchers.files.yaml_tree import Lines
 from matchers.rules.grammar import Section
 from matchers.rules.model import Rule
-from matchers.yaml_tree import Lines
 
 __all__ = ["SectionChange", "section_changes"]
 

@@ -14,9 +14,9 @@ from os import PathLike
 from pathlib import Path
 from typing import Final
 
-from matchers.atomic_write import atomic_write
 from matchers.errors import RulesError
-from matchers.file_lock import PATIENCE, BusyError
+from matchers.files.atomic_write import atomic_write
+from matchers.files.file_lock import PATIENCE, BusyError
 from matchers.rules.block_style import LayoutError
 from matchers.rules.edit import edited
 from matchers.rules.grammar import Document, parse_document

@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final, TypedDict
 
+from matchers.files.yaml_tree import Lines, Node, TreeError, read_tree
 from matchers.logs.op_log import Phase
 from matchers.ops.share import Holds
 from matchers.rules.model import (
@@ -31,7 +32,6 @@ from matchers.rules.model import (
 )
 from matchers.rules.pattern import Pattern, PatternError
 from matchers.typed_number import typed_number
-from matchers.yaml_tree import Lines, Node, TreeError, read_tree
 
 __all__ = ["VERSION", "Document", "Item", "Section", "fields_of", "parse_document"]
 

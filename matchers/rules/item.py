@@ -11,6 +11,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
+from matchers.files.yaml_tree import Lines, Node
 from matchers.rules.emit import indented, rule_fields
 from matchers.rules.grammar import Document, Item, Section, parse_document
 from matchers.rules.model import (
@@ -19,7 +20,6 @@ from matchers.rules.model import (
     Rule,
     RuleProblem,
 )
-from matchers.yaml_tree import Lines, Node
 
 __all__ = [
     "LINE_BREAK",

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 
-from matchers.cache_folder import CacheFolder
 from matchers.errors import LogError
+from matchers.files.cache_folder import CacheFolder
 from matchers.logs.cache import read_cached
 from matchers.logs.op_log import OpLog
 from matchers.logs.parser import Progress

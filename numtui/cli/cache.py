@@ -29,7 +29,7 @@ def add_parser(commands: Commands) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
-    from matchers.cache_folder import CacheFolder
+    from matchers.files.cache_folder import CacheFolder
     from numtui.cli.kept_report import REPORT
 
     used = user_cache()

@@ -29,7 +29,7 @@ from numtui.folders import config_folders
 from numtui.paths import small_text, typed_path
 
 if TYPE_CHECKING:
-    from matchers.yaml_tree import Node
+    from matchers.files.yaml_tree import Node
 
 __all__ = ["Config", "config_path", "load_config"]
 
@@ -87,12 +87,12 @@ class _Reader:
     """Parser from a YAML tree to settings."""
 
     def __init__(self, path: Path, text: str) -> None:
-        from matchers.yaml_tree import Lines  # imports PyYAML: 20 ms saved without settings
+        from matchers.files.yaml_tree import Lines  # imports PyYAML: 20 ms saved without settings
 
         self._path, self._text, self._lines = path, text, Lines(text)
 
     def config(self) -> Config:
-        from matchers.yaml_tree import TreeError, read_tree
+        from matchers.files.yaml_tree import TreeError, read_tree
 
         try:
             root = read_tree(self._text).root

@@ -16,7 +16,7 @@ from importlib.util import find_spec
 from pathlib import Path
 from typing import TextIO
 
-from matchers.cache_folder import CacheFolder, Entry, entry_name, source_digest
+from matchers.files.cache_folder import CacheFolder, Entry, entry_name, source_digest
 from matchers.logs.file_identity import FileIdentity
 from numtui.cli.rule_files import RuleFiles
 from numtui.inputs import OpenRequest

@@ -71,7 +71,7 @@ def deliver(produce: Callable[[TextIO], None], output: Path | None, check: Calla
     if output is None:
         _to_stdout(produce)
         return
-    from matchers.atomic_write import atomic_writer
+    from matchers.files.atomic_write import atomic_writer
 
     try:
         with atomic_writer(output, check=check) as out:

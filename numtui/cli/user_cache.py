@@ -9,7 +9,7 @@ from matchers.errors import InputError
 from numtui.folders import cache_folder
 
 if TYPE_CHECKING:
-    from matchers.cache_folder import CacheFolder
+    from matchers.files.cache_folder import CacheFolder
     from numtui.inputs import OpenRequest
 
 __all__ = ["OFF", "keep_for_later", "user_cache"]
@@ -22,7 +22,7 @@ def user_cache() -> CacheFolder | None:
     """Return the cache; None where the user has turned it off, or settings cannot be read (the explorer says why)."""
     if os.environ.get("NUMTUI_CACHE") == OFF:
         return None
-    from matchers.cache_folder import CacheFolder
+    from matchers.files.cache_folder import CacheFolder
     from numtui.cli.config import load_config
 
     try:

@@ -15,10 +15,10 @@ import numpy as np
 from matchers.arrays import Bool
 from matchers.comparison import Comparison
 from matchers.errors import RulesError
+from matchers.files.yaml_tree import Lines, Node, TreeError, read_tree
 from matchers.rules.key_index import index_of
 from matchers.status import Role, Status
 from matchers.typed_number import typed_number
-from matchers.yaml_tree import Lines, Node, TreeError, read_tree
 from numtui.paths import small_text
 from numtui.report.gate import Allowed
 

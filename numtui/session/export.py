@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from itertools import count
 from pathlib import Path
 
-from matchers.atomic_write import atomic_writer
 from matchers.comparison import Comparison
 from matchers.errors import InputError
+from matchers.files.atomic_write import atomic_writer
 from numtui.query.view import StatusGroup
 from numtui.report.html import View, write
 from numtui.report.markdown import plain, row_markdown

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from matchers.atomic_write import atomic_writer, process_exists
+from matchers.files.atomic_write import atomic_writer, process_exists
 from numtui.folders import state_folders
 from numtui.session.store import INVALID
 

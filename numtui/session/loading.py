@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from functools import partial
 from time import monotonic
 
-from matchers.cache_folder import CacheFolder
 from matchers.comparison import Comparison, Progress, compare, preview
+from matchers.files.cache_folder import CacheFolder
 from matchers.logs.cache import read_cached
 from matchers.logs.parser import read_log
 from matchers.rules import key_index

@@ -17,9 +17,9 @@ from dataclasses import dataclass, field, fields, replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from matchers.atomic_write import atomic_writer
 from matchers.comparison import Comparison
-from matchers.file_lock import PATIENCE, wait_for_lock
+from matchers.files.atomic_write import atomic_writer
+from matchers.files.file_lock import PATIENCE, wait_for_lock
 from matchers.logs.op_log import OpLog
 from numtui.folders import state_folders
 from numtui.session.input_history import joined

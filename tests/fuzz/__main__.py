@@ -24,7 +24,7 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import seed as seeded
 from hypothesis import strategies as st
 
-from matchers.atomic_write import atomic_write
+from matchers.files.atomic_write import atomic_write
 from tests.fuzz.folders import fast_folder
 from tests.fuzz.full_disks import NOT_PERMITTED
 from tests.fuzz.logs import check_damage, log_pairs

@@ -9,8 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from matchers.cache_folder import CacheFolder
 from matchers.errors import LogError
+from matchers.files.cache_folder import CacheFolder
 from matchers.logs.cache import read_cached
 from matchers.logs.columns import Ragged, Texts
 from matchers.logs.head import read_head

@@ -11,7 +11,7 @@ from pathlib import Path
 from textual.timer import Timer
 
 from matchers.errors import RulesError
-from matchers.file_lock import PATIENCE
+from matchers.files.file_lock import PATIENCE
 from numtui.session.journal import Recovered
 from numtui.tui.screens.jobs import Jobs
 from numtui.tui.screens.modal import Modal

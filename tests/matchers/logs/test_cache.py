@@ -15,9 +15,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from matchers.cache_folder import CacheFolder, Entry
 from matchers.comparison import compare
 from matchers.errors import LogError
+from matchers.files.cache_folder import CacheFolder, Entry
 from matchers.logs import cache, file_identity
 from matchers.logs.cache import read_cached, summary
 from matchers.logs.file_identity import FileIdentity

@@ -100,7 +100,7 @@ def test_content_is_kept_aside_as_it_is_when_it_is_replaced(path: Path, monkeypa
 
 SAVER = """
 import os, signal, sys
-from matchers.atomic_write import atomic_write
+from matchers.files.atomic_write import atomic_write
 atomic_write(sys.argv[1], b"pairs: [{a: theirs, b: theirs}]", check=lambda: os.kill(os.getpid(), signal.SIGSTOP))
 """
 

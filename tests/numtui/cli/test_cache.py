@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from matchers.cache_folder import CacheFolder
+from matchers.files.cache_folder import CacheFolder
 from matchers.logs import cache, file_identity
 from numtui.cli import comparing, kept_report
 from numtui.cli.main import main

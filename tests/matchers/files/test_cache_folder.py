@@ -11,8 +11,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from matchers import cache_folder
-from matchers.cache_folder import CacheFolder, Entry, entry_name, source_digest
+from matchers.files import cache_folder
+from matchers.files.cache_folder import CacheFolder, Entry, entry_name, source_digest
 from tests.conftest import REPOSITORY
 
 ENTRY = Entry({"records": 3, "lines": ["é", "[x]"]}, {"keys": b"a\nb\n", "none": b"", "values": bytes(range(100))})
@@ -168,7 +168,7 @@ def test_work_for_later_is_done_once(folder: CacheFolder) -> None:
 _WRITER = """
 import sys
 from pathlib import Path
-from matchers.cache_folder import CacheFolder, Entry, entry_name
+from matchers.files.cache_folder import CacheFolder, Entry, entry_name
 folder = CacheFolder(Path(sys.argv[1]), 60_000)
 mine = sys.argv[2]
 print("ready", flush=True)

@@ -1,6 +1,6 @@
 """Atomic file writes: a temporary file beside the target is forced to disk, then renamed over it.
 
-Processes that save one file take turns at the last step (`matchers.file_lock`), so that a check made in it still holds
+Processes that save one file take turns at the last step (`files.file_lock`), so that a check made in it still holds
 when the file is replaced.
 """
 
@@ -18,7 +18,7 @@ from os import PathLike
 from pathlib import Path
 from typing import BinaryIO, TextIO
 
-from matchers.file_lock import PATIENCE, BusyError, locked
+from matchers.files.file_lock import PATIENCE, BusyError, locked
 
 __all__ = ["atomic_binary", "atomic_write", "atomic_writer", "process_exists"]
 

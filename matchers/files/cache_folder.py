@@ -20,7 +20,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple, TypeAlias
 
-from matchers.atomic_write import atomic_binary
+from matchers.files.atomic_write import atomic_binary
 
 __all__ = ["CacheFolder", "Entry", "Sections", "entry_name", "source_digest"]
 

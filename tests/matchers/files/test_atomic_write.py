@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from matchers.atomic_write import atomic_write, atomic_writer
+from matchers.files.atomic_write import atomic_write, atomic_writer
 
 
 def test_a_new_file_appears_when_all_is_written(tmp_path: Path) -> None:
@@ -98,7 +98,7 @@ def test_what_killed_saves_left_is_deleted_by_a_later_save(tmp_path: Path) -> No
 
 def test_a_killed_save_leaves_one_file_with_its_process(tmp_path: Path) -> None:
     script = (
-        "import os, signal, sys; from matchers.atomic_write import atomic_binary\n"
+        "import os, signal, sys; from matchers.files.atomic_write import atomic_binary\n"
         "with atomic_binary(sys.argv[1]) as file:\n    file.write(b'half')\n    os.kill(os.getpid(), signal.SIGKILL)"
     )
     killed = subprocess.Popen([sys.executable, "-c", script, str(tmp_path / "x")])
