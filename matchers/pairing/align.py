@@ -17,7 +17,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Int64, columns, stable_order
+from matchers.arrays import Bool, Float64, Int64, columns, distinct, stable_order
 from matchers.pairing.anchors import (
     expected_order,
     near_others,
@@ -116,11 +116,11 @@ def align(f: Features) -> Alignment:
     for phases in (True,) if f.a.log.ours and f.b.log.ours else (True, False):
         i, j = same_reads(f, phases)
         # among thousands of tensors two have one norm by chance
-        near = np.minimum(np.abs(j - order.before[i]), np.abs(j - order.after[i])) <= WINDOW
+        near = order.distance(i, j) <= WINDOW
         free = near & (state.of_a[i] < 0) & (state.of_b[j] < 0)
         state.pair(i[free], j[free], Method.VALUES, _READ)
     i, j = twins(f, state.free_a, state.free_b)
-    near = np.minimum(np.abs(j - order.before[i]), np.abs(j - order.after[i])) <= WINDOW
+    near = order.distance(i, j) <= WINDOW
     state.pair(i[near], j[near], Method.VALUES, _TWIN)
     parts = []
     if all(more.any() for more in surplus(f, state.free_a, state.free_b)):
@@ -143,7 +143,7 @@ def align(f: Features) -> Alignment:
         score, blind = _weighed(f, state, order, weights, i, j)
         compete(state, i, j, score, np.where(blind, max(least, _BLIND), least))
     i, j = found_elsewhere(f, state)
-    near = np.minimum(np.abs(j - order.before[i]), np.abs(j - order.after[i])) <= WINDOW
+    near = order.distance(i, j) <= WINDOW
     i, j = i[near], j[near]
     state.free(np.concatenate((i, state.of_b[j[state.of_b[j] >= 0]])))
     state.pair(i, j, Method.VALUES, _TWIN)
@@ -210,7 +210,7 @@ def _sample(state: State) -> Int64:
         return free
     stretches = _SAMPLE // _STRETCH
     starts = np.linspace(0, len(free) - _STRETCH, stretches).astype(np.int64)
-    return np.unique(free[(starts[:, None] + np.arange(_STRETCH)).ravel()])
+    return distinct(free[(starts[:, None] + np.arange(_STRETCH)).ravel()])
 
 
 def expected(f: Features, state: State) -> Order:

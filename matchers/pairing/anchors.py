@@ -2,24 +2,29 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 import numpy as np
 
 from matchers.arrays import Bool, Hash, Int64, stable_order
 from matchers.logs.hashing import float_bits, mix
 from matchers.logs.op_log import Phase
 from matchers.pairing.evidence import Order
-from matchers.pairing.features import Features
+from matchers.pairing.features import Features, LogFeatures
 
 __all__ = [
     "expected_order",
+    "joined",
     "ranked_join",
     "same_copies",
     "same_names",
     "same_reads",
     "same_results",
     "same_values",
-    "unique_join",
 ]
+
+Sides = tuple[Int64, Int64]
+"""Rows of a, and rows of b."""
 
 _BLOCK = 32
 _STRAY = 96
@@ -45,64 +50,59 @@ def ranked_join(a: Hash, b: Hash, most: int | None = None) -> tuple[Int64, Int64
     return order[at], order[at + np.repeat(many, many)] - len(a)
 
 
-def unique_join(a: Hash, b: Hash) -> tuple[Int64, Int64]:
-    """Pair the rows whose key occurs once on each side."""
-    return ranked_join(a, b, most=1)
+def joined(f: Features, rows: Sides, key: Callable[[LogFeatures, Int64], Hash], most: int | None = None) -> Sides:
+    """Pair rows of a with rows of b, of these, by a key that is made of them: as `ranked_join` does."""
+    i, j = ranked_join(key(f.a, rows[0]), key(f.b, rows[1]), most)
+    return rows[0][i], rows[1][j]
 
 
-def same_values(f: Features) -> tuple[Int64, Int64]:
+def same_values(f: Features) -> Sides:
     """Rows of one kind and phase with the same printed numbers, inputs included, shared by no other row."""
+    rows = np.flatnonzero(f.a.telling), np.flatnonzero(f.b.telling)
     phase = np.uint64(0x9E3779B97F4A7C15)
-    key_a = f.a.exact + f.a.phase.astype(np.uint64) * phase
-    key_b = f.b.exact + f.b.phase.astype(np.uint64) * phase
-    rows_a, rows_b = np.flatnonzero(f.a.telling), np.flatnonzero(f.b.telling)
-    i, j = unique_join(key_a[rows_a], key_b[rows_b])
-    return rows_a[i], rows_b[j]
+    return joined(f, rows, lambda of, at: of.exact[at] + of.phase[at].astype(np.uint64) * phase, most=1)
 
 
-def same_results(f: Features, free_a: Bool, free_b: Bool) -> tuple[Int64, Int64]:
+def same_results(f: Features, free_a: Bool, free_b: Bool) -> Sides:
     """Free rows of one kind with bitwise equal results, shared by no other free row of that kind."""
-    rows_a = np.flatnonzero(free_a & (f.a.result != 0))
-    rows_b = np.flatnonzero(free_b & (f.b.result != 0))
-    i, j = unique_join(
-        f.a.result[rows_a] + mix(f.a.kind[rows_a].astype(np.uint64)),
-        f.b.result[rows_b] + mix(f.b.kind[rows_b].astype(np.uint64)),
-    )
-    return rows_a[i], rows_b[j]
+    rows = np.flatnonzero(free_a & (f.a.result != 0)), np.flatnonzero(free_b & (f.b.result != 0))
+    return joined(f, rows, lambda of, at: of.result[at] + mix(of.kind[at].astype(np.uint64)), most=1)
 
 
-def same_reads(f: Features, phases: bool) -> tuple[Int64, Int64]:
+def same_reads(f: Features, phases: bool) -> Sides:
     """Collectives of one kind that read the same tensor, in order if several did.
 
     Their results may have been logged before completion; their inputs are reliable. `phases`: require equal phases too.
     """
-    rows_a, rows_b = np.flatnonzero(f.a.read > 0), np.flatnonzero(f.b.read > 0)
-    keys = []
-    for side, rows in ((f.a, rows_a), (f.b, rows_b)):
+
+    def key(side: LogFeatures, rows: Int64) -> Hash:
         what = ((side.op[rows] + 1) * (f.shapes + 2) + side.shape[rows] + 1) * len(Phase) + side.phase[rows] * phases
-        keys.append(mix(what.astype(np.uint64)) + float_bits(side.read[rows]))
-    i, j = ranked_join(keys[0], keys[1])
-    return rows_a[i], rows_b[j]
+        return mix(what.astype(np.uint64)) + float_bits(side.read[rows])
+
+    return joined(f, (np.flatnonzero(f.a.read > 0), np.flatnonzero(f.b.read > 0)), key)
 
 
-def same_copies(f: Features, of_a: Int64, of_b: Int64) -> tuple[Int64, Int64]:
+def same_copies(f: Features, of_a: Int64, of_b: Int64) -> Sides:
     """Free recomputed rows whose originals are partners, in order, if both sides recomputed them equally often."""
     rows_a = np.flatnonzero((of_a < 0) & (f.a.original >= 0))
+    rows_a = rows_a[of_a[f.a.original[rows_a]] >= 0]
     rows_b = np.flatnonzero((of_b < 0) & (f.b.original >= 0))
-    repeats = of_a[f.a.original[rows_a]]
-    rows_a, repeats = rows_a[repeats >= 0], repeats[repeats >= 0]
-    i, j = ranked_join(repeats.astype(np.uint64), f.b.original[rows_b].astype(np.uint64))
-    return rows_a[i], rows_b[j]
+
+    def key(side: LogFeatures, rows: Int64) -> Hash:
+        original = side.original[rows]
+        return (of_a[original] if side is f.a else original).astype(np.uint64)
+
+    return joined(f, (rows_a, rows_b), key)
 
 
-def same_names(f: Features, free_a: Bool, free_b: Bool) -> tuple[Int64, Int64]:
+def same_names(f: Features, free_a: Bool, free_b: Bool) -> Sides:
     """The r-th row of a module and kind in a and the r-th in b, if both have equally many; numbers are ignored."""
-    rows_a, rows_b = np.flatnonzero(free_a), np.flatnonzero(free_b)
     width = np.uint64(f.names.size + 2)
-    key_a = f.a.kind[rows_a].astype(np.uint64) * width + (f.a.module[rows_a] + 1).astype(np.uint64)
-    key_b = f.b.kind[rows_b].astype(np.uint64) * width + (f.b.module[rows_b] + 1).astype(np.uint64)
-    i, j = ranked_join(key_a, key_b)
-    return rows_a[i], rows_b[j]
+
+    def key(side: LogFeatures, rows: Int64) -> Hash:
+        return side.kind[rows].astype(np.uint64) * width + (side.module[rows] + 1).astype(np.uint64)
+
+    return joined(f, (np.flatnonzero(free_a), np.flatnonzero(free_b)), key)
 
 
 def near_others(i: Int64, j: Int64) -> Bool:

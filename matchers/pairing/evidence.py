@@ -11,7 +11,6 @@ up to its log odds.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import fields
 
 import numpy as np
 from numpy.typing import NDArray
@@ -44,6 +43,7 @@ _VALUE_PRIOR = np.append(np.linspace(4.0, -1.5, VALUE_BINS), 0.0)
 # Bin edges of the log odds of two sites, or two contexts, being partners.
 _SITE_EDGES = np.array([-3.0, -1.5, -0.7, 0.0, 0.7, 1.5, 2.5, 4.0])
 _CONTEXT_EDGES = np.array([-2.0, -1.0, -0.3, 0.3, 1.0, 2.0])
+# The bins of a site and its context are learned; the others are properties of `Observed`.
 _CATEGORY_PRIOR = {
     "site": np.linspace(-2.5, 2.5, len(_SITE_EDGES) + 1),
     "context": np.linspace(-1.5, 1.5, len(_CONTEXT_EDGES) + 1),
@@ -85,8 +85,9 @@ def _bin(difference: NDArray[np.float32]) -> Int64:
 
 
 @np.errstate(invalid="ignore")
-def _value_bins(a: LogFeatures, b: LogFeatures, i: Int64, j: Int64) -> tuple[Int64, Int64]:
-    """Bins of the distance between the outputs' statistics, and between their ratios to the first statistic.
+def value_bins(a: LogFeatures, b: LogFeatures, i: Int64, j: Int64) -> ValueBins:
+    """Bins of the distance between the numbers of rows i of a and j of b: outputs, inputs, and the ratios of the
+    statistics of an output to the first one.
 
     The distance is logarithmic: two runs that diverged by half still differ less than two different operations do.
     """
@@ -98,14 +99,9 @@ def _value_bins(a: LogFeatures, b: LogFeatures, i: Int64, j: Int64) -> tuple[Int
     signs = a.signs[i] ^ b.signs[j]
     if signs.any():
         apart += _SIGNS[:, signs]
-    return _bin(apart), _bin(profile)
-
-
-@np.errstate(invalid="ignore")
-def _input_bins(a: LogFeatures, b: LogFeatures, i: Int64, j: Int64) -> Int64:
-    difference = a.inputs.take(i, axis=1)
-    difference -= b.inputs.take(j, axis=1)
-    return _bin(np.abs(difference, out=difference))
+    read = a.inputs.take(i, axis=1)
+    read -= b.inputs.take(j, axis=1)
+    return _bin(apart), _bin(np.abs(read, out=read)), _bin(profile)
 
 
 @columns
@@ -116,6 +112,10 @@ class Order:
 
     before: Int64
     after: Int64
+
+    def distance(self, i: Int64, j: Int64) -> Int64:
+        """How many rows each of some rows of b is from where a row of a lets it be expected."""
+        return np.minimum(np.abs(j - self.before[i]), np.abs(j - self.after[i]))
 
 
 @columns
@@ -149,9 +149,6 @@ class Observed:
         """bool[m]: the two rows have no comparable numbers, only names and order, which drift."""
         return (self.out == VALUE_BINS) & (self.inputs == VALUE_BINS)
 
-    def __getitem__(self, index: Int64 | Bool) -> Observed:
-        return Observed(*(getattr(self, column.name)[index] for column in fields(self)))
-
 
 @columns
 class Lesson:
@@ -166,22 +163,20 @@ def observe(f: Features, i: Int64, j: Int64, order: Order, of_a: Int64, of_b: In
     a, b = f.a, f.b
     loc_a, loc_b = a.location[i], b.location[j]
     location = np.where((loc_a < 0) | (loc_b < 0), 2, np.where(loc_a == loc_b, 0, 1))
-    shift = np.minimum(np.abs(j - order.before[i]), np.abs(j - order.after[i]))
-    site_a, site_b = a.site[i], b.site[j]
-    out, profile = _value_bins(a, b, i, j)
+    out, inputs, profile = value_bins(a, b, i, j)
     return Observed(
         out=out,
         profile=profile,
-        inputs=_input_bins(a, b, i, j),
-        site_a=site_a,
-        site_b=site_b,
+        inputs=inputs,
+        site_a=a.site[i],
+        site_b=b.site[j],
         context=_bucket(a.context[i], b.context[j]),
         same_pattern=a.pattern[i] == b.pattern[j],
         name=_name(a, b, i, j),
         words=f.words.bins(a.pattern[i], b.pattern[j]),
         form=_form(a, b, i, j),
         location=location,
-        shift=np.searchsorted(_SHIFT_EDGES, shift, side="right"),
+        shift=np.searchsorted(_SHIFT_EDGES, order.distance(i, j), side="right"),
         repeat=_repeat(a, b, i, j, of_a, of_b),
         flow=_flow(a, b, i, j, of_a, of_b),
         near=_near(i, j, of_a, of_b),
@@ -320,12 +315,6 @@ def _fit(right: Sequence[Int64], wrong: Sequence[Int64], priors: Sequence[Float6
     return [np.clip(part, -_FLOOR, _CAP) for part in np.split(weights, start[1:-1])]
 
 
-def value_bins(a: LogFeatures, b: LogFeatures, i: Int64, j: Int64) -> ValueBins:
-    """Bins of the distance between the numbers of rows i of a and j of b."""
-    out, profile = _value_bins(a, b, i, j)
-    return out, _input_bins(a, b, i, j), profile
-
-
 class ValueEvidence:
     """Evidence from the printed numbers, trained on pairs chosen by names and order."""
 
@@ -339,8 +328,7 @@ class ValueEvidence:
 
     def score(self, seen: Observed) -> Float64:
         """Log odds that each candidate is right, by its numbers alone."""
-        total: Float64 = sum((w[getattr(seen, name)] for name, w in self.weights.items()), np.zeros(len(seen.out)))
-        return total
+        return sum((w[getattr(seen, name)] for name, w in self.weights.items()), np.zeros(len(seen.out)))
 
 
 class StructureEvidence:
@@ -354,19 +342,7 @@ class StructureEvidence:
 
     def _bins(self, seen: Observed, right: int = 0, wrong: int = 0) -> list[Int64]:
         site, context = self._sites.bins(seen, right, wrong)
-        return [
-            site,
-            context,
-            seen.name,
-            seen.words,
-            seen.form,
-            seen.location,
-            seen.shift,
-            seen.repeat,
-            seen.flow,
-            seen.near,
-            seen.around,
-        ]
+        return [site, context, *(getattr(seen, name) for name in [*_CATEGORY_PRIOR][2:])]
 
     def score(self, seen: Observed) -> Float64:
         """Log odds that each candidate is right, by everything but its numbers."""

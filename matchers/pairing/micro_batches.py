@@ -45,7 +45,7 @@ def split_kinds(kind_a: Int64, kind_b: Int64, class_a: Int64, class_b: Int64) ->
     if classes == 1:
         return kind_a, kind_b
     code_a, code_b = kind_a * classes + class_a + 1, kind_b * classes + class_b + 1
-    common = np.unique(np.intersect1d(code_a, code_b) // classes)
+    common = distinct(code_a[np.isin(code_a, code_b)] // classes)
     return (
         np.where(np.isin(kind_a, common) | (kind_a < 0), code_a, kind_a * classes),
         np.where(np.isin(kind_b, common) | (kind_b < 0), code_b, kind_b * classes),

@@ -108,12 +108,19 @@ class ModuleNames:
         if start is None:
             none = np.full(size + 1, -1, np.int64)
             start = NameColumns(none, none, none, np.ones(size + 1, bool))
-        out = NameColumns(start.path.copy(), start.pattern.copy(), start.place.copy(), start.nameless.copy())
+        columns = [start.path.tolist(), start.pattern.tolist(), start.place.tolist(), start.nameless.tolist()]
         for at, name in modules:
             path = canonical(name)
             parts = template(path)
-            out.path[at] = self._paths.setdefault(path, len(self._paths))
-            out.pattern[at] = self._patterns.setdefault(parts.pattern, len(self._patterns))
-            out.place[at] = self._places.setdefault(parts.place, len(self._places)) if parts.place else -1
-            out.nameless[at] = not path
-        return out
+            for column, value in zip(
+                columns,
+                (
+                    self._paths.setdefault(path, len(self._paths)),
+                    self._patterns.setdefault(parts.pattern, len(self._patterns)),
+                    self._places.setdefault(parts.place, len(self._places)) if parts.place else -1,
+                    not path,
+                ),
+                strict=True,
+            ):
+                column[at] = value
+        return NameColumns(*map(np.array, columns))

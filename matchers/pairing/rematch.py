@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from matchers.arrays import Bool, Int64, columns
+from matchers.arrays import Bool, Int64, columns, distinct
 from matchers.pairing.align import LEFTOVER, Alignment
 from matchers.pairing.assignment import State, compete, leftovers, nearest_of_kind
 from matchers.pairing.evidence import observe
@@ -68,14 +68,14 @@ def apply_rules(
     state = auto.state.copy()
     if not forced and not apart:
         return Repaired(state, np.zeros(0, bool), np.zeros(0, bool))
-    named_a = _mask(len(f.a), [row for pair in forced for row in pair.a])
-    named_b = _mask(len(f.b), [row for pair in forced for row in pair.b])
+    named_a = _reach(len(f.a), [(pair.a, pair) for pair in forced]) > 0
+    named_b = _reach(len(f.b), [(pair.b, pair) for pair in forced]) > 0
     # a rule that confirms a pair leaves its neighbours unchanged
     anew = [pair for pair in forced if len(pair.a) > 1 or len(pair.b) > 1 or state.of_a[pair.a[0]] != pair.b[0]]
     again_a, again_b = _neighbourhood(
         state,
-        _reach(len(f.a), [(row, pair.reach) for pair in anew for row in pair.a]),
-        _reach(len(f.b), [(row, pair.reach) for pair in anew for row in pair.b]),
+        _reach(len(f.a), [(pair.a, pair) for pair in anew]),
+        _reach(len(f.b), [(pair.b, pair) for pair in anew]),
     )
     cut = [i for i, j in apart if state.of_a[i] == j]
     again_a[cut], again_b[state.of_a[cut]] = True, True
@@ -88,7 +88,7 @@ def apply_rules(
     # rows that a rule names lose their previous partners, even exact ones; a part takes its group along
     named_a[state.part_a[named_a & (state.part_a >= 0)]] = True
     named_b[state.part_b[named_b & (state.part_b >= 0)]] = True
-    state.free(np.union1d(paired[loose | named_a[paired] | named_b[partner]], np.array(cut, np.int64)))
+    state.free(distinct(np.append(paired[loose | named_a[paired] | named_b[partner]], np.array(cut, np.int64))))
     for pair in forced:
         state.pair(np.array([pair.a[-1]]), np.array([pair.b[-1]]), pair.method, 1.0)
 
@@ -115,17 +115,11 @@ def _by_itself(auto: State, forced: Sequence[ForcedPair]) -> Bool:
     return out
 
 
-def _mask(size: int, rows: list[int]) -> Bool:
-    out = np.zeros(size, bool)
-    out[rows] = True
-    return out
-
-
-def _reach(size: int, reaches: list[tuple[int, int]]) -> Int64:
-    """int64[size], the reach of each row, 0 for rows without a forced pair."""
+def _reach(size: int, named: Sequence[tuple[tuple[int, ...], ForcedPair]]) -> Int64:
+    """int64[size], the reach of each row that a pair names, 0 for others."""
     out = np.zeros(size, np.int64)
-    for row, reach in reaches:
-        out[row] = reach
+    for rows, pair in named:
+        out[list(rows)] = pair.reach
     return out
 
 

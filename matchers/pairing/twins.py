@@ -13,7 +13,7 @@ from matchers.arrays import Bool, Float64, Int64, distinct, is_among, stable_ord
 from matchers.logs.op_log import Phase
 from matchers.ops.laws import collective
 from matchers.ops.shapes import numel
-from matchers.pairing.anchors import ranked_join, unique_join
+from matchers.pairing.anchors import ranked_join
 from matchers.pairing.assignment import State
 from matchers.pairing.features import Features, LogFeatures, in_both_runs, more_often
 from matchers.pairing.pairing import Method
@@ -115,7 +115,7 @@ def found_elsewhere(f: Features, state: State) -> tuple[Int64, Int64]:
     alike = _alike(kind[known], numbers[:, known], left, _SAME)
     at = np.flatnonzero(alike >= 0)
     of_row, left, alike = np.concatenate(found)[known[at]], left[at], alike[at]
-    i, j = unique_join(alike[left].astype(np.uint64), alike[~left].astype(np.uint64))
+    i, j = ranked_join(alike[left].astype(np.uint64), alike[~left].astype(np.uint64), most=1)
     return of_row[left][i], of_row[~left][j]
 
 

@@ -331,7 +331,7 @@ class Differences:
             alike = np.array([first.setdefault(tuple(n for n in shape if n != 1), k) for k, shape in enumerate(dims)])
             other_shape[other_shape] = alike[shape_x[other_shape]] != alike[shape_y[other_shape]]
             if most.shards:
-                for one, other in np.unique(np.stack((shape_x[other_shape], shape_y[other_shape])), axis=1).T.tolist():
+                for one, other in {*zip(shape_x[other_shape].tolist(), shape_y[other_shape].tolist(), strict=True)}:
                     if is_shard(dims[one], dims[other]):
                         shard |= (shape_x == one) & (shape_y == other)
         # a shard has the dtype of the whole

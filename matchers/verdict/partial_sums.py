@@ -102,16 +102,17 @@ def _crossed(
 ) -> Bool:
     """Mask of red pairs in which the total of one run is paired with a part of it in the other; the totals agree."""
     found = np.zeros(len(red), bool)
-    i, j = pairing.lead_a[red].tolist(), pairing.lead_b[red].tolist()
-    place = {record: k for k, record in enumerate(i)}
-    for k, record in enumerate(j):
-        for total in (int(chain[k]) for chain in totals_a):
-            other = place.get(total, -1)
-            if other < 0 or record not in (int(chain[other]) for chain in totals_b):
-                continue
-            one, there = a.outputs.first(np.array([total])), b.outputs.first(np.array([record]))
+    i, j = pairing.lead_a[red], pairing.lead_b[red]
+    place = np.full(len(a) + 1, -1)
+    place[i] = np.arange(len(red))
+    for total in totals_a:
+        others = place[total]
+        crossed = np.any([chain[others] == j for chain in totals_b], axis=0) & (others >= 0)
+        for k in np.flatnonzero(crossed).tolist():
+            other = int(others[k])
+            one, there = a.outputs.first(total[[k]]), b.outputs.first(j[[k]])
             change = np.fmin(relative(one, there), relative(one, scale * there))
-            if change[0] <= default_tolerance(a.dtype_text(total)):
+            if change[0] <= default_tolerance(a.dtype_text(int(total[k]))):
                 found[[k, other]] = True
     return found
 
