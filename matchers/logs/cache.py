@@ -59,11 +59,9 @@ def read_cached(path: str, cache: CacheFolder | None, *, progress: Progress | No
         return read_log(path, progress=progress)
     entry = cache.get(name)
     if entry is not None and entry.meta.get("content") == (content := identity.content()):
-        log = unpacked(entry, path)
-        if log is not None:
-            if progress is not None:
-                progress("reading", 1.0)
-            return replace(log, content=content)
+        if progress is not None:
+            progress("reading", 1.0)
+        return replace(unpacked(entry, path), content=content)
     taken = Content()
     log = read_log(path, progress=progress, content=taken)
     if log.content and FileIdentity.of(path) == identity:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from itertools import islice
-from typing import Any, overload
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,11 +18,6 @@ __all__ = ["KeyColumn", "Ragged", "Strings", "TextTable", "Texts", "decode", "re
 def decode(raw: bytes) -> str:
     """Decode log text for display: UTF-8, with invalid bytes as `\\xNN`."""
     return raw.decode("utf-8", errors="backslashreplace")
-
-
-def _starts(blob: bytes) -> Int64:
-    """The starts of texts that end in a newline each, and the end."""
-    return np.concatenate(([0], np.flatnonzero(np.frombuffer(blob, np.uint8) == 0x0A) + 1))
 
 
 class Strings(Sequence[str]):
@@ -48,26 +43,47 @@ class Strings(Sequence[str]):
         return iter(self._texts)
 
 
-class KeyColumn(Sequence[str]):
-    """The operation keys (`module.path/op_N_name`) of a log: one blob of bytes and n + 1 offsets.
+class TextTable(Sequence[Any]):
+    """Texts in one blob of bytes, each with a newline after it, and n + 1 offsets."""
 
-    Keys are newline-separated in the blob, so that a search over all of them is one `bytes.find` loop.
-    """
+    __slots__ = ("blob", "start")
 
-    __slots__ = ("_lower", "blob", "start")
+    def __init__(self, blob: bytes, start: Int64 | None = None) -> None:
+        """`start`: where each text begins, and the end, if that is known."""
+        self.blob = blob
+        if start is None:
+            start = np.concatenate(([0], np.flatnonzero(np.frombuffer(blob, np.uint8) == 0x0A) + 1))
+        self.start = start
 
-    def __init__(self, keys: bytes, start: Int64 | None = None) -> None:
-        """`keys` with a newline after each; `start`: where each begins, and the end, if that is known."""
-        self.blob = keys
-        self._lower: bytes | None = None
-        self.start = _starts(keys) if start is None else start
+    @classmethod
+    def of(cls, texts: Iterable[bytes]) -> TextTable:
+        """These texts; none has a newline."""
+        return cls(b"".join(text + b"\n" for text in texts))
 
     def __len__(self) -> int:
         return len(self.start) - 1
 
     def raw(self, row: int) -> bytes:
-        """The bytes of one key."""
+        """The bytes of one text."""
         return self.blob[self.start[row] : self.start[row + 1] - 1]
+
+    def __getitem__(self, index: Any) -> Any:
+        return [self.raw(i) for i in range(*index.indices(len(self)))] if isinstance(index, slice) else self.raw(index)
+
+
+class KeyColumn(TextTable):
+    """The operation keys (`module.path/op_N_name`) of a log, decoded when read. Row -1 is the empty string.
+
+    Keys are newline-separated in the blob, so that a search over all of them is one `bytes.find` loop.
+    """
+
+    __slots__ = ("_lower", "search")
+
+    def __init__(self, blob: bytes, start: Int64 | None = None) -> None:
+        super().__init__(blob, start)
+        self._lower: bytes | None = None
+        self.search: object = None
+        """What searches of the keys need, kept with them (`rules.key_index`)."""
 
     def __getitem__(self, row: Any) -> Any:
         if isinstance(row, slice):
@@ -125,34 +141,6 @@ class KeyColumn(Sequence[str]):
             at = at[blob[at + k] == byte]
         found[np.searchsorted(self.start, at, side="right") - 1] = True
         return found
-
-
-class TextTable(Sequence[bytes]):
-    """Texts in one blob of bytes, each with a newline after it, and n + 1 offsets."""
-
-    __slots__ = ("blob", "start")
-
-    def __init__(self, blob: bytes, start: Int64) -> None:
-        self.blob = blob
-        self.start = start
-
-    @classmethod
-    def of(cls, texts: Iterable[bytes]) -> TextTable:
-        """These texts; none has a newline."""
-        blob = b"".join(text + b"\n" for text in texts)
-        return cls(blob, _starts(blob))
-
-    def __len__(self) -> int:
-        return len(self.start) - 1
-
-    @overload
-    def __getitem__(self, index: int) -> bytes: ...
-    @overload
-    def __getitem__(self, index: slice) -> list[bytes]: ...
-    def __getitem__(self, index: int | slice) -> bytes | list[bytes]:
-        if isinstance(index, slice):
-            return [self[i] for i in range(*index.indices(len(self)))]
-        return self.blob[self.start[index] : self.start[index + 1] - 1]
 
 
 class Texts(Mapping[int, str]):

