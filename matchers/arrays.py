@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -26,6 +28,7 @@ __all__ = [
     "distinct",
     "first_equal",
     "is_among",
+    "longest_rising",
     "numbered",
     "stable_order",
 ]
@@ -92,6 +95,23 @@ def first_equal(keys: NDArray[Any], among: NDArray[Any]) -> Int64:
     first[order] = order[new][np.cumsum(new) - 1]
     found = first[len(among) :]
     return np.where(found < len(among), found, -1)
+
+
+def longest_rising(values: Sequence[int]) -> Int64:
+    """int64: the positions, ascending, of one longest strictly rising subsequence (by patience sorting)."""
+    tops: list[int] = []
+    at: list[int] = []
+    before: list[int] = []
+    for position, value in enumerate(values):
+        pile = bisect_left(tops, value)
+        before.append(at[pile - 1] if pile else -1)
+        tops[pile : pile + 1], at[pile : pile + 1] = [value], [position]
+    found = []
+    position = at[-1] if at else -1
+    while position >= 0:
+        found.append(position)
+        position = before[position]
+    return np.array(found[::-1], np.int64)
 
 
 _TABLE = 1 << 22

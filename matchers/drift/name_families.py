@@ -5,9 +5,8 @@ Every pair belongs to at most one family, so that the rules of different familie
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from enum import IntEnum
 from functools import partial
 from typing import Final, NamedTuple
@@ -15,7 +14,7 @@ from typing import Final, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Int64
+from matchers.arrays import Int64, longest_rising
 from matchers.drift.module_renames import find_renames, rename_rules
 from matchers.drift.pair_names import PairNames
 from matchers.drift.suggestion import Finding, allowed, found_by, instances
@@ -234,7 +233,7 @@ def _starts(names: PairNames) -> tuple[dict[int, int], dict[int, int]]:
 def _order(names: PairNames) -> Iterator[Finding]:
     """The smallest set of pairs without which the two runs have one order."""
     pairing = names.c.pairing
-    moved = _out_of_order(pairing.lead_b.tolist())
+    moved = np.delete(np.arange(len(pairing.lead_b)), longest_rising(pairing.lead_b.tolist()))
     if len(moved):
         yield Finding(
             "swapped order",
@@ -242,24 +241,3 @@ def _order(names: PairNames) -> Iterator[Finding]:
             instances(pairing.lead_a[moved], pairing.lead_b[moved]),
             no_rule="pairs need not keep the order of either run",
         )
-
-
-def _out_of_order(values: Sequence[int]) -> Int64:
-    """The positions, ascending, outside one longest increasing subsequence (by patience sorting)."""
-    tops: list[int] = []
-    at: list[int] = []
-    before: list[int] = []
-    for position, value in enumerate(values):
-        pile = len(tops) if not tops or value > tops[-1] else bisect_left(tops, value)
-        before.append(at[pile - 1] if pile else -1)
-        if pile == len(tops):
-            tops.append(value)
-            at.append(position)
-        else:
-            tops[pile], at[pile] = value, position
-    moved = np.ones(len(values), bool)
-    position = at[-1] if at else -1
-    while position >= 0:
-        moved[position] = False
-        position = before[position]
-    return np.flatnonzero(moved)

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from bisect import bisect_left
 from collections import defaultdict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final
 
+from matchers.arrays import longest_rising
 from matchers.files.yaml_tree import Lines
 from matchers.rules.grammar import Section
 from matchers.rules.model import Rule
@@ -79,21 +79,18 @@ def section_changes(lines: Lines, sections: Sequence[Section], wanted: Sequence[
             places.append((at, position))
     # Of the old rules that are wanted, the longest run in the old order stays in place.
     source = _sources(entries, wanted)
-    staying = set(_longest_rising([old for old in source if old is not None]))
+    old_ones = [old for old in source if old is not None]
+    staying = {old_ones[at] for at in longest_rising(old_ones).tolist()}
 
     out = [SectionChange() for _ in sections]
-    known = {number for number, (rule, _) in enumerate(entries) if rule is not None}.union(
-        old for old in source if old is not None
-    )
-    for number, (at, position) in enumerate(places):
-        if number in known and number not in staying:
+    for number, ((rule_of_old, _), (at, position)) in enumerate(zip(entries, places, strict=True)):
+        if number not in staying and (rule_of_old is not None or number in old_ones):
             out[at].removed.add(position)
-    for rule, old in zip(wanted, source, strict=True):
-        if old is not None and (rule != entries[old][0] or rule.written is not None):
-            out[places[old][0]].rewritten[places[old][1]] = rule
-    last_staying = max((index for index, old in enumerate(source) if old is not None and old in staying), default=-1)
+    last_staying = max((index for index, old in enumerate(source) if old in staying), default=-1)
     anchor: tuple[int, int] | None = None
     for index, (rule, old) in enumerate(zip(wanted, source, strict=True)):
+        if old is not None and (rule != entries[old][0] or rule.written is not None):
+            out[places[old][0]].rewritten[places[old][1]] = rule
         if old is not None and old in staying:
             anchor = places[old]
             continue
@@ -108,25 +105,3 @@ def section_changes(lines: Lines, sections: Sequence[Section], wanted: Sequence[
         moved = places[old][1] if old is not None and places[old][0] == at else None
         out[at].added[key].append((rule, moved))
     return out
-
-
-def _longest_rising(values: Sequence[int]) -> list[int]:
-    """A longest increasing subsequence, in O(n log n)."""
-    tails: list[int] = []
-    tail_at: list[int] = []
-    previous: list[int] = []
-    for at, value in enumerate(values):
-        size = bisect_left(tails, value)
-        previous.append(tail_at[size - 1] if size else -1)
-        if size == len(tails):
-            tails.append(value)
-            tail_at.append(at)
-        else:
-            tails[size] = value
-            tail_at[size] = at
-    out: list[int] = []
-    at = tail_at[-1] if tail_at else -1
-    while at >= 0:
-        out.append(values[at])
-        at = previous[at]
-    return out[::-1]

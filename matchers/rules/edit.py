@@ -96,10 +96,10 @@ class _Editor:
     def is_blank(self, line: int) -> bool:
         return line >= len(self.lines) or not self.lines.content(line).strip()
 
-    def change(self, section: Section, change: SectionChange) -> None:
-        """Change a section whose items begin with a dash on a line of their own."""
+    def spans(self, section: Section) -> list[tuple[int, int, int]]:
+        """The lines of each item: of the comments above, of the dash, behind the item."""
         column = self.lines.column(section.value.start)
-        spans: list[tuple[int, int, int]] = []  # lines: of the comments above, of the dash, behind the item
+        spans = []
         line = self.lines.number(section.value.start)
         for item in section.items:
             first = line
@@ -113,6 +113,11 @@ class _Editor:
                 above -= 1
             spans.append((above, first, after))
             line = after
+        return spans
+
+    def change(self, section: Section, change: SectionChange) -> None:
+        """Change a section whose items begin with a dash on a line of their own."""
+        column, spans = self.lines.column(section.value.start), self.spans(section)
         raw = {at: self.cut(spans, at, change.removed) for at in sorted(change.removed)}
         for position, rule in change.rewritten.items():
             stop = self.start(spans[position][2])

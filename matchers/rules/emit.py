@@ -3,20 +3,12 @@
 from __future__ import annotations
 
 import re
-from typing import Final
+from collections.abc import Callable, Mapping
+from operator import attrgetter
+from typing import Any, Final
 
 from matchers.invisible import is_visible
-from matchers.logs.op_log import Phase
-from matchers.rules.model import (
-    ApartRule,
-    IgnoreRule,
-    LayoutRule,
-    ModuleRule,
-    OpRule,
-    Rule,
-    TemplateRule,
-    ToleranceRule,
-)
+from matchers.rules.model import COMMON, Rule, Value
 
 __all__ = ["flow_item", "indented", "quoted", "rule_fields"]
 
@@ -52,32 +44,25 @@ def _list(keys: tuple[str, ...]) -> str:
     return quoted(keys[0]) if len(keys) == 1 else f"[{', '.join(map(quoted, keys))}]"
 
 
-def _phase(phase: Phase | None) -> tuple[str, str | None]:
-    return "phase", None if phase is None else phase.label
-
-
-def _scope(rule: IgnoreRule | ToleranceRule | LayoutRule) -> list[tuple[str, str | None]]:
-    return [("side", None if rule.side is None else str(rule.side)), _phase(rule.phase)]
+_WRITERS: Final[Mapping[Value, Callable[[Any], str]]] = {
+    Value.TEXT: quoted,
+    Value.TEXTS: _list,
+    Value.TEMPLATE: quoted,
+    Value.TEMPLATES: _list,
+    Value.GLOB: quoted,
+    Value.SIDE: str,
+    Value.PHASE: attrgetter("label"),
+    Value.ERROR: _number,
+    Value.SHARE: attrgetter("label"),
+    Value.REASON: quoted,
+    Value.SWITCH: lambda on: str(on).lower(),
+}
 
 
 def rule_fields(rule: Rule) -> list[str]:
-    """The fields of a rule as `name: value`, without empty ones."""
-    fields: list[tuple[str, str | None]]
-    if isinstance(rule, IgnoreRule):
-        named = [(name, text and quoted(text)) for name, text in (("op", rule.op), ("match", rule.match))]
-        fields = [*_scope(rule), *named]
-    elif isinstance(rule, ToleranceRule):
-        fields = [("match", quoted(rule.match)), *_scope(rule), ("rtol", _number(rule.rtol))]
-    elif isinstance(rule, LayoutRule):
-        fields = [("match", quoted(rule.match)), *_scope(rule), ("holds", rule.holds.label)]
-    elif isinstance(rule, (ApartRule, ModuleRule)):
-        fields = [("a", quoted(rule.a)), ("b", quoted(rule.b))]
-    elif isinstance(rule, (TemplateRule, OpRule)):
-        fields = [("a", _list(rule.a)), ("b", _list(rule.b)), _phase(rule.phase)]
-    else:
-        fields = [("a", _list(rule.a)), ("b", _list(rule.b))]
-    fields += [("why", rule.why and quoted(rule.why)), ("enabled", None if rule.enabled else "false")]
-    return [f"{name}: {text}" for name, text in fields if text is not None]
+    """The fields of a rule as `name: value`, without those that say nothing."""
+    given = ((name, value, getattr(rule, name)) for name, value in (*rule.keys.items(), *COMMON.items()))
+    return [f"{name}: {_WRITERS[value](said)}" for name, value, said in given if said is not None and said is not True]
 
 
 def flow_item(rule: Rule) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 import errno
 import os
 import shutil
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from os import PathLike
 from pathlib import Path
 from typing import Final
@@ -23,7 +23,7 @@ from matchers.rules.grammar import Document, parse_document
 from matchers.rules.item import new_file
 from matchers.rules.model import RuleProblem, RuleSet
 
-__all__ = ["RuleFile", "RulesBusyError", "RulesChangedError", "load_rules", "parse_rules"]
+__all__ = ["RuleFile", "RulesBusyError", "RulesChangedError", "parse_rules"]
 
 LARGEST: Final = 4 << 20
 """Maximum size of a rule file in bytes: some forty thousand rules."""
@@ -107,17 +107,8 @@ class RuleFile:
                 column = len(before[before.rfind(b"\n") + 1 :].decode("utf-8")) + 1
                 trouble = RuleProblem(name, line, column, f"not UTF-8: byte 0x{raw[error.start]:02x}")
         if trouble is not None:
-            empty = parse_document("", name)
-            document = Document(
-                text="",
-                lines=empty.lines,
-                root=None,
-                stop=None,
-                sections=(),
-                rules=RuleSet((), (trouble,), name),
-                readable=False,
-            )
-            return cls(path, raw, document, readable=False)
+            rules = RuleSet((), (trouble,), name)
+            return cls(path, raw, replace(parse_document("", name), rules=rules, readable=False), readable=False)
         document = parse_document(text, name)
         mark = "\ufeff" if text.startswith("\ufeff") else ""
         return cls(path, raw, document, mark, document.readable)
@@ -226,8 +217,3 @@ def _keep_aside(target: Path) -> None:
 def parse_rules(text: str, path: str = "") -> RuleSet:
     """Parse the text of a rule file; errors are in `problems` (nothing is raised)."""
     return parse_document(text, path).rules
-
-
-def load_rules(path: str | PathLike[str]) -> RuleFile:
-    """Load the rule file at `path`, as `RuleFile.load`."""
-    return RuleFile.load(path)

@@ -7,29 +7,13 @@ whole only if it is not YAML, or its outermost level does not consist of section
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Final, TypedDict
+from typing import Any, Final
 
 from matchers.files.yaml_tree import Lines, Node, TreeError, read_tree
 from matchers.logs.op_log import Phase
-from matchers.ops.share import Holds
-from matchers.rules.model import (
-    SECTIONS,
-    SHARES,
-    ApartRule,
-    IgnoreRule,
-    LayoutRule,
-    ModuleRule,
-    OpRule,
-    PairRule,
-    Rule,
-    RuleProblem,
-    RuleSet,
-    Side,
-    TemplateRule,
-    ToleranceRule,
-)
+from matchers.rules.model import COMMON, SECTIONS, SHARES, Rule, RuleProblem, RuleSet, Side, Value
 from matchers.rules.pattern import Pattern, PatternError
 from matchers.typed_number import typed_number
 
@@ -134,7 +118,7 @@ def parse_document(text: str, path: str = "") -> Document:
 
 def fields_of(kind: type[Rule]) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The allowed fields of a kind of rule, and the required ones."""
-    return _FIELDS[kind.section]
+    return (*kind.keys, *COMMON), kind.required()
 
 
 def _read_sections(reading: _Reading, root: Node) -> None:
@@ -170,7 +154,7 @@ def _read_sections(reading: _Reading, root: Node) -> None:
 
 def _read_item(reading: _Reading, kind: type[Rule], node: Node) -> Rule | None:
     try:
-        return _READERS[kind](_Fields(kind.section, node), reading.lines.number(node.start) + 1)
+        return kind(**_Fields(kind, node).read(), line=reading.lines.number(node.start) + 1)
     except _Wrong as wrong:
         reading.report(str(wrong), wrong.index)
     except ValueError as error:
@@ -181,8 +165,9 @@ def _read_item(reading: _Reading, kind: type[Rule], node: Node) -> Rule | None:
 class _Fields:
     """The fields of one item, checked against the fields of its section."""
 
-    def __init__(self, section: str, node: Node) -> None:
-        known, needed = _FIELDS[section]
+    def __init__(self, kind: type[Rule], node: Node) -> None:
+        known, needed = fields_of(kind)
+        self.kind = kind
         if node.kind != "map" or node.odd:
             expected = ", ".join(f"'{name}: …'" for name in needed or known)
             raise _Wrong(f"expected a rule with {expected}, found {node.odd or _what(node)}", node.start)
@@ -192,13 +177,13 @@ class _Fields:
             name = key.text
             if key.kind != "text" or name not in known:
                 found = f"'{name}'" if key.kind == "text" else _what(key)
-                raise _Wrong(f"unknown field {found} in {section}{_hint(name, known)}", key.start)
+                raise _Wrong(f"unknown field {found} in {kind.section}{_hint(name, known)}", key.start)
             if name in self.values:
                 raise _Wrong(f"'{name}' occurs twice", key.start)
             self.values[name] = value
         for name in needed:
             if name not in self.values:
-                raise _Wrong(f"a rule in {section} needs '{name}'", node.start)
+                raise _Wrong(f"a rule in {kind.section} needs '{name}'", node.start)
 
     def text(self, name: str) -> str:
         return _plain(name, self.values[name])
@@ -215,11 +200,10 @@ class _Fields:
             raise _Wrong(f"'{name}' names '{texts[again]}' twice", node.items[again].start)
         return texts
 
-    def maybe(self, name: str) -> str | None:
-        """The text of a field, None if absent; a field without a value counts as absent only for `why`."""
-        if name not in self.values or (name == "why" and self.values[name].null):
-            return None
-        return self.text(name)
+    def read(self) -> dict[str, Any]:
+        """The values of the fields that are there, by name."""
+        kinds = {**self.kind.keys, **COMMON}
+        return {name: _READERS[kinds[name]](self, name) for name in kinds if name in self.values}
 
     def template(self, name: str) -> str:
         text = self.text(name)
@@ -239,32 +223,44 @@ class _Fields:
                 raise _Wrong(f"{error} (in '{name}')", at.start + at.quoted + error.position) from error
         return texts
 
-    def side(self) -> Side | None:
-        text = self.maybe("side")
-        if text is not None and text not in {"a", "b"}:
-            raise _Wrong(f"'side' must be a or b, not '{text}'; omit it for both", self.values["side"].start)
-        return None if text is None else Side(text)
+    def named(self, name: str, known: Mapping[str, object], otherwise: str = "") -> object:
+        """The value that a text names."""
+        text = self.text(name)
+        if text not in known:
+            raise _Wrong(f"'{name}' must be {_either(known)}, not '{text}'{otherwise}", self.values[name].start)
+        return known[text]
 
-    def phase(self) -> Phase | None:
-        text = self.maybe("phase")
-        if text is not None and text not in PHASES:
-            raise _Wrong(
-                f"'phase' must be {_either(PHASES)}, not '{text}'; omit it for all", self.values["phase"].start
-            )
-        return None if text is None else PHASES[text]
+    def error(self, name: str) -> float:
+        text = self.text(name)
+        error = typed_number(text)
+        if not (math.isfinite(error) and error >= 0):
+            raise _Wrong(f"'{name}' must be a relative error such as 1.0e-5, not '{text}'", self.values[name].start)
+        return error
 
-    def common(self, line: int) -> _Common:
-        """The fields that rules of all sections have."""
-        text = self.maybe("enabled") or "true"
+    def reason(self, name: str) -> str | None:
+        """The text of a field, None for one without a value."""
+        return None if self.values[name].null else self.text(name)
+
+    def switch(self, name: str) -> bool:
+        text = self.text(name) or "true"
         if text.lower() not in {"true", "false"}:
-            raise _Wrong(f"'enabled' must be true or false, not '{text}'", self.values["enabled"].start)
-        return {"why": self.maybe("why"), "enabled": text.lower() == "true", "line": line}
+            raise _Wrong(f"'{name}' must be true or false, not '{text}'", self.values[name].start)
+        return text.lower() == "true"
 
 
-class _Common(TypedDict):
-    why: str | None
-    enabled: bool
-    line: int
+_READERS: Final[Mapping[Value, Callable[[_Fields, str], object]]] = {
+    Value.TEXT: _Fields.text,
+    Value.TEXTS: _Fields.texts,
+    Value.TEMPLATE: _Fields.template,
+    Value.TEMPLATES: _Fields.templates,
+    Value.GLOB: _Fields.text,
+    Value.SIDE: lambda fields, name: fields.named(name, {side.value: side for side in Side}, "; omit it for both"),
+    Value.PHASE: lambda fields, name: fields.named(name, PHASES, "; omit it for all"),
+    Value.ERROR: _Fields.error,
+    Value.SHARE: lambda fields, name: fields.named(name, SHARES),
+    Value.REASON: _Fields.reason,
+    Value.SWITCH: _Fields.switch,
+}
 
 
 def _plain(name: str, node: Node) -> str:
@@ -296,53 +292,3 @@ def _hint(name: str, options: Collection[str]) -> str:
 
     close = process.extractOne(name[:100], list(options), scorer=fuzz.ratio, score_cutoff=60)
     return f" (did you mean '{close[0]}'?)" if close else f"; known are {', '.join(options)}"
-
-
-def _rtol(fields: _Fields) -> float:
-    text = fields.text("rtol")
-    rtol = typed_number(text)
-    if not (math.isfinite(rtol) and rtol >= 0):
-        at = fields.values["rtol"].start
-        raise _Wrong(f"'rtol' must be a relative error such as 1.0e-5, not '{text}'", at)
-    return rtol
-
-
-def _holds(fields: _Fields) -> Holds:
-    text = fields.text("holds")
-    if text not in SHARES:
-        raise _Wrong(f"'holds' must be {_either(SHARES)}, not '{text}'", fields.values["holds"].start)
-    return SHARES[text]
-
-
-_COMMON: Final = ("why", "enabled")
-
-_FIELDS: Final[dict[str, tuple[tuple[str, ...], tuple[str, ...]]]] = {
-    "pairs": (("a", "b", *_COMMON), ("a", "b")),
-    "apart": (("a", "b", *_COMMON), ("a", "b")),
-    "templates": (("a", "b", "phase", *_COMMON), ("a", "b")),
-    "modules": (("a", "b", *_COMMON), ("a", "b")),
-    "ops": (("a", "b", "phase", *_COMMON), ("a", "b")),
-    "ignore": (("side", "phase", "op", "match", *_COMMON), ()),
-    "tolerance": (("match", "side", "phase", "rtol", *_COMMON), ("match", "rtol")),
-    "layout": (("match", "side", "phase", "holds", *_COMMON), ("match", "holds")),
-}
-"""Section -> its allowed fields, and the required ones."""
-
-_READERS: Final[dict[type[Rule], Callable[[_Fields, int], Rule]]] = {
-    PairRule: lambda f, line: PairRule(a=f.texts("a"), b=f.texts("b"), **f.common(line)),
-    ApartRule: lambda f, line: ApartRule(a=f.text("a"), b=f.text("b"), **f.common(line)),
-    TemplateRule: lambda f, line: TemplateRule(
-        a=f.templates("a"), b=f.templates("b"), phase=f.phase(), **f.common(line)
-    ),
-    ModuleRule: lambda f, line: ModuleRule(a=f.template("a"), b=f.template("b"), **f.common(line)),
-    OpRule: lambda f, line: OpRule(a=f.texts("a"), b=f.texts("b"), phase=f.phase(), **f.common(line)),
-    IgnoreRule: lambda f, line: IgnoreRule(
-        side=f.side(), phase=f.phase(), op=f.maybe("op"), match=f.maybe("match"), **f.common(line)
-    ),
-    ToleranceRule: lambda f, line: ToleranceRule(
-        match=f.text("match"), rtol=_rtol(f), side=f.side(), phase=f.phase(), **f.common(line)
-    ),
-    LayoutRule: lambda f, line: LayoutRule(
-        match=f.text("match"), holds=_holds(f), side=f.side(), phase=f.phase(), **f.common(line)
-    ),
-}

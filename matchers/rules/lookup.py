@@ -1,14 +1,12 @@
-"""Shared state for resolving all rules in two logs, and the row rules: which rows are ignored, and with which
-tolerance.
-"""
+"""Shared state for resolving all rules in two logs, and the rules about rows: what is ignored, tolerated, held."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Int32, Int64
+from matchers.arrays import Bool, Int64, distinct
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.placement import MERGED
 from matchers.rules.key_index import KeyIndex, index_of
@@ -16,7 +14,7 @@ from matchers.rules.model import IgnoreRule, LayoutRule, RuleSet, Side, Toleranc
 from matchers.rules.pattern import Glob
 from matchers.rules.text_index import TextIndex
 
-__all__ = ["Lookup", "check_layouts", "excluded_rows", "in_phase", "in_side", "tolerances_of_rows"]
+__all__ = ["Lookup", "first_rules", "in_phase"]
 
 
 class Lookup:
@@ -48,10 +46,6 @@ class Lookup:
             index = self._indices[side] = index_of(self.log(side), modules)
         return index
 
-    def in_phase(self, side: Side, rows: Bool, phase: Phase | None) -> Bool:
-        """bool[n], those of some rows that are of a phase; all of them for None."""
-        return rows if phase is None else rows & (self.log(side).phase == phase)
-
     def of_op(self, side: Side, glob: str) -> Bool:
         """bool[n], the rows whose op matches a glob."""
         log = self.log(side)
@@ -79,93 +73,55 @@ class Lookup:
         return f"{self.other(numbers[0])} and {len(numbers) - 1} more {many}"
 
 
-def in_side(side: Side | str | None) -> str:
-    """The scope of a rule, to follow "in "."""
-    return "either log" if side is None else str(side)
-
-
 def in_phase(phase: Phase | None) -> str:
     """The phase of a rule, as the end of a sentence."""
     return "" if phase is None else f" in {phase.label}"
 
 
-def excluded_rows(look: Lookup) -> tuple[Int32, Int32]:
-    """(int32[n_a], int32[n_b]): the number of the first rule that ignores each row, -1 for none."""
-    first = _unclaimed(look)
-    for number, rule in look.rules.in_force(IgnoreRule):
-        masks = {side: _ignored(look, side, rule) for side in Side if rule.side in (None, side)}
-        look.matched[number] = sum(int(np.count_nonzero(mask)) for mask in masks.values())
-        before = _claim(look, number, masks, first) if look.matched[number] else []
-        if not look.matched[number]:
-            named = ((rule.op, f"op '{rule.op}'"), (rule.match, f"key '{rule.match}'"))
-            what = " and ".join(text for value, text in named if value is not None)
-            look.report(number, f"matches nothing in {in_side(rule.side)}{in_phase(rule.phase)}: {what}")
-        elif before:
-            who = look.others(before, "ignores", "ignore")
-            look.hints[number] = f"is not needed: {who} all its matches"
-    a, b = (np.where(first[side] < len(look.rules), first[side], -1).astype(np.int32) for side in Side)
-    return a, b
+def first_rules(look: Lookup, kind: type[IgnoreRule | ToleranceRule | LayoutRule]) -> tuple[Int64, Int64]:
+    """int64[n_a], int64[n_b]: number of the first rule of a kind that matches each row, of all rules where none does.
 
-
-def tolerances_of_rows(look: Lookup) -> tuple[Int64, Int64, Float64]:
-    """The tolerance rules by row: (int64[n_a], int64[n_b], float64[rules + 1]).
-
-    The first two give the number of the first matching tolerance rule of each row, or the number of rules if there is
-    none. The last gives the relative error by that number, NaN for other rules.
+    Records what each rule matches, and what is wrong with it. (By layout rules the logs are already merged.)
     """
-    first = _unclaimed(look)
-    tolerances = np.full(len(look.rules) + 1, np.nan)
-    for number, rule in look.rules.in_force(ToleranceRule):
-        tolerances[number] = rule.rtol
-        _claim_keys(look, number, rule, [side for side in Side if rule.side in (None, side)], first)
-    return first[Side.A], first[Side.B], tolerances
-
-
-def check_layouts(look: Lookup) -> None:
-    """Count the operations of merged ranks that layout rules are about; the logs are already merged by them."""
-    first = _unclaimed(look)
-    for number, rule in look.rules.in_force(LayoutRule):
-        merged = [side for side in Side if rule.side in (None, side) and look.log(side).texts(MERGED)]
-        if merged:
-            _claim_keys(look, number, rule, merged, first)
-        else:
-            look.hints[number] = "is not needed: no ranks are merged here"
-
-
-def _claim_keys(
-    look: Lookup, number: int, rule: ToleranceRule | LayoutRule, sides: Sequence[Side], first: Mapping[Side, Int64]
-) -> None:
-    """Give a rule the rows of some sides whose keys it matches and that no rule before it has."""
-    masks = {side: look.in_phase(side, look.index(side).glob(rule.match), rule.phase) for side in sides}
-    before = _claim(look, number, masks, first)
-    look.matched[number] = sum(int(np.count_nonzero(first[side] == number)) for side in masks)
-    if before:
-        look.report(number, f"has no effect: {look.others(before, 'matches', 'match')} first")
-    elif not look.matched[number]:
-        look.report(number, f"matches nothing in {in_side(rule.side)}{in_phase(rule.phase)}: key '{rule.match}'")
-
-
-def _unclaimed(look: Lookup) -> dict[Side, Int64]:
-    """By row, the first rule that matches it: none so far."""
-    return {side: np.full(len(look.log(side)), len(look.rules)) for side in Side}
-
-
-def _claim(look: Lookup, number: int, masks: Mapping[Side, Bool], first: Mapping[Side, Int64]) -> list[int]:
-    """Assign the unclaimed rows of its masks to a rule; if there are none, return the rules that have them."""
     none = len(look.rules)
-    masks = {side: mask for side, mask in masks.items() if mask.any()}
-    if not masks:
-        return []
-    fresh = {side: mask & (first[side] == none) for side, mask in masks.items()}
-    if any(mask.any() for mask in fresh.values()):
-        for side, mask in fresh.items():
-            first[side][mask] = number
-        return []
-    return np.unique(np.concatenate([first[side][mask] for side, mask in masks.items()])).tolist()
+    first = {side: np.full(len(look.log(side)), none) for side in Side}
+    for number, rule in look.rules.in_force(kind):
+        sides = [side for side in Side if rule.side in (None, side)]
+        if isinstance(rule, LayoutRule):
+            sides = [side for side in sides if look.log(side).texts(MERGED)]
+            if not sides:
+                look.hints[number] = "is not needed: no ranks are merged here"
+                continue
+        masks = {side: mask for side in sides if (mask := _matching(look, side, rule)).any()}
+        before = [first[side][mask] for side, mask in masks.items()]
+        claimed = sum(int(np.count_nonzero(rules == none)) for rules in before)
+        for side, mask in masks.items():
+            first[side][mask & (first[side] == none)] = number
+        ignores = isinstance(rule, IgnoreRule)
+        look.matched[number] = sum(map(len, before)) if ignores else claimed
+        if not masks:
+            where = "either log" if rule.side is None else str(rule.side)
+            look.report(number, f"matches nothing in {where}{in_phase(rule.phase)}: {_named(rule)}")
+        elif not claimed:
+            earlier = distinct(np.concatenate(before)).tolist()
+            if ignores:
+                look.hints[number] = f"is not needed: {look.others(earlier, 'ignores', 'ignore')} all its matches"
+            else:
+                look.report(number, f"has no effect: {look.others(earlier, 'matches', 'match')} first")
+    return first[Side.A], first[Side.B]
 
 
-def _ignored(look: Lookup, side: Side, rule: IgnoreRule) -> Bool:
-    if rule.op is None:
-        return look.in_phase(side, look.index(side).glob(rule.match or ""), rule.phase)
-    mask = look.in_phase(side, look.of_op(side, rule.op), rule.phase)
-    return mask if rule.match is None else mask & look.index(side).glob(rule.match)
+def _matching(look: Lookup, side: Side, rule: IgnoreRule | ToleranceRule | LayoutRule) -> Bool:
+    """bool[n]: the rows that a rule matches."""
+    op = rule.op if isinstance(rule, IgnoreRule) else None
+    masks = [] if op is None else [look.of_op(side, op)]
+    if rule.match is not None:
+        masks.append(look.index(side).glob(rule.match))
+    if rule.phase is not None:
+        masks.append(look.log(side).phase == rule.phase)
+    return np.logical_and.reduce(masks) if len(masks) > 1 else masks[0]
+
+
+def _named(rule: IgnoreRule | ToleranceRule | LayoutRule) -> str:
+    op = rule.op if isinstance(rule, IgnoreRule) else None
+    return " and ".join(f"{what} '{text}'" for what, text in (("op", op), ("key", rule.match)) if text is not None)

@@ -8,16 +8,18 @@ comes from a file or from a key press.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import KW_ONLY, dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import KW_ONLY, MISSING, dataclass, field, fields, replace
 from enum import Enum
-from typing import ClassVar, Final, Literal, TypeVar, cast
+from functools import partial
+from typing import Any, ClassVar, Final, Literal, TypeVar, cast
 
 from matchers.logs.op_log import Phase
 from matchers.ops.share import Holds
 from matchers.rules.pattern import Pattern
 
 __all__ = [
+    "COMMON",
     "SECTIONS",
     "SHARES",
     "ApartRule",
@@ -32,6 +34,7 @@ __all__ = [
     "Side",
     "TemplateRule",
     "ToleranceRule",
+    "Value",
     "located",
 ]
 
@@ -53,13 +56,20 @@ class Side(str, Enum):
         return self.value
 
 
-def _keys(name: str, keys: tuple[str, ...]) -> None:
-    if not keys:
-        raise ValueError(f"'{name}' is an empty list")
-    for key in keys:
-        _text(name, key)
-    if len(set(keys)) < len(keys):
-        raise ValueError(f"'{name}' names '{next(key for key in keys if keys.count(key) > 1)}' twice")
+class Value(Enum):
+    """What a key of a rule says. `grammar.py` has how it is read, and `emit.py` how it is written."""
+
+    TEXT = "a key, or the name of an op"
+    TEXTS = "one or several of these"
+    TEMPLATE = "a template (`rules.pattern`)"
+    TEMPLATES = "one or several templates"
+    GLOB = "a glob (`rules.pattern`)"
+    SIDE = "a run"
+    PHASE = "a phase"
+    ERROR = "a relative error"
+    SHARE = "what merged ranks hold"
+    REASON = "a reason, in the user's words"
+    SWITCH = "true or false"
 
 
 def _text(name: str, text: str) -> None:
@@ -69,23 +79,55 @@ def _text(name: str, text: str) -> None:
         raise ValueError(f"'{name}' contains a surrogate character, which files cannot store")
 
 
-def _bounded(name: str, text: str | None) -> None:
+def _texts(name: str, texts: tuple[str, ...], check: Callable[[str, str], None] = _text) -> None:
+    if not texts:
+        raise ValueError(f"'{name}' is an empty list")
+    for text in texts:
+        check(name, text)
+    if len(set(texts)) < len(texts):
+        raise ValueError(f"'{name}' names '{next(text for text in texts if texts.count(text) > 1)}' twice")
+
+
+def _pattern(name: str, text: str) -> None:
     """Limit the length of a pattern, because matching time is proportional to it."""
-    if text is not None and len(text) > _MAX_PATTERN_LENGTH:
+    _text(name, text)
+    if len(text) > _MAX_PATTERN_LENGTH:
         raise ValueError(f"'{name}' is longer than {_MAX_PATTERN_LENGTH:,} characters")
 
 
-def _template(captures: str, filled: tuple[str, ...]) -> None:
-    """Check that the captures of `captures` suffice to expand every text of `filled`."""
-    source = Pattern.of(captures)
-    for text in filled:
-        Pattern.of(text).check_against(source)
+def _error(name: str, error: float) -> float:
+    if not (math.isfinite(error) and error >= 0):
+        raise ValueError(f"'{name}' must be a relative error such as 1.0e-5, not {error}")
+    # -0.0 equals 0.0 but would be written differently.
+    return abs(float(error))
 
 
-def _templates(name: str, texts: tuple[str, ...]) -> None:
-    _keys(name, texts)
-    for text in texts:
-        _bounded(name, text)
+def _share(name: str, share: Holds) -> None:
+    if share.label not in SHARES:
+        raise ValueError(f"'{name}' must be {', '.join(SHARES)}, not {share.label}")
+
+
+def _reason(name: str, why: str) -> str | None:
+    # Space around a reason is meaningless, and a YAML block adds line breaks.
+    if why := why.strip():
+        _text(name, why)
+    return why or None
+
+
+_CHECKS: Final[Mapping[Value, Callable[[str, Any], object]]] = {
+    Value.TEXT: _text,
+    Value.TEXTS: _texts,
+    Value.TEMPLATE: _pattern,
+    Value.TEMPLATES: partial(_texts, check=_pattern),
+    Value.GLOB: _pattern,
+    Value.SIDE: lambda _, side: Side(side),
+    Value.ERROR: _error,
+    Value.SHARE: _share,
+}
+"""What is wrong with a value is raised; what is returned takes its place."""
+
+COMMON: Final[Mapping[str, Value]] = {"why": Value.REASON, "enabled": Value.SWITCH}
+"""The keys that all rules have."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,6 +135,9 @@ class _Base:
     """The fields common to all rules.
 
     Attributes:
+        section: the name of the rules of a kind in a file.
+        keys: what may stand there of a rule, in the order of writing; a field of the same name has it. Of several
+            templates the first one's captures fill the others.
         why: a reason in the user's words, None without one.
         enabled: a disabled rule stays in its file and has no effect.
         line: 1-based line of the rule in its file, None for a rule without a file.
@@ -102,6 +147,8 @@ class _Base:
     `line` and `written` are ignored when rules are compared.
     """
 
+    section: ClassVar[str]
+    keys: ClassVar[Mapping[str, Value]]
     _: KW_ONLY
     why: str | None = None
     enabled: bool = True
@@ -109,11 +156,25 @@ class _Base:
     written: str | None = field(default=None, compare=False, repr=False)
 
     def __post_init__(self) -> None:
-        # Space around a reason is meaningless, and a YAML block adds line breaks.
-        why = (self.why or "").strip() or None
-        object.__setattr__(self, "why", why)
-        if why is not None:
-            _text("why", why)
+        object.__setattr__(self, "why", _reason("why", self.why or ""))
+        templates: list[str] = []
+        for name, value in self.keys.items():
+            given = getattr(self, name)
+            if given is None or value not in _CHECKS:
+                continue
+            checked = _CHECKS[value](name, given)
+            if checked is not None:
+                object.__setattr__(self, name, checked)
+            if value in (Value.TEMPLATE, Value.TEMPLATES):
+                templates += given if isinstance(given, tuple) else [given]
+        for text in templates:
+            Pattern.of(text).check_against(Pattern.of(templates[0]))
+
+    @classmethod
+    def required(cls) -> tuple[str, ...]:
+        """The keys that a rule of this kind must have."""
+        needed = {one.name for one in fields(cls) if one.default is MISSING}
+        return tuple(name for name in cls.keys if name in needed)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,28 +183,20 @@ class PairRule(_Base):
     key.
     """
 
-    section: ClassVar[str] = "pairs"
+    section: ClassVar = "pairs"
+    keys: ClassVar = {"a": Value.TEXTS, "b": Value.TEXTS}
     a: tuple[str, ...]
     b: tuple[str, ...]
-
-    def __post_init__(self) -> None:
-        _Base.__post_init__(self)
-        _keys("a", self.a)
-        _keys("b", self.b)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ApartRule(_Base):
     """These two operations are never paired."""
 
-    section: ClassVar[str] = "apart"
+    section: ClassVar = "apart"
+    keys: ClassVar = {"a": Value.TEXT, "b": Value.TEXT}
     a: str
     b: str
-
-    def __post_init__(self) -> None:
-        _Base.__post_init__(self)
-        _text("a", self.a)
-        _text("b", self.b)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,31 +206,21 @@ class TemplateRule(_Base):
     With a `phase` it covers only operations of that phase, on both sides.
     """
 
-    section: ClassVar[str] = "templates"
+    section: ClassVar = "templates"
+    keys: ClassVar = {"a": Value.TEMPLATES, "b": Value.TEMPLATES, "phase": Value.PHASE}
     a: tuple[str, ...]
     b: tuple[str, ...]
     phase: Phase | None = None
-
-    def __post_init__(self) -> None:
-        _Base.__post_init__(self)
-        _templates("a", self.a)
-        _templates("b", self.b)
-        _template(self.a[0], (*self.a[1:], *self.b))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ModuleRule(_Base):
     """Rename modules of a whose complete path matches the template `a` to `b`, before any pairing."""
 
-    section: ClassVar[str] = "modules"
+    section: ClassVar = "modules"
+    keys: ClassVar = {"a": Value.TEMPLATE, "b": Value.TEMPLATE}
     a: str
     b: str
-
-    def __post_init__(self) -> None:
-        _Base.__post_init__(self)
-        _templates("a", (self.a,))
-        _templates("b", (self.b,))
-        _template(self.a, (self.b,))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,15 +230,14 @@ class OpRule(_Base):
     With a `phase`, only where the last op ran in it.
     """
 
-    section: ClassVar[str] = "ops"
+    section: ClassVar = "ops"
+    keys: ClassVar = {"a": Value.TEXTS, "b": Value.TEXTS, "phase": Value.PHASE}
     a: tuple[str, ...]
     b: tuple[str, ...]
     phase: Phase | None = None
 
     def __post_init__(self) -> None:
         _Base.__post_init__(self)
-        _keys("a", self.a)
-        _keys("b", self.b)
         if len(self.a) > 1 and len(self.b) > 1:
             raise ValueError("'a' or 'b' must be a single op: a chain of ops matches one op, not another chain")
 
@@ -204,7 +246,8 @@ class OpRule(_Base):
 class IgnoreRule(_Base):
     """Operations that are never red, on one side or both (None), by op name, by key, or both; globs."""
 
-    section: ClassVar[str] = "ignore"
+    section: ClassVar = "ignore"
+    keys: ClassVar = {"side": Value.SIDE, "phase": Value.PHASE, "op": Value.GLOB, "match": Value.GLOB}
     side: Side | Literal["a", "b"] | None = None
     phase: Phase | None = None
     op: str | None = None
@@ -212,14 +255,8 @@ class IgnoreRule(_Base):
 
     def __post_init__(self) -> None:
         _Base.__post_init__(self)
-        if self.side is not None:
-            object.__setattr__(self, "side", Side(self.side))
         if self.op is None and self.match is None:
             raise ValueError("'op' or 'match' is required")
-        for name, text in (("op", self.op), ("match", self.match)):
-            if text is not None:
-                _text(name, text)
-                _bounded(name, text)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -230,13 +267,6 @@ class _KeyRule(_Base):
     side: Side | Literal["a", "b"] | None = None
     phase: Phase | None = None
 
-    def __post_init__(self) -> None:
-        _Base.__post_init__(self)
-        if self.side is not None:
-            object.__setattr__(self, "side", Side(self.side))
-        _text("match", self.match)
-        _bounded("match", self.match)
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ToleranceRule(_KeyRule):
@@ -245,15 +275,9 @@ class ToleranceRule(_KeyRule):
     The first rule that matches a pair decides.
     """
 
-    section: ClassVar[str] = "tolerance"
+    section: ClassVar = "tolerance"
+    keys: ClassVar = {"match": Value.GLOB, "side": Value.SIDE, "phase": Value.PHASE, "rtol": Value.ERROR}
     rtol: float
-
-    def __post_init__(self) -> None:
-        _KeyRule.__post_init__(self)
-        if not (math.isfinite(self.rtol) and self.rtol >= 0):
-            raise ValueError(f"'rtol' must be a relative error such as 1.0e-5, not {self.rtol}")
-        # -0.0 equals 0.0 but would be written differently.
-        object.__setattr__(self, "rtol", abs(float(self.rtol)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -263,13 +287,9 @@ class LayoutRule(_KeyRule):
     For plain results only, whose placement no log tells. The first rule that matches an operation decides.
     """
 
-    section: ClassVar[str] = "layout"
+    section: ClassVar = "layout"
+    keys: ClassVar = {"match": Value.GLOB, "side": Value.SIDE, "phase": Value.PHASE, "holds": Value.SHARE}
     holds: Holds
-
-    def __post_init__(self) -> None:
-        _KeyRule.__post_init__(self)
-        if self.holds.label not in SHARES:
-            raise ValueError(f"'holds' must be {', '.join(SHARES)}, not {self.holds.label}")
 
 
 Rule = PairRule | ApartRule | TemplateRule | ModuleRule | OpRule | IgnoreRule | ToleranceRule | LayoutRule

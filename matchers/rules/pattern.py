@@ -19,15 +19,16 @@ character.
 
 No pattern can hang the program: where the end of every placeholder is determined, the text is read once from left to
 right; all else is decided by dynamic programming over the text, and a glob by searching its plain texts one after the
-other, or with a `?` by an automaton. All of it is linear in the length of the text, and nothing has to be compiled
-first: a rule file may have tens of thousands of patterns. A template has at most 32 placeholders and matches no text of
-more than 65,536 characters.
+other. All of it is linear in the length of the text, and only a glob with a `?` has to be compiled, when some text has
+its plain texts: a rule file may have tens of thousands of patterns. A template has at most 32 placeholders and matches
+no text of more than 65,536 characters.
 """
 
 from __future__ import annotations
 
+import fnmatch
 import re
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from functools import lru_cache
 from itertools import pairwise
@@ -215,11 +216,13 @@ def _by_length(texts: Iterable[str]) -> tuple[str, ...]:
     return tuple(sorted(dict.fromkeys(texts), key=len, reverse=True))
 
 
-def canonical(patterns: Sequence[Pattern]) -> tuple[Pattern, ...]:
-    """The same patterns with other names and values for their placeholders: equal `parts` for those that mean the same.
+@lru_cache(maxsize=1 << 15)
+def canonical(texts: tuple[str, ...]) -> tuple[Pattern, ...]:
+    """The templates with other names and values for their placeholders: equal `parts` for those that mean the same.
 
     `layers.{i}/op_{n+2}_mm` with `layers.{i}/op_{n+3}_mm` is `layers.{0}/op_{1}_mm` with `layers.{0}/op_{1+1}_mm`.
     """
+    patterns = list(map(Pattern.of, texts))
     holes = [part for pattern in patterns for part in pattern.parts if isinstance(part, _Hole)]
     names: dict[str, str] = {}
     shift: dict[str, int] = {}
@@ -346,28 +349,14 @@ def _longest_reading(parts: tuple[str | _Hole, ...], text: str) -> tuple[str, ..
         if isinstance(part, str):
             at += len(part)
             continue
-        stop = at
-        for end in range(at + 1, _run_end(part.kind, text, at) + 1):
-            # A path cannot end in a dot.
-            if ends[end] and (part.kind != "path" or text[end - 1] != "."):
-                stop = end
+        run = _RUN[part.kind].match(text, at)
+        assert run is not None
+        stop = ends.rfind(1, at, run.end() + 1)
+        while text[stop - 1] == ".":  # a path cannot end in a dot
+            stop = ends.rfind(1, at, stop)
         groups.append(text[at:stop])
         at = stop
     return tuple(groups)
-
-
-def _run_end(kind: str, text: str, start: int) -> int:
-    """End of the run of characters that a placeholder may take from `start`."""
-    end = start
-    while end < len(text) and (
-        "0" <= text[end] <= "9"
-        if kind == "int"
-        else text[end] not in "./"
-        if kind == "name"
-        else text[end] != "/" and not (text[end] == "." and text[end - 1 : end] == "." and end > start)
-    ):
-        end += 1
-    return end
 
 
 def _starts(part: str | _Hole, text: str, ends: bytearray) -> bytearray:
@@ -401,52 +390,18 @@ def _starts(part: str | _Hole, text: str, ends: bytearray) -> bytearray:
 class Glob:
     """A glob. `literals` are its plain texts, the longest first: each is in every text that it matches.
 
-    One without `?` is matched by searching its plain texts from left to right, any other by an automaton whose states
-    are sets of positions in the pattern (bits of an integer).
+    One without `?` is matched by searching its plain texts from left to right; any other by a regular expression, which
+    `fnmatch` writes so that no star is tried twice.
     """
 
-    __slots__ = (
-        "_any",
-        "_between",
-        "_loops",
-        "_of_char",
-        "_shortest",
-        "_sink",
-        "_steps",
-        "accepting",
-        "literals",
-        "start",
-        "text",
-    )
+    __slots__ = ("_between", "_expression", "_shortest", "literals", "text")
 
     def __init__(self, text: str) -> None:
         self.text = text
         self._between = None if "?" in text else text.split("*")
+        self._expression: re.Pattern[str] | None = None
         self._shortest = len(text) - text.count("*")
         self.literals = _by_length(filter(None, text.replace("?", "*").split("*")))
-        if self._between is None:
-            self._compile(text)
-
-    def _compile(self, text: str) -> None:
-        # Bit p stands for "p characters of the pattern, stars not counted, are done".
-        of_char: dict[str, int] = {}
-        anything = loops = position = 0
-        for char in text:
-            if char == "*":
-                loops |= 1 << position
-                continue
-            if char == "?":
-                anything |= 1 << position
-            else:
-                of_char[char] = of_char.get(char, 0) | 1 << position
-            position += 1
-        self._of_char = of_char
-        self._any = anything
-        self._loops = loops
-        self._steps: dict[tuple[int, str], int] = {}
-        self.start = 1
-        self.accepting = 1 << position
-        self._sink = self.accepting if loops >> position & 1 else -1
 
     @property
     def anywhere(self) -> bool:
@@ -461,36 +416,14 @@ class Glob:
     def __repr__(self) -> str:
         return f"Glob({self.text!r})"
 
-    def _feed(self, state: int, text: str) -> int:
-        """The state after `text`; 0 if no match is possible any more."""
-        steps = self._steps
-        if state == self._sink:
-            return state
-        for char in text:
-            after = steps.get((state, char))
-            if after is None:
-                after = self._step(state, char)
-            if not after or after == self._sink:
-                return after
-            state = after
-        return state
-
-    def _step(self, state: int, char: str) -> int:
-        after = (state & (self._any | self._of_char.get(char, 0))) << 1 | state & self._loops
-        if after & self._loops & self.accepting:
-            # The last star is reached: any continuation matches.
-            after = self._sink
-        if len(self._steps) > 50_000:
-            self._steps.clear()
-        self._steps[state, char] = after
-        return after
-
     def match(self, text: str) -> bool:
         """True if the whole text matches."""
         if len(text) < self._shortest:
             return False
         if self._between is None:
-            return bool(self._feed(self.start, text) & self.accepting)
+            if self._expression is None:  # compiled when a text is a candidate: most globs have none
+                self._expression = re.compile(fnmatch.translate(self.text.replace("[", "[[]")))
+            return self._expression.match(text) is not None
         first, *middle = self._between
         if not middle:
             return text == first

@@ -9,35 +9,34 @@ pair rule over an `apart` rule. Overridden rules are reported; a redundant rule 
 
 from __future__ import annotations
 
-import weakref
 from collections import Counter
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 
 from matchers.arrays import Bool, Float64, Int32, Int64
 from matchers.logs.op_log import OpLog, Phase
-from matchers.rules.key_index import KeyIndex, key_reference, warm
-from matchers.rules.lookup import Lookup, check_layouts, excluded_rows, in_phase, tolerances_of_rows
+from matchers.rules.key_index import key_reference, warm
+from matchers.rules.lookup import Lookup, first_rules, in_phase
 from matchers.rules.model import (
     ApartRule,
+    IgnoreRule,
+    LayoutRule,
     ModuleRule,
     OpRule,
     PairRule,
     RuleSet,
     Side,
     TemplateRule,
+    ToleranceRule,
 )
 from matchers.rules.pattern import Pattern, canonical
-from matchers.rules.template_pairs import NO_PAIRS, Group, TemplatePairs, template_pairs
+from matchers.rules.template_pairs import Group, TemplatePairs, template_pairs
 from matchers.rules.text_index import TextIndex
 
 __all__ = ["Forced", "OpGroup", "Resolved", "RuleUsage", "key_reference", "resolve", "warm"]
-
-_MAX_KEPT: Final = 1 << 20
-"""Templates and their pairs that are kept for the next call."""
 
 
 class Forced(NamedTuple):
@@ -139,30 +138,16 @@ def resolve(rules: RuleSet, a: OpLog, b: OpLog) -> Resolved:
     run.keep_apart()
     run.fill_templates()
     run.group_ops()
-    check_layouts(run)
-    return run.result(excluded_rows(run), tolerances_of_rows(run))
+    first_rules(run, LayoutRule)
+    return run.result()
 
 
-@dataclass(slots=True)
-class _Filled:
-    """Cached result of a template.
-
-    `forced` is the finished list for rule number `rule`, valid as long as no other rule takes one of the rows.
-    """
+class _Filled(NamedTuple):
+    """The pairs of a template as they are if no other rule takes one of the rows."""
 
     pairs: TemplatePairs
-    rule: int = -1
-    forced: list[Forced] = field(default_factory=list)
-
-
-@dataclass(slots=True)
-class _Kept:
-    """Cached results of templates, by what they mean and by rule. `size`: templates and their pairs."""
-
-    other: weakref.ref[KeyIndex]
-    pairs: dict[tuple[object, ...], TemplatePairs] = field(default_factory=dict)
-    filled: dict[tuple[object, ...], _Filled] = field(default_factory=dict)
-    size: int = 0
+    forced: dict[int, list[Forced]]
+    """By the number of the rule."""
 
 
 class _Run(Lookup):
@@ -184,7 +169,12 @@ class _Run(Lookup):
         self.kept_apart = np.zeros(len(a), bool)
         self.op_groups: list[OpGroup] = []
 
-    def result(self, excluded: tuple[Int32, Int32], tolerances: tuple[Int64, Int64, Float64]) -> Resolved:
+    def result(self) -> Resolved:
+        excluded_a, excluded_b = (
+            np.where(first < len(self.rules), first, -1).astype(np.int32) for first in first_rules(self, IgnoreRule)
+        )
+        tolerance_a, tolerance_b = first_rules(self, ToleranceRule)
+        tolerances = [rule.rtol if isinstance(rule, ToleranceRule) else np.nan for rule in self.rules]
         usage = tuple(
             RuleUsage(
                 number,
@@ -201,11 +191,11 @@ class _Run(Lookup):
             modules_a=self.modules_a,
             modules_b=self.modules_b,
             op_groups=tuple(self.op_groups),
-            excluded_a=excluded[0],
-            excluded_b=excluded[1],
-            tolerance_a=tolerances[0],
-            tolerance_b=tolerances[1],
-            tolerances=tolerances[2],
+            excluded_a=excluded_a,
+            excluded_b=excluded_b,
+            tolerance_a=tolerance_a,
+            tolerance_b=tolerance_b,
+            tolerances=np.array([*tolerances, np.nan]),
             usage=usage,
             overriding=frozenset(self.overriding),
             apart_rules=tuple(self.apart.values()),
@@ -225,7 +215,7 @@ class _Run(Lookup):
         logged = present = TextIndex(names)
         # The rule that gave a module its present name, -1 for the log.
         renamed_by = [-1] * len(names)
-        counts: Int64 | None = None
+        counts = np.bincount(self.a.module[self.a.module >= 0], minlength=len(names))
         stale = False
         in_b = frozenset(self.modules_b)
         touched: list[tuple[int, list[int]]] = []
@@ -246,8 +236,6 @@ class _Run(Lookup):
                 continue
             if stale:
                 present, stale = TextIndex(names), False
-            if counts is None:
-                counts = np.bincount(self.a.module[self.a.module >= 0], minlength=len(names))
             self.matched[number] = int(counts[renamed].sum())
             if number in renamed_by:
                 touched.append((number, renamed))
@@ -289,14 +277,12 @@ class _Run(Lookup):
 
     def pair(self) -> None:
         made: dict[int, Group] = {}
-        by_a: dict[int, int] = {}
-        by_b: dict[int, int] = {}
         for number, rule in self.rules.in_force(PairRule):
             rows_a, rows_b = self.rows_of(number, Side.A, rule.a), self.rows_of(number, Side.B, rule.b)
             if rows_a is None or rows_b is None:
                 continue
-            before = [by_a[row] for row in rows_a if row in by_a] + [by_b[row] for row in rows_b if row in by_b]
-            if before:
+            claims = *self.taken_a[list(rows_a)].tolist(), *self.taken_b[list(rows_b)].tolist()
+            if before := [claim for claim in claims if claim >= 0]:
                 first = min(before)
                 repeats = made[first] == (rows_a, rows_b)
                 if not repeats:
@@ -305,14 +291,10 @@ class _Run(Lookup):
                     number, f"{'repeats' if repeats else 'contradicts'} {self.other(first)}, which takes precedence"
                 )
                 continue
-            by_a.update(dict.fromkeys(rows_a, number))
-            by_b.update(dict.fromkeys(rows_b, number))
+            self.taken_a[list(rows_a)], self.taken_b[list(rows_b)] = number, number
             made[number] = (rows_a, rows_b)
             self.forced.append(Forced(rows_a, rows_b, number, template=False))
             self.matched[number] = 1
-        if made:
-            self.taken_a[list(by_a)] = list(by_a.values())
-            self.taken_b[list(by_b)] = list(by_b.values())
 
     def keep_apart(self) -> None:
         for number, rule in self.rules.in_force(ApartRule):
@@ -366,37 +348,38 @@ class _Run(Lookup):
     def force(self, number: int, filled: _Filled, by_pair_rule: dict[int, Group]) -> None:
         """Make the pairs of a template, except those that other rules decide."""
         pairs = filled.pairs
+        (rows_a, group_a), (rows_b, group_b) = pairs.members
         free = np.ones(len(pairs.groups), bool)
-        by_a, by_b = self.taken_a[pairs.flat_a], self.taken_b[pairs.flat_b]
-        free[pairs.group_a[by_a >= 0]] = False
-        free[pairs.group_b[by_b >= 0]] = False
+        by_a, by_b = self.taken_a[rows_a], self.taken_b[rows_b]
+        free[group_a[by_a >= 0]] = False
+        free[group_b[by_b >= 0]] = False
         forbidding: list[int] = []
-        for at in np.flatnonzero(self.kept_apart[pairs.flat_a]).tolist():
-            group = int(pairs.group_a[at])
-            for row_b, apart in self.apart_of[int(pairs.flat_a[at])]:
+        for at in np.flatnonzero(self.kept_apart[rows_a]).tolist():
+            group = int(group_a[at])
+            for row_b, apart in self.apart_of[int(rows_a[at])]:
                 if row_b in pairs.groups[group][1]:
                     free[group] = False
                     self.overriding.add(apart)
                     forbidding.append(apart)
         agreed = np.zeros(len(pairs.groups), bool)
         for at in np.flatnonzero((by_a >= 0) & self.is_pair[by_a]).tolist():
-            by, group = int(by_a[at]), int(pairs.group_a[at])
+            by, group = int(by_a[at]), int(group_a[at])
             if by_pair_rule[by] == pairs.groups[group]:
                 agreed[group] = True
                 self.repeated.setdefault(by, number)
-        if free.all():
-            if filled.rule != number:
-                filled.rule = number
-                filled.forced = [Forced(rows_a, rows_b, number, template=True) for rows_a, rows_b in pairs.groups]
-            forced = filled.forced
+        if free.all() and number in filled.forced:
+            forced = filled.forced[number]
         else:
-            staying = [pairs.groups[group] for group in np.flatnonzero(free).tolist()]
-            forced = [Forced(rows_a, rows_b, number, template=True) for rows_a, rows_b in staying]
+            staying = (pairs.groups[group] for group in np.flatnonzero(free).tolist())
+            forced = [Forced(a, b, number, template=True) for a, b in staying]
+        if free.all():
+            filled.forced.clear()
+            filled.forced[number] = forced
         self.forced += forced
         self.matched[number] = len(forced) + int(np.count_nonzero(agreed))
-        self.taken_a[pairs.flat_a[free[pairs.group_a]]] = number
-        self.taken_b[pairs.flat_b[free[pairs.group_b]]] = number
-        by_a, by_b = by_a[~agreed[pairs.group_a]], by_b[~agreed[pairs.group_b]]
+        self.taken_a[rows_a[free[group_a]]] = number
+        self.taken_b[rows_b[free[group_b]]] = number
+        by_a, by_b = by_a[~agreed[group_a]], by_b[~agreed[group_b]]
         winners = [int(by) for by in np.unique(np.concatenate((by_a, by_b))) if by >= 0]
         self.overriding.update(winners)
         if not self.matched[number]:
@@ -415,29 +398,20 @@ class _Run(Lookup):
         return f"has no effect: {self.others(winners, 'already decides', 'already decide')} {what}"
 
     def filled(self, rule: TemplateRule) -> _Filled:
-        index_a, index_b = self.index(Side.A), self.index(Side.B)
-        kept: _Kept | None = index_a.cache.get("templates")
-        if kept is None or kept.other() is not index_b or kept.size > _MAX_KEPT:
-            kept = index_a.cache["templates"] = _Kept(weakref.ref(index_b))
-        filled = kept.filled.get((rule.a, rule.b, rule.phase))
-        if filled is None:
-            filled = kept.filled[rule.a, rule.b, rule.phase] = _Filled(self.pairs_of(rule, kept))
-            kept.size += 1
-        return filled
-
-    def pairs_of(self, rule: TemplateRule, kept: _Kept) -> TemplatePairs:
+        """What a template pairs; kept with the keys of a."""
         index_a, index_b = self.index(Side.A), self.index(Side.B)
         if not index_a.may_have(Pattern.of(rule.a[0])):
-            return NO_PAIRS
+            return _Filled(TemplatePairs(), {})
         # Templates that differ only in names and in where they begin to count make the same pairs.
-        patterns = canonical([Pattern.of(text) for text in (*rule.a, *rule.b)])
-        same = (tuple(pattern.parts for pattern in patterns), len(rule.a), rule.phase)
-        if same not in kept.pairs:
-            sides = patterns[: len(rule.a)], patterns[len(rule.a) :]
-            pairs = template_pairs(*sides, rule.phase, index_a, index_b, (self.a.phase, self.b.phase))
-            kept.pairs[same] = pairs
-            kept.size += len(pairs.groups)
-        return kept.pairs[same]
+        patterns = canonical((*rule.a, *rule.b))
+        same = (index_b.number, tuple(pattern.parts for pattern in patterns), len(rule.a), rule.phase)
+        filled = index_a.pairs.get(same)
+        if filled is None:
+            logs = (index_a, self.a.phase), (index_b, self.b.phase)
+            pairs = template_pairs(patterns, len(rule.a), rule.phase, logs)
+            filled = index_a.pairs.put(same, _Filled(pairs, {}), len(pairs.groups) + 1)
+        assert isinstance(filled, _Filled)
+        return filled
 
     # Ops
 

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import cached_property
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -11,142 +13,102 @@ from numpy.typing import NDArray
 from matchers.arrays import Int64
 from matchers.logs.op_log import Phase
 from matchers.rules.key_index import KeyIndex
-from matchers.rules.pattern import Captures, Pattern
+from matchers.rules.pattern import Pattern
 
-__all__ = ["NO_PAIRS", "Group", "TemplatePairs", "template_pairs"]
+__all__ = ["Group", "Members", "TemplatePairs", "template_pairs"]
 
 Group = tuple[tuple[int, ...], tuple[int, ...]]
 """Rows of a and rows of b that are one operation."""
 Phases = NDArray[np.int8]
 
 
-@dataclass(slots=True)
+class Members(NamedTuple):
+    """The rows of one side in groups: `row[k]` is in group `group[k]`; group by group."""
+
+    row: Int64
+    group: Int64
+
+
+@dataclass
 class TemplatePairs:
-    """The pairs of a template.
+    """The pairs of a template; without arguments, those of one that matches nothing.
 
     Attributes:
         groups: one entry per pair; no row is in two of them.
-        flat_a, group_a: `flat_a[k]` is a row of a in group `group_a[k]`, group by group.
-        flat_b, group_b: the same for b.
         instances: operations of a that the template matches.
         missed: those of them without partner.
         missing: (key of a, key it lacks, side of that key) of the first one without partner.
         clash: a message about the first row that two of them lead to; None if there is none.
     """
 
-    groups: list[Group]
-    flat_a: Int64
-    group_a: Int64
-    flat_b: Int64
-    group_b: Int64
-    instances: int
-    missed: int
-    missing: tuple[str, str, str] | None
-    clash: str | None
+    groups: list[Group] = field(default_factory=list)
+    instances: int = 0
+    missed: int = 0
+    missing: tuple[str, str, str] | None = None
+    clash: str | None = None
 
-
-_NO_ROWS = np.zeros(0, np.int64)
-NO_PAIRS = TemplatePairs([], _NO_ROWS, _NO_ROWS, _NO_ROWS, _NO_ROWS, 0, 0, None, None)
-"""The pairs of a template that matches nothing."""
-
-
-class _Pairing:
-    """The pairs of one template, built place by place."""
-
-    def __init__(
-        self,
-        of_a: Sequence[Pattern],
-        of_b: Sequence[Pattern],
-        phase: Phase | None,
-        index_a: KeyIndex,
-        index_b: KeyIndex,
-        phases: tuple[Phases, Phases],
-    ) -> None:
-        self.phase = phase
-        self.index_a, self.index_b = index_a, index_b
-        self.phases = phases
-        self.source, *self.more_a = of_a
-        self.targets = of_b
-        self.used_a: set[int] = set()
-        self.used_b: set[int] = set()
-        self.groups: list[Group] = []
-        self.instances = self.missed = 0
-        self.missing: tuple[str, str, str] | None = None
-        self.clash: str | None = None
-
-    def run(self) -> None:
-        """Visit every place: the k-th operation of a key of a goes with the k-th of its other keys."""
-        hopeless = not all(map(self.index_a.may_have, self.more_a)) or not all(map(self.index_b.may_have, self.targets))
-        for captures, rows in self.index_a.template(self.source):
-            first = self.of_phase(rows, 0)
-            if len(first) and hopeless and self.missing is not None:
-                self.instances += len(first)
-                self.missed += len(first)
-            elif len(first):
-                self.place(captures, first)
-
-    def of_phase(self, rows: Int64, side: int) -> Int64:
-        return rows if self.phase is None else rows[self.phases[side][rows] == self.phase]
-
-    def place(self, captures: Captures, first: Int64) -> None:
-        self.instances += len(first)
-        keys_a = [pattern.expand(captures) for pattern in self.more_a]
-        keys_b = [pattern.expand(captures) for pattern in self.targets]
-        found_a = [first, *(self.of_phase(self.index_a.named(key), 0) for key in keys_a)]
-        found_b = [self.of_phase(self.index_b.named(key), 1) for key in keys_b]
-        count = min(map(len, (*found_a, *found_b)))
-        if count < len(first):
-            self.missed += len(first) - count
-            if self.missing is None:
-                sides = "a" * len(keys_a) + "b" * len(keys_b)
-                lacking = [len(rows) == count for rows in (*found_a[1:], *found_b)].index(True)
-                self.missing = (self.source.expand(captures), [*keys_a, *keys_b][lacking], sides[lacking])
-        rows_a = zip(*(rows[:count].tolist() for rows in found_a), strict=True)
-        rows_b = zip(*(rows[:count].tolist() for rows in found_b), strict=True)
-        for group_a, group_b in zip(rows_a, rows_b, strict=True):
-            if self.taken(group_a, self.used_a) or self.taken(group_b, self.used_b):
-                self.missed += 1
-                if self.clash is None:
-                    own = self.source.expand(captures)
-                    side, keys = ("b", keys_b) if self.taken(group_b, self.used_b) else ("a", [own, *keys_a])
-                    self.clash = f"is ambiguous: '{own}' of a and another both map to '{', '.join(keys)}' of {side}"
-                continue
-            self.used_a.update(group_a)
-            self.used_b.update(group_b)
-            self.groups.append((group_a, group_b))
-
-    @staticmethod
-    def taken(group: tuple[int, ...], used: set[int]) -> bool:
-        return len(set(group)) < len(group) or not used.isdisjoint(group)
+    @cached_property
+    def members(self) -> tuple[Members, Members]:
+        """The rows of a, and of b, by group."""
+        out = []
+        for side in (0, 1):
+            sizes = np.fromiter((len(group[side]) for group in self.groups), np.int64, len(self.groups))
+            rows = np.fromiter((row for group in self.groups for row in group[side]), np.int64, int(sizes.sum()))
+            out.append(Members(rows, np.repeat(np.arange(len(sizes)), sizes)))
+        return out[0], out[1]
 
 
 def template_pairs(
-    of_a: Sequence[Pattern],
-    of_b: Sequence[Pattern],
-    phase: Phase | None,
-    index_a: KeyIndex,
-    index_b: KeyIndex,
-    phases: tuple[Phases, Phases],
+    patterns: Sequence[Pattern], of_a: int, phase: Phase | None, logs: tuple[tuple[KeyIndex, Phases], ...]
 ) -> TemplatePairs:
-    """All pairs of a template, by its patterns; `phases` are the phases of the rows of a and of b."""
-    made = _Pairing(of_a, of_b, phase, index_a, index_b, phases)
-    made.run()
-    flat_a, group_a = _flat([rows for rows, _ in made.groups])
-    flat_b, group_b = _flat([rows for _, rows in made.groups])
-    return TemplatePairs(
-        groups=made.groups,
-        flat_a=flat_a,
-        group_a=group_a,
-        flat_b=flat_b,
-        group_b=group_b,
-        instances=made.instances,
-        missed=made.missed,
-        missing=made.missing,
-        clash=made.clash,
-    )
+    """All pairs of a template: the k-th operation of a key of a goes with the k-th of the other keys of its place.
+
+    Args:
+        patterns: of the keys: first `of_a` of a, then those of b.
+        phase: only operations of this phase; None: of all.
+        logs: the keys and the phases of a and of b.
+    """
+    made, used = TemplatePairs(), (set[int](), set[int]())
+    sides = [0] * of_a + [1] * (len(patterns) - of_a)
+    hopeless = not all(logs[side][0].may_have(pattern) for side, pattern in zip(sides[1:], patterns[1:], strict=True))
+
+    def in_phase(rows: Int64, side: int) -> Int64:
+        return rows if phase is None else rows[logs[side][1][rows] == phase]
+
+    for captures, rows in logs[0][0].template(patterns[0]):
+        first = in_phase(rows, 0)
+        made.instances += len(first)
+        if hopeless and made.missing is not None:
+            made.missed += len(first)
+        elif len(first):
+            keys = [pattern.expand(captures) for pattern in patterns]
+            further = zip(sides[1:], keys[1:], strict=True)
+            found = [first, *(in_phase(logs[side][0].named(key), side) for side, key in further)]
+            _pair(made, keys, found, of_a, used)
+    return made
 
 
-def _flat(groups: list[tuple[int, ...]]) -> tuple[Int64, Int64]:
-    sizes = np.fromiter(map(len, groups), np.int64, len(groups))
-    flat = np.fromiter((row for rows in groups for row in rows), np.int64, int(sizes.sum()))
-    return flat, np.repeat(np.arange(len(groups)), sizes)
+def _pair(
+    made: TemplatePairs, keys: Sequence[str], found: Sequence[Int64], of_a: int, used: tuple[set[int], set[int]]
+) -> None:
+    """Add the pairs of one place, by its keys and their rows."""
+    count = min(map(len, found))
+    if count < len(found[0]):
+        made.missed += len(found[0]) - count
+        lacking = [len(rows) for rows in found].index(count)
+        made.missing = made.missing or (keys[0], keys[lacking], "a" if lacking < of_a else "b")
+    for rows in zip(*(rows[:count].tolist() for rows in found), strict=True):
+        group = rows[:of_a], rows[of_a:]
+        taken = [
+            len({*part}) < len(part) or not before.isdisjoint(part) for part, before in zip(group, used, strict=True)
+        ]
+        if any(taken):
+            made.missed += 1
+            side, targets = ("b", keys[of_a:]) if taken[1] else ("a", keys[:of_a])
+            made.clash = made.clash or (
+                f"is ambiguous: '{keys[0]}' of a and another both map to '{', '.join(targets)}' of {side}"
+            )
+        else:
+            for part, seen in zip(group, used, strict=True):
+                seen.update(part)
+            made.groups.append(group)

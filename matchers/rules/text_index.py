@@ -13,6 +13,7 @@ from collections.abc import Iterable, Sequence
 from itertools import accumulate
 from typing import Final
 
+from matchers.rules.kept import Kept
 from matchers.rules.pattern import Glob, Pattern
 
 __all__ = ["TextIndex"]
@@ -24,15 +25,14 @@ _MAX_READINGS: Final = 100_000
 class TextIndex:
     """Texts by number, in one string, for searches."""
 
-    __slots__ = ("_all", "_kept", "_readings", "_starts")
+    __slots__ = ("_all", "_readings", "_starts")
 
     def __init__(self, texts: Iterable[str]) -> None:
         texts = list(texts)
         # What stands between two texts only separates them: a hit across it is no match.
         self._all = "\n".join(texts)
         self._starts = array("q", accumulate((len(text) + 1 for text in texts), initial=0))
-        self._readings: dict[tuple[str, ...], list[tuple[int, tuple[str, ...]]]] = {}
-        self._kept = 0
+        self._readings = Kept[list[tuple[int, tuple[str, ...]]]](_MAX_READINGS)
 
     def __len__(self) -> int:
         return len(self._starts) - 1
@@ -68,11 +68,7 @@ class TextIndex:
         if readings is None:
             read = ((number, pattern.reading(self[number])) for number in self._candidates(pattern.literals))
             readings = [(number, groups) for number, groups in read if groups is not None]
-            self._kept += len(readings) + 1
-            if self._kept > _MAX_READINGS:
-                self._readings.clear()
-                self._kept = len(readings) + 1
-            self._readings[pattern.form] = readings
+            self._readings.put(pattern.form, readings, len(readings) + 1)
         captured = ((number, pattern.captures(groups)) for number, groups in readings)
         return {number: captures for number, captures in captured if captures is not None}
 

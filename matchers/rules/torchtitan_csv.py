@@ -88,15 +88,19 @@ def _pair(content: str, number: int) -> PairRule:
     return PairRule(a=(a,), b=(b,), why=why, line=number)
 
 
+def _quoted(text: str) -> tuple[str | None, str]:
+    """The key in quotes at the start, None without quotes, and the text after it."""
+    quoted = _QUOTED.match(text)
+    if quoted is None and text.startswith('"'):
+        raise _NoPairError("the quote is not closed; close it, or leave the quotes out")
+    return (None, text) if quoted is None else (quoted.group(1).replace('""', '"').strip(), text[quoted.end() :])
+
+
 def _first(content: str) -> tuple[str, str]:
     """The key before the first unquoted comma, and the text after the comma."""
-    quoted = _QUOTED.match(content)
-    if quoted is not None:
-        rest = content[quoted.end() :]
-        if rest.startswith(","):
-            return _unquoted(quoted), rest[1:].strip()
-    elif content.startswith('"'):
-        raise _NoPairError("the quote is not closed; close it, or leave the quotes out")
+    quoted, rest = _quoted(content)
+    if quoted is not None and rest.startswith(","):
+        return quoted, rest[1:].strip()
     key, comma, rest = content.partition(",")
     if not comma:
         raise _NoPairError("the comma is missing; write 'key of a, key of b', and '#' before a comment")
@@ -105,22 +109,15 @@ def _first(content: str) -> tuple[str, str]:
     return key.strip(), rest.strip()
 
 
-def _last(rest: str) -> tuple[str, str | None]:
+def _last(text: str) -> tuple[str, str | None]:
     """The key in the rest of a line, and the comment after it."""
-    quoted = _QUOTED.match(rest)
-    if quoted is None:
-        if rest.startswith('"'):
-            raise _NoPairError("the quote is not closed; close it, or leave the quotes out")
-        remark = _REMARK.search(rest)
-        return (rest, None) if remark is None else (rest[: remark.start()].rstrip(), remark.group(1))
-    behind = rest[quoted.end() :]
-    if behind and not behind.startswith("#"):
+    key, rest = _quoted(text)
+    if key is None:
+        remark = _REMARK.search(text)
+        return (text, None) if remark is None else (text[: remark.start()].rstrip(), remark.group(1))
+    if rest and not rest.startswith("#"):
         raise _NoPairError("text after the closing quote; remove it, or put '#' before a comment")
-    return _unquoted(quoted), behind.removeprefix("#")
-
-
-def _unquoted(quoted: re.Match[str]) -> str:
-    return quoted.group(1).replace('""', '"').strip()
+    return key, rest.removeprefix("#")
 
 
 def _twice(rule: PairRule, before: PairRule) -> str:

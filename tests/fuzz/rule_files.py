@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from matchers.logs.op_log import Phase
 from matchers.rules.emit import flow_item
-from matchers.rules.file import RuleFile, load_rules
+from matchers.rules.file import RuleFile
 from matchers.rules.item import block_item
 from matchers.rules.model import (
     SECTIONS,
@@ -176,7 +176,7 @@ def check_saves(path: Path, text: str, changes: list[Change]) -> int:
     first, broken = file.rules, [problem.message for problem in file.rules.problems]
     for rules in (*_steps(first, changes), first):
         file = file.save(rules)
-        again = load_rules(path)
+        again = RuleFile.load(path)
         assert file.rules == again.rules == rules
         assert [problem.message for problem in again.rules.problems] == broken
         assert again.text.count("# keep") == text.count("# keep")

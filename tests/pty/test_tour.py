@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from matchers.rules.file import load_rules
+from matchers.rules.file import RuleFile
 from tests.conftest import REPOSITORY
 from tests.pty.tmux import Terminal
 
@@ -32,7 +32,7 @@ def test_the_tour_ends_with_rules_that_settle_all_drift(tmp_path: Path, columns:
             t.wait_for(says[:50])
         assert t.exit_code(STEPS[-1][0]) == 0
     path = tmp_path / "overrides.yaml"
-    assert len(load_rules(path).rules) == 73
+    assert len(RuleFile.load(path).rules) == 73
     left = subprocess.run(
         [*NUMTUI, "suggest", *LOGS, "-r", str(path), "--all"], capture_output=True, text=True, cwd=tmp_path, check=True
     )

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from matchers.errors import RulesError
 from matchers.rules.edit import edited
 from matchers.rules.emit import quoted
-from matchers.rules.file import LARGEST, RuleFile, RulesChangedError, load_rules, parse_rules
+from matchers.rules.file import LARGEST, RuleFile, RulesChangedError, parse_rules
 from matchers.rules.grammar import parse_document
 from matchers.rules.item import new_file
 from matchers.rules.model import (
@@ -329,7 +329,7 @@ def test_save_and_load(tmp_path: Path) -> None:
     assert file.differs(rules)
     new = file.save(rules)
     assert path.read_text() == file.render(rules) == new.text
-    assert new.rules == rules == load_rules(path).rules
+    assert new.rules == rules == RuleFile.load(path).rules
     assert new.rules.of(PairRule)[-1].line is not None
     assert not new.changed_on_disk()
     assert new.save(file.rules).text == USERS
@@ -357,7 +357,7 @@ def test_a_file_changed_by_somebody_else_is_not_overwritten_unasked(tmp_path: Pa
         file.save(file.rules.adding(PAIR))
     assert path.read_text() == USERS + "# more\n"
     file.save(file.rules.adding(PAIR), force=True)
-    assert load_rules(path).rules == file.rules.adding(PAIR)
+    assert RuleFile.load(path).rules == file.rules.adding(PAIR)
 
 
 def test_a_file_that_appeared_meanwhile_is_not_overwritten_unasked(tmp_path: Path) -> None:
@@ -390,7 +390,7 @@ def test_a_file_that_cannot_be_understood_is_kept(tmp_path: Path, raw: bytes) ->
         file.save(rules)
     assert path.read_bytes() == raw
     file.save(rules, force=True)
-    assert load_rules(path).rules == RuleSet((PAIR,))
+    assert RuleFile.load(path).rules == RuleSet((PAIR,))
     assert (tmp_path / "rules.yaml.orig").read_bytes() == raw
     path.write_bytes(raw)
     RuleFile.load(path).save(rules, force=True)
@@ -461,7 +461,7 @@ def test_a_file_that_changes_during_a_save_is_not_overwritten(
         file.save(rules)
     assert path.read_text() == "# of an editor\n"
     assert os.listdir(tmp_path) == ["rules.yaml"]
-    assert file.save(rules, force=True).rules == load_rules(path).rules == rules
+    assert file.save(rules, force=True).rules == RuleFile.load(path).rules == rules
 
 
 def test_a_file_that_is_deleted_during_a_save_is_written(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -470,7 +470,7 @@ def test_a_file_that_is_deleted_during_a_save_is_written(tmp_path: Path, monkeyp
     meanwhile(monkeypatch, path.unlink)
     rules = file.rules.adding(PAIR)
     file.save(rules)
-    assert load_rules(path).rules == rules
+    assert RuleFile.load(path).rules == rules
 
 
 def test_of_two_that_save_at_once_one_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -480,7 +480,7 @@ def test_of_two_that_save_at_once_one_is_refused(tmp_path: Path, monkeypatch: py
     meanwhile(monkeypatch, lambda: other.save(other.rules.adding(PAIR)))
     with pytest.raises(RulesChangedError):
         one.save(RuleSet())
-    assert load_rules(tmp_path / "rules.yaml").rules == other.rules.adding(PAIR)
+    assert RuleFile.load(tmp_path / "rules.yaml").rules == other.rules.adding(PAIR)
 
 
 def test_a_link_that_leads_elsewhere_during_a_save(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -508,7 +508,7 @@ def test_a_link_to_nothing_yet_gets_its_file(tmp_path: Path) -> None:
     assert file.raw is None
     file.save(RuleSet((PAIR,)))
     assert (tmp_path / "rules.yaml").is_symlink()
-    assert load_rules(tmp_path / "later.yaml").rules == RuleSet((PAIR,))
+    assert RuleFile.load(tmp_path / "later.yaml").rules == RuleSet((PAIR,))
 
 
 def test_a_link_to_itself_is_an_error_of_one_line(tmp_path: Path) -> None:

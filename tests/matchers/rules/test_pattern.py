@@ -157,7 +157,7 @@ def test_searched_in_many_texts_it_matches_as_in_each(pieces: list[list[str]], t
     ],
 )
 def test_templates_of_one_meaning_have_one_form(one: tuple[str, ...], other: tuple[str, ...], same: bool) -> None:
-    forms = [tuple(p.parts for p in canonical([Pattern.of(text) for text in texts])) for texts in (one, other)]
+    forms = [tuple(p.parts for p in canonical(texts)) for texts in (one, other)]
     assert (forms[0] == forms[1]) is same
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from matchers.rules.file import LARGEST, load_rules
+from matchers.rules.file import LARGEST, RuleFile
 from numtui.cli.main import ExitCode, main
 
 CSV = "# for run 7\na/op_0_x, b/op_1_x\n"
@@ -30,7 +30,7 @@ def test_to_a_file_which_is_not_overwritten_unasked(capsys: pytest.CaptureFixtur
     arguments = ["rules", "convert", "o.csv", "-o", "rules.yaml"]
     assert main(arguments) == ExitCode.SAME
     assert Path("rules.yaml").read_text() == YAML
-    assert len(load_rules("rules.yaml").rules) == 1
+    assert len(RuleFile.load("rules.yaml").rules) == 1
     Path("o.csv").write_text("c,d\n")
     assert main(arguments) == ExitCode.TROUBLE
     assert "rules.yaml: exists already" in capsys.readouterr().err

@@ -11,7 +11,7 @@ from textual import events
 
 from matchers.comparison import Comparison, Progress
 from matchers.drift import name_families
-from matchers.rules.file import load_rules
+from matchers.rules.file import RuleFile
 from matchers.status import Status
 from numtui.inputs import OpenRequest
 from numtui.session.jobs import Job
@@ -44,7 +44,7 @@ async def test_accept_look_undo_save(tmp_path: Path) -> None:
         assert "  checkpointed names" in screen(pilot)
         await press(pilot, "ctrl+r", "ctrl+s")
         assert "saved to" in screen(pilot)
-        assert len(load_rules(tmp_path / "overrides.yaml").rules) == 12
+        assert len(RuleFile.load(tmp_path / "overrides.yaml").rules) == 12
         await press(pilot, "x")
         assert "take back checkpointed names (12 rules)" in screen(pilot)
         assert "rules not saved" in screen(pilot)
