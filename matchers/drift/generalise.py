@@ -17,8 +17,8 @@ from typing import Final
 import numpy as np
 
 from matchers.comparison import Comparison
+from matchers.drift.pair_names import escaped
 from matchers.errors import UserError
-from matchers.logs.op_log import OpLog
 from matchers.rules.key_index import KeyIndex, index_of, key_reference
 from matchers.rules.model import ApartRule, PairRule, RuleSet, TemplateRule
 from matchers.rules.pattern import Pattern
@@ -149,7 +149,7 @@ def _templates(key_a: str, keys_b: Sequence[str]) -> Iterator[_Candidate]:
             texts_b = [_following(parts, holes, _segments(key)) for key in keys_b]
             if not all(texts_b) or len(set(texts_b)) < len(texts_b):
                 continue
-            text_a = _joined([f"{{{holes[at]}}}" if at in holes else _plain(part) for at, part in enumerate(parts)])
+            text_a = _joined([f"{{{holes[at]}}}" if at in holes else escaped(part) for at, part in enumerate(parts)])
             prefix = ".".join(text_a.rpartition("/")[0].split(".")[: chosen[-1] + 1])
             try:
                 rule = TemplateRule(a=(text_a,), b=tuple(text for text in texts_b if text))
@@ -164,7 +164,7 @@ def _following(parts_a: Sequence[str], holes: dict[int, str], parts_b: Sequence[
     A number follows the placeholder after the same word (`layers.`), with an offset if necessary, else one of the same
     value.
     """
-    out = [_plain(part) for part in parts_b]
+    out = [escaped(part) for part in parts_b]
     used = set()
     for at, part in enumerate(parts_b[:-1]):
         if not _NUMBER.fullmatch(part):
@@ -193,10 +193,6 @@ def _segments(key: str) -> list[str]:
 def _joined(parts: Sequence[str]) -> str:
     module = ".".join(parts[:-1])
     return f"{module}/{parts[-1]}"
-
-
-def _plain(text: str) -> str:
-    return text.replace("{", "{{").replace("}", "}}")
 
 
 class _Search:
@@ -253,11 +249,7 @@ class _Search:
         fits = [place for place, reason in reasons.items() if reason is None]
         misfits = tuple(Misfit(candidate.in_words(place), reason) for place, reason in reasons.items() if reason)
         made = {group for place in fits for group in there[place]}
-        replaces: list[PairRule] = []
-        for forced in self.resolved.forced:
-            rule = self.rules.rules[forced.rule]
-            if isinstance(rule, PairRule) and len(forced.a) == 1 and (forced.a[0], forced.b) in made:
-                replaces.append(rule)
+        by_rules = ((self.rules.rules[forced.rule], forced) for forced in self.resolved.forced)
         apart = tuple(
             ApartRule(a=key_reference(self.c.a, a), b=key_reference(self.c.b, b[-1]), why=reason)
             for place, reason in reasons.items()
@@ -275,7 +267,11 @@ class _Search:
             fits=tuple(map(candidate.in_words, fits)),
             misfits=misfits,
             apart=apart,
-            replaces=tuple(replaces),
+            replaces=tuple(
+                rule
+                for rule, forced in by_rules
+                if isinstance(rule, PairRule) and len(forced.a) == 1 and (forced.a[0], forced.b) in made
+            ),
             text=text,
         )
 
@@ -311,10 +307,9 @@ class _Search:
     def absent(self, candidate: _Candidate, place: Place, have: tuple[int, ...]) -> str | None:
         captures = dict(zip(candidate.names, place, strict=True))
         keys = [Pattern.of(text).expand(captures) for text in (*candidate.rule.a, *candidate.rule.b)]
-        for side, key, count in zip("a" + "b" * (len(keys) - 1), keys, have, strict=True):
-            if not count:
-                return f"{side} has no operation '{key}'"
-        return None
+        sides = "a" + "b" * (len(keys) - 1)
+        absent = (f"{side} has no operation '{key}'" for side, key, n in zip(sides, keys, have, strict=True) if not n)
+        return next(absent, None)
 
     def uneven(self, have: tuple[int, ...], usual: tuple[int, ...]) -> str | None:
         """A key that repeats more often on one side, unless it does so in the pair's own place."""
@@ -351,7 +346,7 @@ class _Search:
         return None
 
     def shapes(self, group: Group) -> tuple[str, str]:
-        return _shape(self.c.a, group[0]), _shape(self.c.b, group[1][-1])
+        return self.c.a.shape_text(group[0]), self.c.b.shape_text(group[1][-1])
 
     def elsewhere(self, groups: Sequence[Group]) -> list[str | None]:
         """For each pair, another operation with the values of one of the two, if the pair's own values differ."""
@@ -368,18 +363,12 @@ class _Search:
         # Without numbers nothing differs, but nothing is known to be equal either.
         alike = np.isin(verdicts.status, _ALIKE) & ~np.isnan(verdicts.error)
         own, first_alike, second_alike = np.split(alike, (len(a), len(a) + len(first)))
-        for at in first[first_alike].tolist():
-            if not own[at]:
-                out[at] = f"'{self.c.a.keys[int(a[at])]}' of a has the values of '{self.c.b.keys[int(to_b[at])]}' of b"
-        for at in second[second_alike].tolist():
-            if not own[at] and out[at] is None:
-                out[at] = f"'{self.c.b.keys[int(b[at])]}' of b has the values of '{self.c.a.keys[int(to_a[at])]}' of a"
+        keys_a, keys_b = self.c.a.keys, self.c.b.keys
+        for at in second[second_alike & ~own[second]].tolist():
+            out[at] = f"'{keys_b[int(b[at])]}' of b has the values of '{keys_a[int(to_a[at])]}' of a"
+        for at in first[first_alike & ~own[first]].tolist():
+            out[at] = f"'{keys_a[int(a[at])]}' of a has the values of '{keys_b[int(to_b[at])]}' of b"
         return out
-
-
-def _shape(log: OpLog, row: int) -> str:
-    number = int(log.shape[row])
-    return log.shapes[number] if number >= 0 else ""
 
 
 def _because(misfits: Sequence[Misfit]) -> str:

@@ -17,19 +17,15 @@ import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64
 from matchers.comparison import Comparison
-from matchers.drift.pair_names import print_codes, twins
-from matchers.logs.hashing import mix
+from matchers.drift.pair_names import same_prints
 from matchers.logs.op_log import Phase
 from matchers.pairing.features import Features, LogFeatures
 from matchers.rules.model import TemplateRule
 from matchers.rules.resolve import resolve
-from matchers.status import Status
+from matchers.status import AGREE
 from matchers.verdict.judge import judge
 
-__all__ = ["FINE", "Shift", "find_shifts"]
-
-FINE: Final = (Status.EQUAL, Status.SAME_PRINT, Status.CLOSE)
-"""Statuses of pairs that need no attention."""
+__all__ = ["Shift", "find_shifts"]
 
 _WITNESSES: Final = 3
 """Minimum number of operations that agree; fewer suffice only if a user's rule makes no more pairs."""
@@ -131,23 +127,18 @@ class _Search:
         self._is_template = np.array([isinstance(rule, TemplateRule) for rule in c.rules] + [False])
         self._places_a, self.places = _Places(_where(f.a)), _Places(f.b.site * len(Phase) + f.b.phase)
         # fine pairs stay
-        self.fine_b = np.isin(c.status, FINE)[c.at_b] & (c.pairing.of_b >= 0)
+        self.fine_b = np.isin(c.status, AGREE)[c.at_b] & (c.pairing.of_b >= 0)
         self.target = self._same_numbers()
         self.exact = self.target >= 0
         self.by = np.where(self.exact, self.places.between(self.j, self.target), 0)
         self._look_nearby(np.flatnonzero(~self.exact & _varied(f.a)[self.i]))
         located = np.flatnonzero(self.target >= 0)
-        wrong = ~np.isin(judge(c.a, c.b, self.i[located], self.target[located], None, c.policy).status, FINE)
+        wrong = ~np.isin(judge(c.a, c.b, self.i[located], self.target[located], None, c.policy).status, AGREE)
         self.target[located[wrong]] = _NOWHERE
 
     def _same_numbers(self) -> Int64:
-        codes, rows = [], []
-        for side in (self.f.a, self.f.b):
-            of_side = np.flatnonzero(_varied(side))
-            shown = print_codes(side, of_side, self.f.shapes)
-            codes.append(shown ^ mix((side.op[of_side] + 1).astype(np.uint64)))
-            rows.append(of_side)
-        one, other = twins(codes[0], rows[0], codes[1], rows[1])
+        varied_a, varied_b = (np.flatnonzero(_varied(side)) for side in (self.f.a, self.f.b))
+        one, other = same_prints(self.f, varied_a, varied_b, of_one_op=True)
         target = np.full(len(self.f.a), _NOWHERE, np.int64)
         target[one] = other
         target = target[self.i]

@@ -7,8 +7,10 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Hash, Int32, Int64
 from matchers.comparison import Comparison
@@ -16,11 +18,12 @@ from matchers.drift.suggestion import instances
 from matchers.logs.hashing import float_bits, mix, shared_ids
 from matchers.logs.op_log import OpLog
 from matchers.ops.module_path import canonical
-from matchers.pairing.features import LogFeatures
+from matchers.pairing.anchors import joined
+from matchers.pairing.features import Features, LogFeatures
 from matchers.pairing.matching import Matching
 from matchers.pairing.pairing import Method
 
-__all__ = ["Modules", "PairNames", "Place", "Segments", "escaped", "key_head", "key_segments", "print_codes", "twins"]
+__all__ = ["Names", "PairNames", "Place", "Segments", "Side", "escaped", "key_segments", "key_text", "same_prints"]
 
 Segments = tuple["str | None", ...]
 """The segments of a module path, None for a number."""
@@ -47,16 +50,50 @@ class Place:
         return cls(tuple(pattern), tuple(numbers))
 
 
-class Modules:
-    """The module table of one log under the names that the rules give; entry -1 is "no module"."""
+class Names:
+    """The operations of one log under the names that the rules give its modules; entry -1 is "no module".
+
+    Attributes:
+        names, canonical, places: of each module.
+        of_row: int64[n], a number for the pattern of each record's module.
+    """
 
     def __init__(self, log: OpLog, names: Sequence[str]) -> None:
+        self.log = log
         self.names = [*names, ""]
         self.canonical = [canonical(name) for name in self.names]
         self.places = [Place.of(name) for name in self.names]
         numbers: dict[Segments, int] = {}
-        self.pattern = np.array([numbers.setdefault(place.pattern, len(numbers)) for place in self.places], np.int64)
-        self.of_row = self.pattern[log.module]
+        pattern = [numbers.setdefault(place.pattern, len(numbers)) for place in self.places]
+        self.of_row = np.array(pattern, np.int64)[log.module]
+
+    def place(self, record: int) -> Place:
+        """The place of an operation's module."""
+        return self.places[int(self.log.module[record])]
+
+    def numbers(self, record: int) -> tuple[int, ...]:
+        """The numbers in an operation's name, the counter last."""
+        return (*self.place(record).numbers, int(self.log.counter[record]))
+
+
+class Side(Names):
+    """One of two logs with pairs.
+
+    Attributes:
+        is_a: the first of the two.
+        features: as the matching sees it.
+        unpaired: the unpaired records, in order, without known recomputed copies.
+        op: int64[n], ids of the ops, shared by both sides.
+    """
+
+    def __init__(self, features: LogFeatures, names: Sequence[str], of: Int32, op: Int64, *, is_a: bool) -> None:
+        super().__init__(features.log, names)
+        self.is_a, self.features, self.op = is_a, features, op
+        self.unpaired = np.flatnonzero((of < 0) & ~features.repeat)
+
+    def alone(self, rows: NDArray[np.integer[Any]] | Sequence[int] | int) -> Int32:
+        """Records without partner as instances of a family."""
+        return instances(rows, -1) if self.is_a else instances(-1, rows)
 
 
 class PairNames:
@@ -64,7 +101,7 @@ class PairNames:
 
     Attributes:
         i, j: the leads.
-        op_a, op_b: ids of the ops by record of each log, shared by both sides; `ops` is their number.
+        ops: number of distinct ops.
         same_module: bool[pairs], by the names that the rules give.
         same_op: bool[pairs].
     """
@@ -72,27 +109,20 @@ class PairNames:
     def __init__(self, c: Comparison, matching: Matching) -> None:
         self.c = c
         self.f = matching.features
-        self.a = Modules(c.a, matching.names.modules_a)
-        self.b = Modules(c.b, matching.names.modules_b)
         by_rule = np.isin(c.pairing.method, (Method.OVERRIDE, Method.TEMPLATE))
-        keep = np.flatnonzero(~by_rule)
-        self.pair = keep
-        self.i, self.j = c.pairing.lead_a[keep].astype(np.int64), c.pairing.lead_b[keep].astype(np.int64)
-        self.grouped = c.pairing.grouped[keep]
+        self.pair = np.flatnonzero(~by_rule)
+        self.i, self.j = (lead[self.pair].astype(np.int64) for lead in (c.pairing.lead_a, c.pairing.lead_b))
+        self.grouped = c.pairing.grouped[self.pair]
         op_a, op_b, self.ops = shared_ids(list(c.a.ops), list(c.b.ops))
-        self.op_a, self.op_b = op_a[c.a.op], op_b[c.b.op]
+        self.a = Side(self.f.a, matching.names.modules_a, c.pairing.of_a, op_a[c.a.op], is_a=True)
+        self.b = Side(self.f.b, matching.names.modules_b, c.pairing.of_b, op_b[c.b.op], is_a=False)
         name_a, name_b, _ = shared_ids(self.a.names[:-1], self.b.names[:-1])
         self.same_module: Bool = name_a[c.a.module[self.i]] == name_b[c.b.module[self.j]]
-        self.same_op: Bool = self.op_a[self.i] == self.op_b[self.j]
+        self.same_op: Bool = self.a.op[self.i] == self.b.op[self.j]
 
     def instances(self, which: Int64) -> Int32:
         """Some of the pairs, by index, as instances of a family."""
         return instances(self.i[which], self.j[which])
-
-    def unpaired(self, side: str) -> Int64:
-        """The unpaired records of a side, in order, without known recomputed copies."""
-        one, of = (self.f.a, self.c.pairing.of_a) if side == "a" else (self.f.b, self.c.pairing.of_b)
-        return np.flatnonzero((of < 0) & ~one.repeat)
 
     def example(self, k: int) -> str:
         """One pair as text."""
@@ -110,26 +140,21 @@ def key_segments(pattern: Segments, holes: Sequence[str]) -> list[str]:
     return [next(left) if part is None else escaped(part) for part in pattern]
 
 
-def key_head(pattern: Segments, holes: Sequence[str]) -> str:
-    """A module pattern as template text."""
-    return ".".join(key_segments(pattern, holes))
+def key_text(pattern: Segments, holes: Sequence[str], counter: str, op: str) -> str:
+    """The template of a key, with a placeholder for each number of its module."""
+    return f"{'.'.join(key_segments(pattern, holes))}/op_{counter}_{escaped(op)}"
 
 
-def print_codes(side: LogFeatures, rows: Int64, shapes: int) -> Hash:
-    """A hash of each record's printed result: phase, shape (one of `shapes`) and all numbers."""
-    code = mix((shapes + 2) * side.phase[rows].astype(np.uint64) + (side.shape[rows] + 1).astype(np.uint64))
-    stats = side.log.stats[:, rows]
-    for column in (side.log.outputs.first(rows), *stats[1:]):
-        code = code * np.uint64(31) + mix(float_bits(column))
-    return code
+def same_prints(f: Features, rows_a: Int64, rows_b: Int64, *, of_one_op: bool = False) -> tuple[Int64, Int64]:
+    """Records, of these, with equal printed results that no other one of these has on either side.
 
+    A result is the phase, the shape and all numbers; of one op, also the op.
+    """
 
-def twins(code_a: Hash, rows_a: Int64, code_b: Hash, rows_b: Int64) -> tuple[Int64, Int64]:
-    """Pairs of records whose codes are equal and unique on each side."""
-    found = []
-    for code, rows in ((code_a, rows_a), (code_b, rows_b)):
-        value, index, count = np.unique(code, return_index=True, return_counts=True)
-        found.append((value[count == 1], rows[index[count == 1]]))
-    (value_a, row_a), (value_b, row_b) = found
-    _, at_a, at_b = np.intersect1d(value_a, value_b, assume_unique=True, return_indices=True)
-    return row_a[at_a], row_b[at_b]
+    def code(side: LogFeatures, rows: Int64) -> Hash:
+        code = mix((f.shapes + 2) * side.phase[rows].astype(np.uint64) + (side.shape[rows] + 1).astype(np.uint64))
+        for column in (side.log.outputs.first(rows), *side.log.stats[1:, rows]):
+            code = code * np.uint64(31) + mix(float_bits(column))
+        return code ^ mix((side.op[rows] + 1).astype(np.uint64)) if of_one_op else code
+
+    return joined(f, (rows_a, rows_b), code, most=1)

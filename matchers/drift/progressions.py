@@ -14,13 +14,13 @@ import numpy as np
 
 from matchers.arrays import Int64
 from matchers.comparison import Comparison
-from matchers.drift.pair_names import Modules, Segments, escaped, key_head
-from matchers.logs.op_log import OpLog
+from matchers.drift.pair_names import Names, key_text
+from matchers.drift.suggestion import allowed
 from matchers.rules.model import PairRule, RuleSet, TemplateRule
 from matchers.rules.pattern import Pattern
 from matchers.rules.resolve import resolve
 
-__all__ = ["NO_VALUE", "Hole", "Numbers", "Progression", "Steps", "Stepwise", "progressions", "stepwise"]
+__all__ = ["NO_VALUE", "Hole", "Steps", "Stepwise", "progressions", "stepwise"]
 
 NO_VALUE: Final = -1
 _LEAST: Final = 3
@@ -84,15 +84,15 @@ class Steps(NamedTuple):
         holes = tuple(Hole(factor, offset) for factor, offset in zip(step.tolist(), start.tolist(), strict=True))
         return cls(holes[:of_a], holes[of_a:], by)
 
-    def text(self, pattern: Segments, op: str, holes: Sequence[Hole]) -> str:
-        """The template of a side, with these holes, for a module pattern and an op."""
-        texts = [hole.text(self.name) for hole in holes]
-        return f"{key_head(pattern, texts[:-1])}/op_{texts[-1]}_{escaped(op)}"
-
-    @property
-    def name(self) -> str:
-        """The placeholder's name: `i` for a module's number, `n` for a counter, `k` for a step."""
-        return "k" if self.a[self.by].factor > 1 else "n" if self.by == len(self.a) - 1 else "i"
+    def texts(self, a: Names, i: int, b: Names, j: int) -> tuple[str, str]:
+        """The templates of a and of b, for operations with the modules and ops of i and j."""
+        # `i` stands for a module's number, `n` for a counter, `k` for a step
+        name = "k" if self.a[self.by].factor > 1 else "n" if self.by == len(self.a) - 1 else "i"
+        texts = []
+        for side, record, holes in ((a, i, self.a), (b, j, self.b)):
+            *numbers, counter = (hole.text(name) for hole in holes)
+            texts.append(key_text(side.place(record).pattern, numbers, counter, side.log.op_name(record)))
+        return texts[0], texts[1]
 
     def value(self, numbers: Int64) -> Int64:
         """The captured value for each row of a's numbers; `NO_VALUE` for rows that the template does not match."""
@@ -163,9 +163,6 @@ def _run(codes: list[int], at: dict[int, int], free: dict[int, None], first: int
     return run
 
 
-Numbers = tuple[int, ...]
-
-
 class Stepwise(NamedTuple):
     """A template, and the pair rules that it replaces."""
 
@@ -179,20 +176,6 @@ class Stepwise(NamedTuple):
         return rules.adding(self.rule)
 
 
-class _Side(NamedTuple):
-    """A log, and its module names under the rules."""
-
-    log: OpLog
-    modules: Modules
-
-    def kind(self, record: int) -> tuple[object, ...]:
-        """The common part of operations whose names differ only in numbers."""
-        return self.modules.places[self.log.module[record]].pattern, self.log.op_name(record)
-
-    def numbers(self, record: int) -> Numbers:
-        return (*self.modules.places[self.log.module[record]].numbers, int(self.log.counter[record]))
-
-
 def stepwise(c: Comparison, rules: RuleSet, i: int, j: int) -> Stepwise | None:
     """The template through the pair (i, j) and the pair rules about operations of the same kind.
 
@@ -201,15 +184,14 @@ def stepwise(c: Comparison, rules: RuleSet, i: int, j: int) -> Stepwise | None:
     if c.a.counter[i] < 0 or c.b.counter[j] < 0:
         return None
     resolved = resolve(rules, c.a, c.b)
-    a = _Side(c.a, Modules(c.a, resolved.modules_a))
-    b = _Side(c.b, Modules(c.b, resolved.modules_b))
-    kind = a.kind(i), b.kind(j)
+    a, b = Names(c.a, resolved.modules_a), Names(c.b, resolved.modules_b)
+    kind = _kind(a, i), _kind(b, j)
     made: dict[tuple[int, int], PairRule] = {}
     for forced in resolved.forced:
         rule = rules.rules[forced.rule]
         if isinstance(rule, PairRule) and len(forced.a) == len(forced.b) == 1:
             one, other = forced.a[0], forced.b[0]
-            if (a.kind(one), b.kind(other)) == kind and c.a.counter[one] >= 0 and c.b.counter[other] >= 0:
+            if (_kind(a, one), _kind(b, other)) == kind and c.a.counter[one] >= 0 and c.b.counter[other] >= 0:
                 made[one, other] = rule
     pairs = sorted({(i, j), *made}, key=lambda pair: (a.numbers(pair[0]), b.numbers(pair[1])))
     width = len(a.numbers(i))
@@ -217,15 +199,17 @@ def stepwise(c: Comparison, rules: RuleSet, i: int, j: int) -> Stepwise | None:
     if progression is None:
         return None
     steps = Steps.of(progression, width)
-    texts = [
-        steps.text(side.modules.places[side.log.module[record]].pattern, side.log.op_name(record), holes)
-        for side, record, holes in ((a, i, steps.a), (b, j, steps.b))
-    ]
-    try:
-        template = TemplateRule(a=(texts[0],), b=(texts[1],), why=next((r.why for r in made.values() if r.why), None))
-    except ValueError:  # a step below 0, or a name that rules do not allow
-        return None
-    return Stepwise(template, tuple(made.values())) if _makes(template, pairs, c) else None
+    text_a, text_b = steps.texts(a, i, b, j)
+    why = next((rule.why for rule in made.values() if rule.why), None)
+    for template in allowed(TemplateRule, (text_a,), (text_b,), why):  # not for a step below 0
+        if _makes(template, pairs, c):
+            return Stepwise(template, tuple(made.values()))
+    return None
+
+
+def _kind(side: Names, record: int) -> tuple[object, ...]:
+    """The common part of operations whose names differ only in numbers."""
+    return side.place(record).pattern, side.log.op_name(record)
 
 
 def _through(numbers: Int64, of_a: int) -> Progression | None:

@@ -13,14 +13,14 @@ import numpy as np
 
 from matchers.arrays import Int64
 from matchers.comparison import Comparison
-from matchers.drift.mispaired_runs import FINE, Shift, find_shifts
+from matchers.drift.mispaired_runs import Shift, find_shifts
 from matchers.drift.pair_names import PairNames
 from matchers.drift.red_rows import RedRows
 from matchers.drift.suggestion import Suggestion, allowed, failure, instances, lost_pairs, matched, weigh
 from matchers.drift.templates import Learner
 from matchers.rules.key_index import key_reference
 from matchers.rules.model import PairRule, Rule, TemplateRule
-from matchers.status import Status
+from matchers.status import AGREE, Status
 
 __all__ = ["realignments"]
 
@@ -106,7 +106,7 @@ def _templates(c: Comparison, pairs: _Trial) -> tuple[Rule, ...]:
 def _right_elsewhere(c: Comparison, shift: Shift) -> bool:
     """True if the rules behind the shift make more pairs that are fine."""
     status = c.status[c.at_a[shift.made]]
-    return int(np.count_nonzero(np.isin(status, FINE))) > len(shift.i)
+    return int(np.count_nonzero(np.isin(status, AGREE))) > len(shift.i)
 
 
 def _tried(c: Comparison, shift: Shift, change: _Change) -> _Trial | None:
@@ -119,7 +119,7 @@ def _tried(c: Comparison, shift: Shift, change: _Change) -> _Trial | None:
     if rules == c.rules or len(change.rules) > _MAX_PAIRS:
         return None
     after = c.with_rules(rules)
-    fine = np.isin(after.status, FINE)[after.at_a]
+    fine = np.isin(after.status, AGREE)[after.at_a]
     mended = np.flatnonzero(c.red[c.at_a] & fine)
     settles = int(np.count_nonzero(fine[shift.i]))
     trial = _Trial(change, after, mended, settles)
@@ -144,7 +144,6 @@ def _suggestion(c: Comparison, shift: Shift, trial: _Trial) -> Suggestion:
         instances=instances(shift.i, shift.j),
         rules=trial.change.rules,
         matched=matched(trial.after, trial.change.rules),
-        no_rule="",
         settles=trial.settles,
         before=c.counts,
         after=trial.after.counts,
@@ -157,7 +156,7 @@ def _suggestion(c: Comparison, shift: Shift, trial: _Trial) -> Suggestion:
 def _spoiled(before: Comparison, after: Comparison) -> bool:
     """True if a record loses a fine pair, or the number of red rows does not fall."""
     for was, now in ((before.at_a, after.at_a), (before.at_b, after.at_b)):
-        if (np.isin(before.status, FINE)[was] & ~np.isin(after.status, FINE)[now]).any():
+        if (np.isin(before.status, AGREE)[was] & ~np.isin(after.status, AGREE)[now]).any():
             return True
     return int(after.red.sum()) >= int(before.red.sum())
 

@@ -26,7 +26,6 @@ __all__ = [
     "instances",
     "matched",
     "lost_pairs",
-    "together",
     "weigh",
     "with_more",
 ]
@@ -60,7 +59,7 @@ class Finding:
         instances: the operations that show it.
         rules: rules that cover it; empty if there are none.
         no_rule: the reason for missing or partial rules; empty if the rules cover all.
-        failed: the detector failed, so nothing is known of this family.
+        failed: the detector failed, or the trial of its rules, so nothing is known of this family.
     """
 
     name: str
@@ -76,40 +75,26 @@ class Finding:
         return self.instances.shape[1]
 
 
-@dataclass(frozen=True, slots=True)
-class Suggestion:
-    """A finding whose rules were tried on the comparison.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Suggestion(Finding):
+    """A finding whose rules were tried on the comparison: `rules` are those that break no certain pair.
 
     Attributes:
-        name, explanation, instances, no_rule: as in `Finding`.
-        rules: rules that may be added; they break no certain pair.
         matched: by rule, the number of rows it would match.
         settles: number of instances that these rules account for once applied.
         before, after: rows per status, now and with the rules.
         drops: existing rules to remove first.
         records: operations of a whose pairs are given up on purpose.
         red: red rows that it removes, and the first cause with it.
-        failed: the search for this family failed, or the trial of its rules.
     """
 
-    name: str
-    explanation: str
-    instances: Int32 = field(compare=False)
-    rules: tuple[Rule, ...]
-    matched: tuple[int, ...]
-    no_rule: str
-    settles: int
+    matched: tuple[int, ...] = ()
+    settles: int = 0
     before: Mapping[Status, int]
     after: Mapping[Status, int]
     drops: tuple[Rule, ...] = ()
     records: frozenset[int] = frozenset()
     red: RedRows = field(default_factory=RedRows.unchanged, compare=False)
-    failed: bool = False
-
-    @property
-    def rows(self) -> int:
-        """Number of operations that show it."""
-        return self.instances.shape[1]
 
     @property
     def changes(self) -> bool:
@@ -134,7 +119,7 @@ class Suggestion:
         return {status: n for status, n in change.items() if n}
 
 
-def allowed(make: Callable[..., R], a: tuple[str, ...], b: tuple[str, ...], why: str) -> list[R]:
+def allowed(make: Callable[..., R], a: tuple[str, ...], b: tuple[str, ...], why: str | None) -> list[R]:
     """The rule for these names; none if rules do not allow one of them (an empty one)."""
     try:
         return [make(a=a, b=b, why=why)]
@@ -188,11 +173,11 @@ def _weighed(c: Comparison, finding: Finding) -> Suggestion | None:
         finding.explanation,
         finding.instances,
         rules,
-        matched(after, rules),
         no_rule,
-        settles,
-        c.counts,
-        after.counts,
+        matched=matched(after, rules),
+        settles=settles,
+        before=c.counts,
+        after=after.counts,
         red=RedRows.between(c, after),
     )
 
@@ -207,11 +192,6 @@ def _harmless(c: Comparison, rules: tuple[Rule, ...]) -> tuple[tuple[Rule, ...],
             if not lost_pairs(c, after):
                 kept, best = (*kept, rule), after
     return kept, best
-
-
-def together(c: Comparison, suggestions: Sequence[Suggestion]) -> tuple[Rule, ...]:
-    """The rules of all suggestions that can be in force at once."""
-    return tuple(rule for suggestion in compatible(c, suggestions) for rule in suggestion.rules)
 
 
 def compatible(c: Comparison, suggestions: Sequence[Suggestion]) -> tuple[Suggestion, ...]:
@@ -240,7 +220,7 @@ def with_more(rules: RuleSet, more: tuple[Rule, ...]) -> RuleSet:
 
 def _without_rules(c: Comparison, finding: Finding, why: str) -> Suggestion:
     told = finding.name, finding.explanation, finding.instances
-    return Suggestion(*told, (), (), why, 0, c.counts, c.counts, failed=finding.failed)
+    return Suggestion(*told, no_rule=why, failed=finding.failed, before=c.counts, after=c.counts)
 
 
 def lost_pairs(before: Comparison, after: Comparison, records: frozenset[int] = frozenset()) -> int:

@@ -14,8 +14,8 @@ from typing import Final
 import numpy as np
 
 from matchers.arrays import Int64
-from matchers.drift.pair_names import PairNames, escaped, key_head
-from matchers.drift.progressions import NO_VALUE, Steps, progressions
+from matchers.drift.pair_names import PairNames, Side, key_text
+from matchers.drift.progressions import NO_VALUE, Hole, Steps, progressions
 from matchers.drift.suggestion import allowed
 from matchers.rules.model import TemplateRule
 
@@ -36,24 +36,24 @@ class Learner:
         self._names = names
         self._ops = np.int64(max(names.ops, 1))
         a = names.c.a
-        known = (names.op_a >= 0) & (a.module >= 0) & (a.counter >= 0)
-        self._site = np.where(known, names.a.of_row * self._ops + names.op_a, -1)
+        known = (names.a.op >= 0) & (a.module >= 0) & (a.counter >= 0)
+        self._site = np.where(known, names.a.of_row * self._ops + names.a.op, -1)
         self._sites = np.sort(self._site)
         self._span = np.int64(int(a.counter.max(initial=0)) + 2)
         self._at = self._site * self._span + a.counter
         self._counters = np.sort(self._at)
-        self._numbers: dict[tuple[str, int], _Numbers] = {}
+        self._numbers: dict[tuple[bool, int], _Numbers] = {}
 
     def learn(self, i: Int64, j: Int64, why: str) -> Learned:
         """Learn templates for the pairs of records (i[k], j[k])."""
         names = self._names
         b = names.c.b
         which = np.arange(len(i))
-        usable = (self._site[i] >= 0) & (names.op_b[j] >= 0) & (b.module[j] >= 0) & (b.counter[j] >= 0)
+        usable = (self._site[i] >= 0) & (names.b.op[j] >= 0) & (b.module[j] >= 0) & (b.counter[j] >= 0)
         which, i, j = which[usable], i[usable], j[usable]
         if not len(which):
             return [], which
-        site_b = names.b.of_row[j] * self._ops + names.op_b[j]
+        site_b = names.b.of_row[j] * self._ops + names.b.op[j]
         code = self._site[i] * (site_b.max() + 1) + site_b
         order = np.argsort(code, kind="stable")
         rules: list[TemplateRule] = []
@@ -70,42 +70,40 @@ class Learner:
 
     def _group(self, i: Int64, j: Int64, why: str) -> Learned:
         """Templates for pairs with one module pattern and one op on each side."""
-        a, b = self._names.c.a, self._names.c.b
+        a, b = self._names.a, self._names.b
         nothing: Learned = [], np.zeros(0, np.int64)
-        place_a, place_b = self._names.a.places, self._names.b.places
-        found = heads([place_a[m].numbers for m in a.module[i]], [place_b[m].numbers for m in b.module[j]])
+        one, other = int(i[0]), int(j[0])
+        found = heads([a.places[m].numbers for m in a.log.module[i]], [b.places[m].numbers for m in b.log.module[j]])
         if found is None:
             return nothing
-        head_a = key_head(place_a[a.module[i[0]]].pattern, found[0])
-        head_b = key_head(place_b[b.module[j[0]]].pattern, found[1])
-        op_a, op_b = escaped(a.op_name(int(i[0]))), escaped(b.op_name(int(j[0])))
-        before, after = a.counter[i].astype(np.int64), b.counter[j].astype(np.int64)
+
+        def rule(counter_a: str, counter_b: str) -> list[TemplateRule]:
+            """The template with these counters; none if it pairs equal names, which is no drift."""
+            text_a = key_text(a.place(one).pattern, found[0], counter_a, a.log.op_name(one))
+            text_b = key_text(b.place(other).pattern, found[1], counter_b, b.log.op_name(other))
+            return allowed(TemplateRule, (text_a,), (text_b,), why) if text_a != text_b else []
+
+        before, after = a.log.counter[i].astype(np.int64), b.log.counter[j].astype(np.int64)
         shift = after - before
-        if _constant(shift) and not _constant(before) and len(i) == _count(self._sites, int(self._site[i[0]])):
-            text_a, text_b = f"{head_a}/op_{{n}}_{op_a}", f"{head_b}/op_{_hole('n', int(shift[0]))}_{op_b}"
-            # equal names are no drift
-            if text_a == text_b:
-                return nothing
-            rules = allowed(TemplateRule, (text_a,), (text_b,), why)
+        if _constant(shift) and not _constant(before) and len(i) == _count(self._sites, int(self._site[one])):
+            rules = rule("{n}", Hole(1, int(shift[0])).text("n"))
             return (rules, np.arange(len(i))) if rules else nothing
         if not found[0] or len(np.unique(before)) > _MAX_COUNTERS:
             return nothing
-        rules = []
-        covered = [nothing[1]]
+        rules, covered = nothing[0], [nothing[1]]
         for counter in np.unique(before).tolist():
             rows = np.flatnonzero(before == counter)
             same = _constant(after[rows]) and len(rows) > 1
             if same and len(rows) == _count(self._counters, int(self._at[i[rows[0]]])):
-                text_a, text_b = f"{head_a}/op_{counter}_{op_a}", f"{head_b}/op_{int(after[rows[0]])}_{op_b}"
-                if text_a != text_b and (more := allowed(TemplateRule, (text_a,), (text_b,), why)):
-                    rules += more
-                    covered.append(rows)
+                more = rule(str(counter), str(int(after[rows[0]])))
+                rules += more
+                covered += [rows] * len(more)
         return rules, np.concatenate(covered)
 
     def _steps(self, i: Int64, j: Int64, why: str) -> Learned:
         """Templates for pairs with one module pattern and one op on each side that advance in equal steps."""
         names = self._names
-        known_a, known_b = self._numbers_of("a", int(i[0])), self._numbers_of("b", int(j[0]))
+        known_a, known_b = self._numbers_of(names.a, int(i[0])), self._numbers_of(names.b, int(j[0]))
         numbers = np.concatenate((known_a.of(i), known_b.of(j)), axis=1)
         rules: list[TemplateRule] = []
         covered = np.zeros(len(i), bool)
@@ -115,12 +113,7 @@ class Learner:
             led = self._led(steps, known_a, known_b)
             if led is None or covered[progression.rows].all():
                 continue
-            text_a = steps.text(
-                names.a.places[int(names.c.a.module[i[0]])].pattern, names.c.a.op_name(int(i[0])), steps.a
-            )
-            text_b = steps.text(
-                names.b.places[int(names.c.b.module[j[0]])].pattern, names.c.b.op_name(int(j[0])), steps.b
-            )
+            text_a, text_b = steps.texts(names.a, int(i[0]), names.b, int(j[0]))
             if text_a != text_b and (more := allowed(TemplateRule, (text_a,), (text_b,), why)):
                 rules += more
                 covered |= np.isin(i, led)
@@ -135,22 +128,14 @@ class Learner:
         led = known_a.records[reached[goal >= 0]]
         return led if (self._names.c.pairing.partner_of_a[led] == goal[goal >= 0]).all() else None
 
-    def _numbers_of(self, side: str, record: int) -> _Numbers:
+    def _numbers_of(self, side: Side, record: int) -> _Numbers:
         """The numbers of all operations that share module pattern and op with a record."""
-        names = self._names
-        if side == "a":
-            log, modules, site = names.c.a, names.a, self._site
-        else:
-            log, modules, site = names.c.b, names.b, names.b.of_row * self._ops + names.op_b
-        key = side, int(site[record])
+        log, site = side.log, self._site if side.is_a else side.of_row * self._ops + side.op
+        key = side.is_a, int(site[record])
         if key not in self._numbers:
             records = np.flatnonzero((site == site[record]) & (log.counter >= 0) & (log.module >= 0))
-            paths = [modules.places[m].numbers for m in log.module[records].tolist()]
-            values = np.concatenate(
-                (np.array(paths, np.int64).reshape(len(records), -1), log.counter[records, None].astype(np.int64)),
-                axis=1,
-            )
-            self._numbers[key] = _Numbers(records, values)
+            numbers = [side.numbers(row) for row in records.tolist()]
+            self._numbers[key] = _Numbers(records, np.array(numbers, np.int64).reshape(len(records), -1))
         return self._numbers[key]
 
 
@@ -191,7 +176,7 @@ def heads(of_a: Sequence[tuple[int, ...]], of_b: Sequence[tuple[int, ...]]) -> t
         # prefer an unused one, then the one at the same position, then one without shift
         at = min(constant, key=lambda at: (at in used, at != k, shifts[0, at] != 0))
         used.add(at)
-        holes.append(_hole(_HOLES[at], int(shifts[0, at])))
+        holes.append(Hole(1, int(shifts[0, at])).text(_HOLES[at]))
     captured = [f"{{{name}}}" for name in _HOLES[: a.shape[1]]]
     for k in sorted(set(range(a.shape[1])) - used):
         ahead = a[:, [k]] - a
@@ -201,12 +186,8 @@ def heads(of_a: Sequence[tuple[int, ...]], of_b: Sequence[tuple[int, ...]]) -> t
         if not tied:
             return None
         at = min(tied)[1]
-        captured[k] = _hole(_HOLES[at], int(ahead[0, at]))
+        captured[k] = Hole(1, int(ahead[0, at])).text(_HOLES[at])
     return captured, holes
-
-
-def _hole(name: str, shift: int) -> str:
-    return f"{{{name}{shift:+d}}}" if shift else f"{{{name}}}"
 
 
 def _constant(values: Int64) -> bool:

@@ -5,18 +5,19 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 from functools import partial
+from typing import Literal
 
 import numpy as np
 
-from matchers.arrays import Int64
-from matchers.drift.pair_names import PairNames, print_codes, twins
+from matchers.arrays import Int64, is_among
+from matchers.drift.pair_names import PairNames, Side, same_prints
 from matchers.drift.suggestion import Finding, allowed, found_by, instances
 from matchers.laws.law import Form
 from matchers.laws.register import law
-from matchers.logs.op_log import OpLog, Phase
+from matchers.logs.op_log import Phase
 from matchers.ops.laws import collective, law_of
 from matchers.pairing.features import LogFeatures
-from matchers.rules.model import IgnoreRule, OpRule, Side
+from matchers.rules.model import IgnoreRule, OpRule
 from matchers.status import Status
 
 __all__ = ["unpaired_families"]
@@ -24,41 +25,34 @@ __all__ = ["unpaired_families"]
 
 def unpaired_families(names: PairNames) -> Iterator[Finding]:
     """Families of drift that the unpaired operations show."""
-    unpaired_a, unpaired_b = names.unpaired("a"), names.unpaired("b")
     for name, detect in (
         ("equivalent ops", _equivalent),
         ("fused and separate", _fused),
         ("further micro-batches", _batches),
         ("communication of one run", _communication),
+        ("recomputed copies", _recomputed),
     ):
-        yield from found_by(name, partial(detect, names, unpaired_a, unpaired_b))
-    yield from found_by("recomputed copies", partial(_recomputed, names))
+        yield from found_by(name, partial(detect, names))
 
 
 # Equivalent ops
 
 
-def _equivalent(names: PairNames, unpaired_a: Int64, unpaired_b: Int64) -> Iterator[Finding]:
+def _equivalent(names: PairNames) -> Iterator[Finding]:
     """Ops that only one run has, whose result another op, or two in a row, produce in the other run."""
-    a, b = names.c.a, names.c.b
+    a, b = names.a, names.b
     chains: dict[tuple[tuple[str, ...], tuple[str, ...]], list[tuple[int, int]]] = defaultdict(list)
-    seen: set[int] = set()
-    for i, j in [*_same_result(names, unpaired_a, unpaired_b), *_same_place(names, unpaired_a, unpaired_b)]:
-        if i in seen:
-            continue
-        seen.add(i)
-        op_a, op_b = a.op_name(i), b.op_name(j)
-        chain = (
-            (*_step_before(a, i, op_b, unpaired_a), op_a),
-            (*_step_before(b, j, op_a, unpaired_b), op_b),
-        )
-        chains[chain].append((i, j))
-    known_a, known_b = set(a.ops), set(b.ops)
+    found: dict[int, int] = {}
+    for i, j in [*sorted(_same_result(names)), *_same_place(names)]:
+        found.setdefault(i, j)
+    for i, j in found.items():
+        op_a, op_b = a.log.op_name(i), b.log.op_name(j)
+        chains[(*_step_before(a, i, op_b), op_a), (*_step_before(b, j, op_a), op_b)].append((i, j))
+    known_a, known_b = set(a.log.ops), set(b.log.ops)
     rules: list[OpRule] = []
     shown: list[tuple[int, int]] = []
     taken = set[str]()
-    for chain, found in sorted(chains.items(), key=lambda item: -len(item[1])):
-        ops_a, ops_b = chain
+    for (ops_a, ops_b), pairs in sorted(chains.items(), key=lambda item: -len(item[1])):
         # a rule for an op that both runs have would break its pairs
         new_a = len(ops_a) > 1 or ops_a[0] not in known_b
         new_b = len(ops_b) > 1 or ops_b[0] not in known_a
@@ -66,45 +60,40 @@ def _equivalent(names: PairNames, unpaired_a: Int64, unpaired_b: Int64) -> Itera
             taken |= {f"a {ops_a}", f"b {ops_b}"}
             if more := allowed(OpRule, ops_a, ops_b, "the same operation under another name"):
                 rules += more
-                shown += found
+                shown += pairs
     if rules:
         i, j = shown[0]
         yield Finding(
             "equivalent ops",
             "The runs use different ops for the same result: in-place or not, or one instead of two in a row. "
-            f"For example {a.keys[i]} ↔ {b.keys[j]}.",
+            f"For example {a.log.keys[i]} ↔ {b.log.keys[j]}.",
             instances(*np.array(shown).T),
             tuple(rules),
         )
 
 
-def _same_result(names: PairNames, unpaired_a: Int64, unpaired_b: Int64) -> Iterator[tuple[int, int]]:
+def _same_result(names: PairNames) -> Iterator[tuple[int, int]]:
     """Unpaired rows of different ops with equal printed results, unique among the unpaired ones."""
-    codes, rows = [], []
-    for side, unpaired in ((names.f.a, unpaired_a), (names.f.b, unpaired_b)):
-        first = side.log.outputs.first(unpaired)
-        telling = unpaired[np.isfinite(first) & (first != 0) & (side.shape[unpaired] >= 0)]
-        codes.append(print_codes(side, telling, names.f.shapes))
-        rows.append(telling)
-    i, j = twins(codes[0], rows[0], codes[1], rows[1])
-    other = names.op_a[i] != names.op_b[j]
-    order = np.argsort(i[other], kind="stable")
-    yield from zip(i[other][order].tolist(), j[other][order].tolist(), strict=True)
+    rows = []
+    for side in (names.a, names.b):
+        first = side.log.outputs.first(side.unpaired)
+        rows.append(side.unpaired[np.isfinite(first) & (first != 0) & (side.features.shape[side.unpaired] >= 0)])
+    i, j = same_prints(names.f, rows[0], rows[1])
+    other = names.a.op[i] != names.b.op[j]
+    yield from zip(i[other].tolist(), j[other].tolist(), strict=True)
 
 
-def _same_place(names: PairNames, unpaired_a: Int64, unpaired_b: Int64) -> Iterator[tuple[int, int]]:
+def _same_place(names: PairNames) -> Iterator[tuple[int, int]]:
     """Unpaired rows of ops that differ only in being in-place, if both runs have equally many per module."""
     found = []
-    for log, modules, unpaired, other in (
-        (names.c.a, names.a, unpaired_a, set(names.c.b.ops)),
-        (names.c.b, names.b, unpaired_b, set(names.c.a.ops)),
-    ):
+    for side, other in ((names.a, set(names.b.log.ops)), (names.b, set(names.a.log.ops))):
+        log = side.log
         stem = [law(op).base if op not in other and not law(op).on_lists else "" for op in log.ops]
         places: dict[tuple[str, str, int], list[int]] = defaultdict(list)
-        for row in unpaired.tolist():
+        for row in side.unpaired.tolist():
             op = stem[int(log.op[row])] if log.op[row] >= 0 else ""
             if op:
-                places[op, modules.canonical[int(log.module[row])], int(log.phase[row])].append(row)
+                places[op, side.canonical[int(log.module[row])], int(log.phase[row])].append(row)
         found.append(places)
     for place, rows in found[0].items():
         others = found[1].get(place, [])
@@ -112,11 +101,10 @@ def _same_place(names: PairNames, unpaired_a: Int64, unpaired_b: Int64) -> Itera
             yield from zip(rows, others, strict=True)
 
 
-def _step_before(log: OpLog, row: int, fused: str, unpaired: Int64) -> tuple[str, ...]:
+def _step_before(side: Side, row: int, fused: str) -> tuple[str, ...]:
     """The op of the preceding row, if it is unpaired, in the same module, and part of the other op's name."""
-    before = row - 1
-    at = int(unpaired.searchsorted(before))
-    if before < 0 or at >= len(unpaired) or unpaired[at] != before or log.module[before] != log.module[row]:
+    log, before = side.log, row - 1
+    if not is_among(np.array([before]), side.unpaired)[0] or log.module[before] != log.module[row]:
         return ()
     step, op = log.op_name(before), log.op_name(row)
     return (step,) if step != op and step in fused and law(op).base in fused and fused != op else ()
@@ -125,57 +113,57 @@ def _step_before(log: OpLog, row: int, fused: str, unpaired: Int64) -> tuple[str
 # Fused operations
 
 
-def _fused(names: PairNames, unpaired_a: Int64, unpaired_b: Int64) -> Iterator[Finding]:
+def _fused(names: PairNames) -> Iterator[Finding]:
     """Operations that do for several tensors at once what the other run does one by one."""
-    sides = ((names.c.a, unpaired_a, names.c.b, unpaired_b), (names.c.b, unpaired_b, names.c.a, unpaired_a))
-    shown: list[tuple[int, int]] = []
+    shown = []
     example = ""
-    for log, unpaired, other, theirs in sides:
-        mine = log is names.c.a
-        laws = [law_of(other, row) for row in theirs.tolist()]
+    for side, other in ((names.a, names.b), (names.b, names.a)):
+        laws = [law_of(other.log, row) for row in other.unpaired.tolist()]
         separate = Counter(each.base for each in laws if not each.on_lists)
-        phases = set(other.phase[theirs].tolist())
-        for row in unpaired.tolist():
-            of = law_of(log, row)
+        phases = set(other.log.phase[other.unpaired].tolist())
+        rows = []
+        for row in side.unpaired.tolist():
+            of = law_of(side.log, row)
             # the separate operations of a fused optimizer step have other names
-            whole = of.form is Form.UPDATE and int(log.phase[row]) in phases
+            whole = of.form is Form.UPDATE and int(side.log.phase[row]) in phases
             if whole or (of.on_lists and separate[of.base] > 1):
-                shown.append((row, -1) if mine else (-1, row))
-                example = example or log.keys[row]
-        for row, parts in _split_modules(log, unpaired, other, theirs):
-            shown.append((row, -1) if mine else (-1, row))
-            example = example or f"{log.keys[row]} for {', '.join(parts)}"
-    if shown:
+                rows.append(row)
+                example = example or side.log.keys[row]
+        for row, parts in _split_modules(side, other):
+            rows.append(row)
+            example = example or f"{side.log.keys[row]} for {', '.join(parts)}"
+        shown.append(side.alone(rows))
+    if example:
         yield Finding(
             "fused and separate",
             f"One run fuses several operations of the other. For example {example}.",
-            instances(*np.array(shown).T),
+            np.concatenate(shown, axis=1),
             no_rule="a pair compares single results, and none of the separate ones is the whole",
         )
 
 
-def _split_modules(log: OpLog, unpaired: Int64, other: OpLog, theirs: Int64) -> Iterator[tuple[int, list[str]]]:
+def _split_modules(side: Side, other: Side) -> Iterator[tuple[int, list[str]]]:
     """Unpaired rows of a module that the other run lacks, and the modules there that share out its last dimension.
 
     `wqkv` against `wq`, `wk`, `wv`: siblings whose last letters occur in the name of the fused one.
     """
-    unknown = set(log.modules) - set(other.modules)
-    siblings: dict[tuple[str, str, int], dict[str, int]] = defaultdict(dict)
-    only_theirs = set(other.modules) - set(log.modules)
-    for row in theirs.tolist():
-        name = other.module_name(row)
-        parent, _, child = name.rpartition(".")
-        if name in only_theirs:
-            siblings[parent, other.op_name(row), int(other.phase[row])].setdefault(child, row)
-    for row in unpaired.tolist():
-        name = log.module_name(row)
-        if name not in unknown:
-            continue
-        parent, _, child = name.rpartition(".")
-        parts = siblings.get((parent, log.op_name(row), int(log.phase[row])), {})
+    siblings: dict[tuple[str, tuple[str, int]], dict[str, int]] = defaultdict(dict)
+    for parent, child, what, row in _in_own_modules(other, side):
+        siblings[parent, what].setdefault(child, row)
+    for parent, child, what, row in _in_own_modules(side, other):
+        parts = siblings.get((parent, what), {})
         inside = [part for part in parts if part and part[-1] in child and part[:-1] == child[: len(part) - 1]]
         if len(inside) > 1:
             yield row, inside
+
+
+def _in_own_modules(side: Side, other: Side) -> Iterator[tuple[str, str, tuple[str, int], int]]:
+    """(path of the parent, name, (op, phase), record) of the unpaired rows in modules that the other run lacks."""
+    own = set(side.log.modules) - set(other.log.modules)
+    for row in side.unpaired.tolist():
+        if (name := side.log.module_name(row)) in own:
+            parent, _, child = name.rpartition(".")
+            yield parent, child, (side.log.op_name(row), int(side.log.phase[row])), row
 
 
 # Repeated work
@@ -192,22 +180,21 @@ def _recomputed(names: PairNames) -> Iterator[Finding]:
         )
 
 
-def _batches(names: PairNames, unpaired_a: Int64, unpaired_b: Int64) -> Iterator[Finding]:
+def _batches(names: PairNames) -> Iterator[Finding]:
     """Rows of micro-batches that the other run lacks, by their logged number or by how often modules ran."""
-    f = names.f
-    extra = []
-    for side, unpaired, other in ((f.a, unpaired_a, f.b), (f.b, unpaired_b, f.a)):
-        said = side.batch[unpaired] >= 0
-        if said.any():
-            extra.append(unpaired[said & ~np.isin(side.batch[unpaired], other.batch)])
+    shown = []
+    for side, other in ((names.a, names.b.features), (names.b, names.a.features)):
+        batch = side.features.batch[side.unpaired]
+        if (batch >= 0).any():
+            extra = side.unpaired[(batch >= 0) & ~np.isin(batch, other.batch)]
         else:
-            extra.append(_ran_again(side, unpaired, other))
-    shown = np.concatenate((instances(extra[0], -1), instances(-1, extra[1])), axis=1)
-    if shown.size:
+            extra = _ran_again(side.features, side.unpaired, other)
+        shown.append(side.alone(extra))
+    if any(found.size for found in shown):
         yield Finding(
             "further micro-batches",
             "One run has micro-batches that the other does not have.",
-            shown,
+            np.concatenate(shown, axis=1),
             no_rule="the other run has no counterpart; an ignore rule hides them",
         )
 
@@ -235,26 +222,22 @@ def _occurrences(values: Int64, of: Int64) -> Int64:
     return np.searchsorted(ordered, of, side="right") - np.searchsorted(ordered, of)
 
 
-def _communication(names: PairNames, unpaired_a: Int64, unpaired_b: Int64) -> Iterator[Finding]:
+def _communication(names: PairNames) -> Iterator[Finding]:
     """Collectives of one run if the other has none at all."""
-    for side, log, unpaired, other in (
-        ("a", names.c.a, unpaired_a, names.c.b),
-        ("b", names.c.b, unpaired_b, names.c.a),
-    ):
-        collectives = collective(log)
-        rows = unpaired[collectives[unpaired]]
-        if not len(rows) or collective(other).any():
+    for side, other in ((names.a, names.b), (names.b, names.a)):
+        log, collectives = side.log, collective(side.log)
+        rows = side.unpaired[collectives[side.unpaired]]
+        if not len(rows) or collective(other.log).any():
             continue
+        name: Literal["a", "b"] = "a" if side.is_a else "b"
         ops = Counter(log.op_name(row) for row in rows.tolist())
         of_ops = Counter(log.op_name(row) for row in np.flatnonzero(collectives).tolist())
         yield Finding(
             "communication of one run",
-            f"Only {side} communicates: its weights or its batch are sharded over ranks. "
+            f"Only {name} communicates: its weights or its batch are sharded over ranks. "
             f"For example {log.keys[int(rows[0])]}.",
-            instances(rows, -1) if side == "a" else instances(-1, rows),
+            side.alone(rows),
             tuple(
-                IgnoreRule(side=Side(side), op=op, why="only this run communicates")
-                for op in ops
-                if ops[op] == of_ops[op]
+                IgnoreRule(side=name, op=op, why="only this run communicates") for op in ops if ops[op] == of_ops[op]
             ),
         )

@@ -16,13 +16,13 @@ from matchers.comparison import Comparison, compare
 from matchers.drift import name_families as drift_names
 from matchers.drift import suggestion as drift_suggestion
 from matchers.drift.suggest import suggest
-from matchers.drift.suggestion import Suggestion, together, with_more
+from matchers.drift.suggestion import Suggestion, compatible, with_more
 from matchers.drift.templates import heads
 from matchers.logs.op_log import OpLog
 from matchers.logs.parser import read_log
 from matchers.rules.file import parse_rules
 from matchers.rules.item import new_file
-from matchers.rules.model import ModuleRule, OpRule, PairRule, RuleSet, TemplateRule
+from matchers.rules.model import ModuleRule, OpRule, PairRule, Rule, RuleSet, TemplateRule
 from matchers.status import Status
 from tests.builders import Op, op, training_step
 from tests.conftest import REPOSITORY
@@ -40,6 +40,11 @@ REAL = [
     ("ac_none", "dtype_bf16"),
     ("bug_base", "bug_neg_attn_l2"),
 ]
+
+
+def together(c: Comparison, suggestions: Sequence[Suggestion]) -> tuple[Rule, ...]:
+    """The rules of all suggestions that can be in force at once."""
+    return tuple(rule for suggestion in compatible(c, suggestions) for rule in suggestion.rules)
 
 
 def real(name: str) -> OpLog:
