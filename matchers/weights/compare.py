@@ -7,9 +7,11 @@ States of the same tensor after the same step are compared. Differences are orde
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass, field
+from collections import Counter
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from enum import Enum, IntEnum
+from itertools import groupby
 
 from matchers.weights.log import Key, TensorState, WeightLog
 
@@ -110,28 +112,19 @@ class WeightsComparison:
 def compare_weights(a: WeightLog, b: WeightLog) -> WeightsComparison:
     """Compare the states of the same tensors at the same steps in two logs."""
     known_a, known_b = set(a.parameters), set(b.parameters)
-    not_comparable: list[Key] = []
-    per_step: dict[int, _Tally] = {step: _Tally() for step in sorted(set(a.steps) & set(b.steps))}
-    for key in a.states.keys() ^ b.states.keys():
-        if key[0] in per_step:
-            per_step[key[0]].uncompared += 1
-    for key in _in_order(a, b):
-        outcome, error = _judge(a.states[key], b.states[key])
-        tally = per_step[key[0]]
-        if outcome is Outcome.NOT_COMPARABLE:
-            not_comparable.append(key)
-            tally.uncompared += 1
-            continue
-        tally.tensors += 1
-        tally.compared.add(key[1])
-        if outcome is Outcome.DIFFERENT:
-            tally.add(_divergence(a, b, key, error))
+    alone = Counter(step for step, _, _ in a.states.keys() ^ b.states.keys())
+    judged = {step: list(found) for step, found in groupby(_judged(a, b), lambda found: found[0][0])}
+    steps = tuple(
+        _summary(a, b, step, judged.get(step, []), alone[step]) for step in sorted(set(a.steps) & set(b.steps))
+    )
     return WeightsComparison(
         a=a,
         b=b,
-        first=next((tally.first for tally in per_step.values() if tally.first is not None), None),
-        steps=tuple(tally.summary(step) for step, tally in per_step.items()),
-        not_comparable=tuple(not_comparable),
+        first=next((step.first for step in steps if step.first is not None), None),
+        steps=steps,
+        not_comparable=tuple(
+            key for found in judged.values() for key, outcome, _ in found if outcome is Outcome.NOT_COMPARABLE
+        ),
         only_a=tuple(name for name in a.parameters if name not in known_b),
         only_b=tuple(name for name in b.parameters if name not in known_a),
         steps_only_a=tuple(sorted(set(a.steps) - set(b.steps))),
@@ -142,19 +135,39 @@ def compare_weights(a: WeightLog, b: WeightLog) -> WeightsComparison:
 
 def differences_at(a: WeightLog, b: WeightLog, step: int) -> list[Divergence]:
     """Return the differences after one step, the first one first."""
-    found = []
-    for key in _in_order(a, b, step):
-        outcome, error = _judge(a.states[key], b.states[key])
-        if outcome is Outcome.DIFFERENT:
-            found.append(_divergence(a, b, key, error))
-    return found
+    return _differences(a, b, _judged(a, b, step))
 
 
-def _in_order(a: WeightLog, b: WeightLog, step: int | None = None) -> Iterator[Key]:
-    """Yield the tensors of both logs as a step produces them."""
+_Judged = tuple[Key, Outcome, float]
+"""A tensor of both logs, and what comparing it gave."""
+
+
+def _judged(a: WeightLog, b: WeightLog, step: int | None = None) -> Iterator[_Judged]:
+    """Judge the tensors of both logs, as a step produces them."""
     order = {name: i for i, name in enumerate(dict.fromkeys([*a.parameters, *b.parameters]))}
     common = (key for key in a.states if (step is None or key[0] == step) and key in b.states)
-    yield from sorted(common, key=lambda key: (key[0], key[2] != "grad", order[key[1]]))
+    for key in sorted(common, key=lambda key: (key[0], key[2] != "grad", order[key[1]])):
+        yield key, *_judge(a.states[key], b.states[key])
+
+
+def _differences(a: WeightLog, b: WeightLog, judged: Iterable[_Judged]) -> list[Divergence]:
+    return [_divergence(a, b, key, error) for key, outcome, error in judged if outcome is Outcome.DIFFERENT]
+
+
+def _summary(a: WeightLog, b: WeightLog, step: int, judged: Sequence[_Judged], alone: int) -> StepSummary:
+    """Sum up a step; `alone`: number of its tensors that only one log has."""
+    compared = [key for key, outcome, _ in judged if outcome is not Outcome.NOT_COMPARABLE]
+    found = _differences(a, b, judged)
+    return StepSummary(
+        step,
+        compared=len({name for _, name, _ in compared}),
+        different=len({one.parameter for one in found}),
+        tensors=len(compared),
+        different_tensors=len(found),
+        uncompared=alone + len(judged) - len(compared),
+        first=next(iter(found), None),
+        largest=max(found, key=_size, default=None),
+    )
 
 
 _KINDS = {"grad": Kind.GRADIENT, "weight": Kind.PARAMETER, "buffer": Kind.BUFFER}
@@ -165,38 +178,6 @@ def _divergence(a: WeightLog, b: WeightLog, key: Key, error: float) -> Divergenc
     if kind is Kind.PARAMETER and (key[1] in a.averaged or key[1] in b.averaged):
         kind = Kind.AVERAGED_COPY
     return Divergence(*key, error, a.states[key], b.states[key], kind)
-
-
-@dataclass(slots=True)
-class _Tally:
-    """Counters of one step."""
-
-    compared: set[str] = field(default_factory=set)
-    different: set[str] = field(default_factory=set)
-    tensors: int = 0
-    different_tensors: int = 0
-    uncompared: int = 0
-    first: Divergence | None = None
-    largest: Divergence | None = None
-
-    def summary(self, step: int) -> StepSummary:
-        return StepSummary(
-            step,
-            len(self.compared),
-            len(self.different),
-            self.tensors,
-            self.different_tensors,
-            self.uncompared,
-            self.first,
-            self.largest,
-        )
-
-    def add(self, found: Divergence) -> None:
-        self.first = self.first or found
-        self.different_tensors += 1
-        self.different.add(found.parameter)
-        if self.largest is None or _size(found) > _size(self.largest):
-            self.largest = found
 
 
 def _size(found: Divergence) -> float:
