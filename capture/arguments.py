@@ -10,6 +10,7 @@ import hashlib
 from collections.abc import Iterable, Sequence
 from functools import lru_cache
 from itertools import groupby
+from struct import pack, unpack
 from typing import Any, NamedTuple
 
 import torch
@@ -18,7 +19,7 @@ from .op_kind import OpKind
 from .privacy import shown_value
 from .subclasses import plain
 
-__all__ = ["Arguments", "Form", "arguments_json", "form_of", "forms_text", "given_arguments"]
+__all__ = ["Arguments", "Form", "arguments_json", "form_of", "forms_text", "given_arguments", "numbers_of"]
 
 Arguments = tuple[tuple[str, Any], ...]
 """Names and values in the order of the call: values as `_kept` returns them."""
@@ -33,8 +34,11 @@ _OF_GROUP = frozenset(
     {"process_group", "reduce_op", "group_name", "group_size", "root_rank", "src", "dst", "ranks", "tag"}
 )
 """Arguments of collectives that `Group` tells."""
+_MAX_FLOAT32 = torch.finfo(torch.float32).max
 _MAX_TEXT = 200
 _MAX_ITEMS = 100
+_MAX_NUMBERS = 16
+"""Elements of a tensor whose numbers are noted where Python makes it."""
 _REPEATED = 4
 """Equal items in a row that are written once."""
 
@@ -83,6 +87,26 @@ def _kept(value: Any) -> Any:
     if cls is list or cls is tuple:
         return tuple([_kept(item) for item in value])
     return _Opaque(cls.__name__)
+
+
+def numbers_of(tensor: torch.Tensor) -> Arguments:
+    """Return the numbers of a small tensor that Python makes, which nothing has to be awaited for; else nothing."""
+    known = type(tensor) is torch.Tensor and tensor.device.type == "cpu" and tensor.layout is torch.strided
+    if not known or tensor.dtype.is_complex or not 0 < tensor.numel() <= _MAX_NUMBERS:
+        return ()
+    values = tensor.reshape(-1).tolist() if tensor.ndim else [tensor.tolist()]
+    if tensor.is_floating_point() and tensor.dtype != torch.float64:
+        values = [_shortest(value) for value in values]
+    return (("data", tuple(values) if tensor.ndim else values[0]),)
+
+
+def _shortest(value: float) -> float:
+    """Return the number of the fewest digits that is this one in float32: 0.1, not 0.10000000149011612."""
+    for digits in range(3, 9):
+        short = float(f"{value:.{digits}g}")
+        if abs(short) < _MAX_FLOAT32 and unpack("f", pack("f", short)) == (value,):
+            return short
+    return value
 
 
 def arguments_json(arguments: Arguments) -> dict[str, Any]:

@@ -81,6 +81,7 @@ class Event:
         call: for a collective: its process group and number, root and reduction.
         parameters: names of the inputs of an optimizer's operation, and of parameters and buffers that are written to;
             "" where unknown.
+        reads: the numbers of its result that Python read, and where.
         key: its key in the log, known at the end of the step.
     """
 
@@ -95,4 +96,5 @@ class Event:
     mutated: list[Leaf] = field(default_factory=list)
     call: GroupCall | None = None
     parameters: list[str] | None = None
+    reads: list[tuple[float, Place]] = field(default_factory=list)
     key: str = ""

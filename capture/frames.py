@@ -68,6 +68,7 @@ class Stack:
         recompute: activation checkpointing is running a region of the forward pass again.
         graph_line: a graph's generated code and the line that ran, None outside a graph.
         site: identity of the instruction of the innermost user frame, None without one.
+        direct: the user's code called the operation itself, and no other library in between.
     """
 
     frames: tuple[Frame, ...]
@@ -75,6 +76,7 @@ class Stack:
     recompute: bool
     graph_line: tuple[CodeType, int] | None
     site: tuple[int, int] | None
+    direct: bool
 
 
 @cache
@@ -138,6 +140,7 @@ class StackTable:
         caller, recompute, engine = "", None, False
         graph_line: tuple[CodeType, int] | None = None
         site: tuple[int, int] | None = None
+        between = False
         while frame is not None:
             this, code, frame = frame, frame.f_code, frame.f_back
             self._codes[id(code)] = code
@@ -154,9 +157,11 @@ class StackTable:
             if is_user_file(path):
                 site = site or (id(code), this.f_lasti)
                 frames.append(Frame(path, _line(this), _function_name(code)))
-            elif not frames and _UTILITIES in path and not code.co_name.startswith("_"):
+                continue
+            between |= not (frames or path.startswith(_CAPTURE))
+            if not frames and _UTILITIES in path and not code.co_name.startswith("_"):
                 caller = code.co_name
-        return Stack(tuple(frames), caller, bool(recompute), graph_line, site)
+        return Stack(tuple(frames), caller, bool(recompute), graph_line, site, direct=bool(frames) and not between)
 
 
 class GraphLines:

@@ -78,6 +78,7 @@ SUPERSET = (
     "Arguments",
     "Inputs",
     "Random",
+    "Read",
     "Stack",
     "Recompute",
     "Micro-batch",

@@ -160,6 +160,7 @@ class Record:
         arguments: what it was asked besides its tensors, ready for JSON.
         forms: dtypes, shapes and strides of its inputs, as they are written (`capture.arguments`).
         random: which random numbers it drew, ready for JSON; None if it drew none.
+        reads: the numbers of its result that Python read, and where.
         mutated: the inputs that changed and are not outputs.
         group: the ranks of a collective's group and its number within that group, ready for JSON.
         exchanged: what a collective gave and received, ready for JSON.
@@ -182,6 +183,7 @@ class Record:
     arguments: Mapping[str, Any] = field(default_factory=dict)
     forms: str = ""
     random: Mapping[str, Any] | None = None
+    reads: Sequence[tuple[float, str]] = ()
     mutated: Sequence[Mutation] = ()
     group: Mapping[str, Any] | None = None
     exchanged: Mapping[str, Any] | None = None
@@ -315,6 +317,8 @@ def _add_lines(record: Record, text: _Escaped, lines: list[str]) -> str:
         add(f"  Inputs: {record.forms}")
     if record.random is not None:
         add(f"  Random: {json_line(record.random)}")
+    if record.reads:
+        add(f"  Read: {json_line(record.reads)}")
     add(f"  Seq: {record.seq}")
     if outputs and any(output.digest is not None for output in outputs):
         digest = ", ".join([format_digest(output.digest) for output in outputs])

@@ -32,7 +32,6 @@ _NOT_RECORDED = frozenset(
         "monitored_barrier_",
         # the same tensor under another name
         "lift",
-        "lift_fresh",
         "_wrap_tensor_autograd",
     }
 )
@@ -45,6 +44,11 @@ _QUESTIONS = frozenset(
 )  # fmt: skip
 """Queries for a tensor's shape or layout, which some subclasses answer through the dispatcher."""
 _IGNORED_NAMESPACES = frozenset({"profiler", "prim", "debug_mode_ops", "device_mesh"})
+
+_ENTERS = {"lift_fresh": "lift_fresh", "lift_fresh_copy": "lift_fresh"}
+"""Operations that give torch a tensor of Python's numbers, or of memory of another library, and the name they share."""
+_READ_BY_PYTHON = frozenset({"_local_scalar_dense", "equal", "allclose"})
+"""Operations that return a number of a tensor to Python."""
 
 _OVERWRITES = frozenset(
     {
@@ -88,6 +92,8 @@ class OpKind:
         is_wait: the wait for such outputs.
         unfilled: positions of results with regions that are not written yet.
         random: it draws random numbers.
+        enters: its tensor holds numbers of Python, or memory of another library: no operation made it.
+        read_by_python: it returns a number that Python may compute with.
         overload: namespace and overload, `aten.dim` of `aten::max.dim`.
         arguments: names of the arguments, by position.
         defaults: of these, by name.
@@ -103,6 +109,8 @@ class OpKind:
     is_wait: bool
     unfilled: tuple[int, ...] = ()
     random: bool = False
+    enters: bool = False
+    read_by_python: bool = False
     overload: str = ""
     arguments: tuple[str, ...] = ()
     defaults: Mapping[str, Any] = field(default_factory=dict)
@@ -133,19 +141,21 @@ def kind_of(func: Any) -> OpKind:
         out |= writes
     if namespace == "c10d" and name not in _C10D_IN_AND_OUT:
         out |= writes
-    returned = [r.alias_info for r in schema.returns]
-    view = bool(returned) and not writes and all(alias is not None and not alias.is_write for alias in returned)
+    aliases = [r.alias_info for r in schema.returns]
+    views = bool(aliases) and all(alias is not None and not alias.is_write for alias in aliases)
     return OpKind(
-        name=name,
+        name=_ENTERS.get(name, name),
         recorded=name not in _NOT_RECORDED and (bool(writes) or collective or _gives_tensors(schema)),
         ignored=namespace in _IGNORED_NAMESPACES or name in _QUESTIONS,
-        annotated_view=view,
+        annotated_view=views and not (writes or name in _ENTERS),
         writes=frozenset(writes),
         overwrites=frozenset(out),
         collective=collective,
         is_wait=name == _WAIT and namespace in _COLLECTIVE_NAMESPACES,
         unfilled=_UNFILLED.get(qualified, ()),
         random=torch.Tag.nondeterministic_seeded in getattr(func, "tags", ()),
+        enters=name in _ENTERS,
+        read_by_python=name in _READ_BY_PYTHON,
         overload=f"{namespace}.{schema.overload_name or 'default'}",
         arguments=tuple(str(argument.name) for argument in schema.arguments),
         defaults={str(a.name): a.default_value for a in schema.arguments if a.has_default_value()},

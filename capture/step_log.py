@@ -42,7 +42,7 @@ def module_of(place: Place, stacks: StackTable) -> str:
     if place.in_optimizer:
         return "optimizer"
     stack = stacks[place.stack]
-    return call_site(place.frames or stack.frames, stack.caller)
+    return call_site(_frames(place, stacks), stack.caller)
 
 
 def name_events(events: Sequence[Event], stacks: StackTable, wanted: Any) -> None:
@@ -94,7 +94,7 @@ def records(
     texts: dict[int, tuple[str, ...]] = {}
     for seq, event in enumerate(events):
         place = event.place
-        frames = place.frames or stacks[place.stack].frames
+        frames = _frames(place, stacks)
         stack = texts.get(id(frames))  # of tuples that the events keep
         if stack is None:
             stack = texts[id(frames)] = tuple([str(frame) for frame in frames[:_MAX_FRAMES]])
@@ -120,6 +120,7 @@ def records(
             arguments=arguments_json(event.arguments),
             forms=forms_text([given.form for given in event.inputs], *_first_form(event)),
             random=event.random,
+            reads=[(value, found[0].location) for value, at in event.reads if (found := _frames(at, stacks))],
             mutated=mutated,
             group=None if event.call is None else event.call.as_json(rank),
             given=_given(event, before, summaries, rank),
@@ -127,6 +128,10 @@ def records(
             recompute=place.recompute,
             micro_batch=micro_batches[place.forward_pass],
         )
+
+
+def _frames(place: Place, stacks: StackTable) -> tuple[Frame, ...]:
+    return place.frames or stacks[place.stack].frames
 
 
 def _first_form(event: Event) -> tuple[str, tuple[int, ...] | None]:

@@ -19,7 +19,7 @@ from torch.utils._debug_mode import DebugMode
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_leaves
 
-from .arguments import form_of, given_arguments
+from .arguments import form_of, given_arguments, numbers_of
 from .attribution import AFTER, FORWARD, GRADIENTS, OPTIMIZER, PREPARE, Attribution, Place
 from .calls import flat_inputs, flat_tensors, is_view, place_of
 from .collectives import Collectives, Pending, brought_by_writing
@@ -45,6 +45,8 @@ __all__ = ["StepTracer", "active_tracer"]
 _DETACH = "detach"
 _NAMED = frozenset({GRADIENTS, OPTIMIZER, AFTER})
 """Phases in which all inputs get the names of what they are."""
+_MAX_READS = 16
+"""Numbers of one result that Python reads and that are noted, such as those of a list in a loop."""
 _MAX_EVENTS = 2_000_000
 """Limit for a script that never steps an optimizer."""
 _MAX_PENDING = 20_000
@@ -212,12 +214,20 @@ class StepTracer(DebugMode):
             self._exclude(kind)
             return None
         if not kind.recorded:
+            if kind.read_by_python and not self.attribution.optimizer_depth:
+                return _Call(None, flat_tensors(args), read_at=self.attribution.place(skip=4, recorded=False))
             self.attribution.notice(skip=4)
             return _Call(None)
         place = self.attribution.place(skip=4)
+        if kind.enters and self.attribution.optimizer_depth and not self.attribution.stacks[place.stack].direct:
+            self._exclude(kind)  # a counter of steps, say, in which no code of the user has a part
+            return None
         module = place.module
         kept = module is None or self.settings.wants(module, kind.name)
         event = Event(kind.name, place, kind.overload, kept=kept)
+        if kind.enters:
+            event.arguments = numbers_of(args[0])
+            return _Call(event)
         tensors, written, overwritten, others = flat_inputs(kind, args, kwargs)
         call = _Call(event, tensors, written, overwritten)
         if kind.random:
@@ -285,6 +295,8 @@ class StepTracer(DebugMode):
         event = call.event
         if event is None:
             self._exclude(kind)
+            if call.read_at is not None:
+                self._note_read(call, result)
             for leaf in leaves:
                 if (state := self.measuring.state(leaf)) is not None and not state.writes:
                     state.uninitialised = True
@@ -314,6 +326,17 @@ class StepTracer(DebugMode):
             self._changed(event, call, leaves)
         for pending in call.arriving:
             self._collectives.arrived(pending)
+
+    def _note_read(self, call: _Call, value: Any) -> None:
+        """Note a number that the user's code reads, not one that torch does, to print it for example."""
+        assert call.read_at is not None
+        direct = call.read_at.frames is not None or self.attribution.stacks[call.read_at.stack].direct
+        if direct and type(value) in (bool, int, float):
+            for tensor in call.tensors:
+                state = self.measuring.state(tensor)
+                made = None if state is None else self.measuring.storages.producer(state, plain(tensor))
+                if made is not None and len(made.reads) < _MAX_READS:
+                    made.reads.append((value, call.read_at))
 
     def _append(self, event: Event) -> None:
         self.events.append(event)
@@ -517,6 +540,7 @@ class _Call:
         overwritten: of those, the ones whose previous content it does not read.
         arriving: results of collectives that this call completes.
         exchange: parts of its tensors, of a collective.
+        read_at: where Python reads a number of its tensors; None for other calls.
     """
 
     event: Event | None
@@ -525,6 +549,7 @@ class _Call:
     overwritten: set[int] = field(default_factory=set)
     arriving: list[Pending] = field(default_factory=list)
     exchange: Exchange | None = None
+    read_at: Place | None = None
 
 
 def _draws(tensors: list[torch.Tensor], others: list[Any]) -> dict[str, Any] | None:

@@ -18,7 +18,7 @@ from matchers.causes.beginnings import blame_beginnings
 from matchers.causes.consequences import Consequences, consequences, lasting_causes
 from matchers.causes.first_causes import find_origins
 from matchers.causes.first_difference import Equality, FirstDifference, first_difference
-from matchers.causes.given_states import blame_states
+from matchers.causes.given_states import blame_states, without_reads
 from matchers.causes.inserted import blame_inserted
 from matchers.causes.proven import proven
 from matchers.causes.unsummed import blame_unsummed
@@ -290,7 +290,7 @@ def _compare(
     rows = rows.with_unpaired(of_records)
     if understood:
         rows = replace(rows, cause=lasting_causes(rows))
-        rows = blame_states(rows, *contents)
+        rows = without_reads(blame_states(rows, *contents))
         rows = blame_unsummed(rows)
     if understood and not expectation.explains:  # other kernels differ everywhere
         rows = blame_beginnings(rows)

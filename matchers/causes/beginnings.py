@@ -76,7 +76,7 @@ def _beginnings(c: Rows, flow: DataFlow, among: Bool) -> Iterator[tuple[int, int
             ends = [(s.name, r) for s, r in zip(sides, found.makers, strict=True) if r >= 0 and s.of[r] < 0]
             name, record = branches.start(*ends)
             yield int((c.at_a if name == "a" else c.at_b)[record]), found.reader
-        elif found.kind in (Kind.OPERATION, Kind.DRAW) and not found.others_differ:
+        elif found.kind in (Kind.OPERATION, Kind.DRAW, Kind.ENTERS) and not found.others_differ:
             yield found.row, found.row
 
 

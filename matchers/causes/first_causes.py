@@ -34,7 +34,7 @@ from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
 from matchers.ops.collectives import awaiting
 from matchers.ops.dataflow import DataFlow, downstream
-from matchers.ops.laws import copies, drawing, law_of
+from matchers.ops.laws import copies, drawing, law_of, rows_where
 from matchers.ops.nonfinite import broken, where_broken_begins
 from matchers.ops.shapes import numel
 from matchers.ops.values import first_outputs
@@ -227,7 +227,9 @@ class _Search:
         role[red] = Role.ORIGIN
         # of what was asked for it is known that the inputs agree, fresh memory among them
         role[red & unhashed & (self._verdicts.reason != Reason.ARGUMENTS)] = Role.UNKNOWN
-        role[red & (differs | explained)] = Role.RECEIVER
+        # what Python put into a tensor may follow from what it has read
+        computed = rows_where(self._one.side.log, lambda law: law.enters)[self._pairing.lead_a] & ~first
+        role[red & (differs | explained | computed)] = Role.RECEIVER
         role[red & (first | hidden) & differs & ~explained] = Role.UNKNOWN
         self._cause |= (role == Role.ORIGIN) | ((role == Role.UNKNOWN) & (first | hidden) & ~explained)
         return role

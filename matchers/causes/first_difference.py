@@ -46,7 +46,8 @@ class Kind(LabelledEnum):
     UNPAIRED: only one run has the operation, and its result is read where the other run reads something else.
     OTHER_INPUT: its inputs differ although the operations that made them agree: it reads others, or another part of
     them. FORM: it is made of other operations in the two runs. UNJUDGED: it reads what could not be compared. CONTENT:
-    no pair differs, but what an operation leaves in a parameter, buffer or optimizer state does.
+    no pair differs, but what an operation leaves in a parameter, buffer or optimizer state does. ENTERS: it is made of
+    other numbers of Python.
     """
 
     OPERATION = 0
@@ -58,6 +59,7 @@ class Kind(LabelledEnum):
     FORM = 6
     UNJUDGED = 7
     CONTENT = 8
+    ENTERS = 9
 
 
 _OF_FORM = (Kind.GIVEN, Kind.UNPAIRED, Kind.OTHER_INPUT, Kind.FORM, Kind.UNJUDGED)
@@ -213,7 +215,8 @@ class _Search:
 
     def _operation(self, row: int) -> FirstDifference:
         others, differ = self._equality.others(row)
-        kind = Kind.DRAW if law_of(self._c.a, int(self._c.row_a[row])).random else Kind.OPERATION
+        law = law_of(self._c.a, int(self._c.row_a[row]))
+        kind = Kind.DRAW if law.random else Kind.ENTERS if law.enters else Kind.OPERATION
         return FirstDifference(row, kind, self._equality.by_digest, others=others, others_differ=differ)
 
     def _by_input(self, row: int, inputs: list[_Input]) -> FirstDifference | None:

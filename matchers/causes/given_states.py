@@ -1,8 +1,9 @@
-"""Acquit operations of an optimizer whose scalar arguments follow from a state that differs before the step.
+"""Acquit operations whose scalar arguments follow from a tensor that differs, though no tensor leads there.
 
-A bias correction is computed on the host from the step that a state counts, so no tensor leads from the count to the
-operation that divides by it: its inputs are equal to the bit, its result is not. Where a state of a parameter differs
-before the step, that is the first cause of all that the step makes of this parameter.
+Python may have read the number from a red result. In an optimizer it does so from states: a bias correction is computed
+on the host from the step that a state counts, so the inputs of the operation that divides by it are equal to the bit,
+and its result is not. Where a state of a parameter differs before the step, that is the first cause of all that the
+step makes of this parameter.
 """
 
 from __future__ import annotations
@@ -13,12 +14,31 @@ from dataclasses import replace
 import numpy as np
 
 from matchers.logs.op_log import Phase
+from matchers.ops.arguments import argument_differences
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.last_contents import GRADIENT, LastContents
 from matchers.rows import Rows
 from matchers.status import Role
+from matchers.verdict.arguments import perhaps_read
 
-__all__ = ["blame_states"]
+__all__ = ["blame_states", "without_reads"]
+
+
+def without_reads(c: Rows) -> Rows:
+    """The rows without first causes whose arguments Python may have read from a result that is red itself."""
+    follow = [row for row in np.flatnonzero(c.cause & (c.pair >= 0)).tolist() if _reads_red(c, row)]
+    cause, role = c.cause.copy(), c.role.copy()
+    cause[follow], role[follow] = False, Role.RECEIVER
+    return replace(c, cause=cause, role=role)
+
+
+def _reads_red(c: Rows, row: int) -> bool:
+    i, j = int(c.row_a[row]), int(c.row_b[row])
+    if c.a.op_name(i) != c.b.op_name(j):
+        return False
+    told = argument_differences(c.a, c.b, i, j)
+    reads = [perhaps_read(c.a, c.b, i, j, each) for each in told]
+    return bool(told) and all(read is not None and c.red[c.at_a[read.of]] for read in reads)
 
 
 def blame_states(c: Rows, a: LastContents, b: LastContents) -> Rows:

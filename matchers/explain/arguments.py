@@ -6,7 +6,8 @@ from matchers.comparison import Comparison
 from matchers.logs.op_log import Phase
 from matchers.ops.arguments import ArgumentDifference, argument_differences, tells_arguments
 from matchers.ops.optimizer_settings import optimizer_differences
-from matchers.verdict.arguments import explained_by
+from matchers.status import Role
+from matchers.verdict.arguments import SAME_DIMENSION, explained_by, perhaps_read
 
 __all__ = ["argument_reasons", "asked_otherwise"]
 
@@ -30,4 +31,13 @@ def asked_otherwise(c: Comparison, row: int) -> str:
         settings = optimizer_differences(c.a.header.run, c.b.header.run)
         if settings:
             return ", ".join(ArgumentDifference(*each).text for each in settings)
-    return ", ".join(difference.text for difference, why in argument_reasons(c, row) if not why)
+    told = argument_reasons(c, row)
+    left = [difference for difference, why in told if not why]
+    if not left and c.cause[row] and c.role[row] == Role.ORIGIN:  # its inputs agree: the form explains nothing here
+        left = [difference for difference, why in told if why != SAME_DIMENSION]
+    return ", ".join(_told(c, row, difference) for difference in left)
+
+
+def _told(c: Comparison, row: int, difference: ArgumentDifference) -> str:
+    read = perhaps_read(c.a, c.b, int(c.row_a[row]), int(c.row_b[row]), difference)
+    return difference.text + (f", perhaps read at {read.place}" if read is not None else "")

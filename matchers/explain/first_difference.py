@@ -13,6 +13,7 @@ from matchers.explain.facts import format_error
 from matchers.status import Status
 
 __all__ = [
+    "FROM_PYTHON",
     "already_differ",
     "determinism_of",
     "first_difference_note",
@@ -21,6 +22,8 @@ __all__ = [
     "start_of",
 ]
 
+FROM_PYTHON = "from Python"
+"""The origin of a tensor of Python's numbers."""
 _ADVICE = {
     "weights": "Capture an earlier step, or load the same weights.",
     "the batch": "Give both runs the same batch.",
@@ -61,6 +64,8 @@ def _reasons(c: Comparison, found: FirstDifference) -> Iterator[str]:
         yield "a random draw: another seed, or another state of the generator"
     elif found.kind == Kind.OPERATION:
         yield determinism_of(c, found.row)
+    elif found.kind == Kind.ENTERS:
+        yield FROM_PYTHON
     elif found.kind == Kind.START:
         yield already_differ(c, found)
         if (row := found.operation) >= 0:

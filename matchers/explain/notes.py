@@ -14,6 +14,7 @@ from matchers.explain.first_difference import determinism_of, first_difference_n
 from matchers.explain.subject import Subject
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.laws import law_of
+from matchers.ops.python_reads import reads_of
 from matchers.ops.run_info import cut_gradients
 from matchers.pairing.pairing import Method
 from matchers.status import Role, Status
@@ -89,8 +90,17 @@ def _begins_here(of: Subject) -> Iterator[str]:
             yield "; ".join((first_difference_note(of.c), *reasons))
         else:  # the headline has the rest
             yield from reasons if found.start else reasons[1:]
-    elif of.c.equality.begins_at(of.row) and not of.c.unread[of.row]:
+    elif of.c.equality.begins_at(of.row) and not (of.c.unread[of.row] or law_of(*of.log_and_record).enters):
         yield f"the inputs are bitwise equal: the difference begins here; {determinism_of(of.c, of.row)}"
+
+
+def _read_by_python(of: Subject) -> Iterator[str]:
+    """The places where Python reads a number of the result, and so where it leaves what a log can follow."""
+    for side, log, record in zip("ab", (of.c.a, of.c.b), of.records, strict=True):
+        reads = reads_of(log, record) if record >= 0 else ()
+        places = dict.fromkeys(f"{read.value:g} at {read.place}" for read in reads)
+        if places:
+            yield f"read by Python in {side}: {', '.join(places)}"
 
 
 def _tolerance(of: Subject) -> Iterator[str]:
@@ -189,6 +199,7 @@ _NOTES: tuple[Callable[[Subject], Iterator[str]], ...] = (
     _printed,
     _precision,
     _begins_here,
+    _read_by_python,
     _tolerance,
     _amplification,
     _unfinished,

@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping
 from matchers.comparison import Comparison
 from matchers.explain.arguments import asked_otherwise
 from matchers.explain.facts import OTHER_BITS, InputFact, format_eps, format_error, ground_of
-from matchers.explain.first_difference import determinism_of, start_of
+from matchers.explain.first_difference import FROM_PYTHON, determinism_of, start_of
 from matchers.explain.subject import Subject
 from matchers.logs.op_log import Phase
 from matchers.ops.last_contents import GRADIENT
@@ -98,6 +98,8 @@ def _what_follows(of: Subject) -> str:
     """What other arguments lead to, as the end of a sentence."""
     if of.role == Role.RECEIVER:
         return f"; {_received(of.c, of.row, of.inputs)}"
+    if not of.inputs and law_of(*of.log_and_record).enters:
+        return f"; {FROM_PYTHON}"
     differs = f"; {difference(of)}" if size_of_error(of) else ""
     because_of = _of_contents(of.c, of.row) if differs else ""
     return f"{differs}; {because_of or inputs_agree(of.c, of.row, of.inputs)}"
@@ -207,7 +209,7 @@ _JUMP = 4.0
 def inputs_agree(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
     """`all inputs are bitwise equal`, `no inputs`, …"""
     if not inputs:
-        return "no inputs"
+        return FROM_PYTHON if law_of(*Subject(c, row, inputs).log_and_record).enters else "no inputs"
     if _unjudged_inputs(c, row):
         return "the inputs are not judged"
     if c.pairing.assembled[c.pair[row]]:  # the two sides list other inputs

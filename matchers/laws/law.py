@@ -123,6 +123,7 @@ class Law:
         may_drop: it draws them if it is asked to drop out.
         nondeterministic: on some device it adds up in an order that may be another one each time, or picks a kernel by
             what else happens (free memory).
+        enters: its result are numbers of Python, or memory of another library: it reads no tensor.
         blind: no element of a tensor decides its result, though a shape may.
         unwritten: the result is memory that nothing has been written to.
         determined: its tensors decide the result: no number is given that a rank may choose by itself.
@@ -146,6 +147,7 @@ class Law:
     random: bool = False
     may_drop: bool = False
     nondeterministic: bool = False
+    enters: bool = False
     blind: bool = False
     unwritten: bool = False
     determined: bool = False
@@ -172,7 +174,7 @@ class Law:
     @property
     def repeats(self) -> bool:
         """True if one build of torch on one device makes the same bits of the same bits each time."""
-        varies = self.random or self.may_drop or self.nondeterministic or self.unwritten
+        varies = self.random or self.may_drop or self.nondeterministic or self.unwritten or self.enters
         return not (varies or self.communicates or self.on_lists)
 
     @property

@@ -134,6 +134,11 @@ _COPIES: Final = (
 
 _WITHOUT_VALUES: Final = (
     _Entry(
+        "numbers of Python, or memory of another library, as a tensor",
+        "lift_fresh",
+        {"passes_on": None, "aliases": False, "enters": True},
+    ),
+    _Entry(
         "reads a shape, no values",
         "empty_like full_like ones_like zeros_like rand_like randn_like randint_like new_empty new_empty_strided "
         "new_full new_ones new_zeros",

@@ -26,7 +26,9 @@ from matchers.ops.arguments import (
     text_ids,
 )
 from matchers.ops.json_values import number
+from matchers.ops.laws import rows_where
 from matchers.ops.optimizer_settings import ROUNDING, optimizer_differences
+from matchers.ops.python_reads import NumberRead, read_before
 from matchers.ops.shapes import dimensions
 from matchers.status import Status
 from matchers.verdict.case import Case, Judgement
@@ -35,8 +37,10 @@ from matchers.verdict.relative_error import relative
 from matchers.verdict.slots import SlotVerdict
 from matchers.verdict.tolerance import UNSURE, default_tolerance
 
-__all__ = ["explained_by", "judge_arguments", "judge_settings", "other_arguments", "unexplained"]
+__all__ = ["explained_by", "judge_arguments", "judge_settings", "other_arguments", "perhaps_read", "unexplained"]
 
+SAME_DIMENSION = "the same dimension"
+"""The explanation of a dimension that is counted from the other end."""
 _JUDGED = (Status.SAME_PRINT, Status.CLOSE, Status.NO_VALUES, Status.SHAPE, Status.DIVERGED, Status.NAN)
 _OF_PYTHON = 9
 """Significant digits from which on a number is one that Python computed."""
@@ -64,7 +68,11 @@ def judge_arguments(case: Case, found: Judgement) -> Judgement:
     first = int(i[red].min()) if len(red) else len(a)
     left = unexplained(a, b, i[k], j[k], found.loss_scale)
     # what Python computed from a tensor follows from a difference of that
-    real = [any(row < first or not _computed(each) for each in told) for row, told in zip(i[k], left, strict=True)]
+    entering = rows_where(a, lambda law: law.enters)[i[k]]
+    real = [
+        any(row < first or not (enters or _computed(each)) for each in told)
+        for row, told, enters in zip(i[k], left, entering, strict=True)
+    ]
     which = k[np.array(real, bool)]
     to = np.where(status[which] >= Status.SHAPE, status[which], np.int8(Status.DIVERGED))
     return found.claimed(which, to, Reason.ARGUMENTS)
@@ -146,7 +154,7 @@ def explained_by(a: OpLog, b: OpLog, i: int, j: int, difference: ArgumentDiffere
         # an index, or what is reduced away, has fewer dimensions than the tensor whose are counted
         dims = max(map(len, (*shapes_a, *shapes_b)))
         if dims and all((v - w) % dims == 0 for v, w in pairs):
-            return "the same dimension"
+            return SAME_DIMENSION
     if all(type(v) is int and type(w) is int for v, w in pairs):
         if shapes_a != shapes_b and all(_is_size(v, shapes_a) and _is_size(w, shapes_b) for v, w in pairs):
             return "sizes of the tensors"
@@ -159,6 +167,16 @@ def explained_by(a: OpLog, b: OpLog, i: int, j: int, difference: ArgumentDiffere
     # another order of the same arithmetic in Python; and of a number that was computed from a tensor
     limit = default_tolerance("float32") if _computed(difference) else ROUNDING
     return "rounding" if all(math.isclose(v, w, rel_tol=limit) for v, w in pairs) else ""
+
+
+def perhaps_read(a: OpLog, b: OpLog, i: int, j: int, difference: ArgumentDifference) -> NumberRead | None:
+    """The read of a that an argument may come from: both runs have read their value at one place before; else None."""
+    found = None
+    for v, w in _numbers(difference.a, difference.b):
+        found, other = read_before(a, i, v), read_before(b, j, w)
+        if found is None or other is None or found.place != other.place:
+            return None
+    return found
 
 
 def _numbers(x: Any, y: Any) -> Iterator[tuple[float, float]]:

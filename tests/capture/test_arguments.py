@@ -150,6 +150,53 @@ def test_recomputed_and_compiled_operations_have_them_too(record: Record) -> Non
     assert len([row for row in log.rows if row.op == "native_layer_norm"]) == 3
 
 
+@pytest.mark.parametrize("compiled", [False, True])
+def test_numbers_that_python_puts_into_a_tensor_have_a_record_without_inputs(record: Record, compiled: bool) -> None:
+    class Scaled(nn.Module):
+        def forward(self, x: Any) -> Any:
+            x = x * torch.tensor([0.1, 2.0]).repeat(3)
+            x[0, 1] = 7
+            return torch.where(torch.tensor([[True] * 6] * 4), x, 0)
+
+    model: Any = torch.compile(Scaled(), backend="aot_eager") if compiled else Scaled()
+    log = record(model, lambda: model(X))
+    rows = [row for row in log.rows if row.op == "lift_fresh"]
+    assert [arguments(row) for row in rows] == [{"data": [0.1, 2.0]}, {"data": 7.0}, {}]
+    assert not any("Input digests" in row.fields or row.digests == [""] for row in rows)
+    used = one(log, "repeat")
+    assert used.producers == [rows[0].key]
+    assert used.input_digests == rows[0].digests
+
+
+def test_what_torch_makes_for_itself_in_an_optimizer_is_not_recorded(record: Record) -> None:
+    model = nn.Linear(6, 1)
+    optimizer = torch.optim.AdamW(model.parameters(), foreach=False)
+
+    def step() -> None:
+        model(X).sum().backward()
+        optimizer.step()
+
+    log = record(model, step)
+    assert "lift_fresh" in log.excluded
+    assert not any(row.op == "lift_fresh" or "Read" in row.fields for row in log.rows)
+
+
+def test_numbers_that_python_reads_are_noted_where_they_are_made(record: Record) -> None:
+    def step() -> None:
+        total = X.sum()
+        assert int((X > 0).sum().item()) == 12
+        if total > 5:
+            raise AssertionError
+        assert torch.equal(total, total + 0)
+        assert len(f"{total:.1f}") > 2
+
+    log = record(nn.Linear(1, 1), step)
+    read = [(row.op, value, at) for row in log.rows for value, at in json.loads(row.fields.get("Read", "[]"))]
+    assert [(name, value) for name, value, _ in read] == [("sum", True), ("sum", 12), ("gt", False), ("add", True)]
+    assert all(at.startswith("capture/test_arguments.py:") for _, _, at in read)
+    assert len({at for _, _, at in read}) == 3
+
+
 def test_the_settings_of_optimizers_are_in_the_run_info(script: Script) -> None:
     log = script("""
         model = net()

@@ -72,6 +72,7 @@ RECORDS = st.lists(
         arguments=st.sampled_from([{}, {"dim": [-1], "keepdim": True}, {"max": float("inf"), "name": "é"}]),
         forms=st.sampled_from(["", ";bfloat16[2,3]:1,2;"]),
         random=st.sampled_from([None, {"seed": 1, "offset": 0}]),
+        reads=st.sampled_from([(), [(22, "é.py:16"), (False, "a.py:1")]]),
         recompute=st.booleans(),
         micro_batch=st.sampled_from([None, 0, 1]),
     ),
