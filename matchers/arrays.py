@@ -29,6 +29,8 @@ __all__ = [
     "first_equal",
     "is_among",
     "longest_rising",
+    "marked",
+    "marked_at",
     "numbered",
     "stable_order",
 ]
@@ -67,6 +69,18 @@ def is_among(values: NDArray[_Value], ascending: NDArray[_Value]) -> Bool:
     if not len(ascending):
         return np.zeros(len(values), bool)
     return np.asarray(ascending[np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)] == values)
+
+
+def marked(index: Int64 | Int32 | list[int], size: int) -> Bool:
+    """bool[size], True at some places."""
+    out = np.zeros(size, bool)
+    out[index] = True
+    return out
+
+
+def marked_at(flags: Bool, place: Int64 | Int32) -> Bool:
+    """bool: the flags at some places; False for no place (-1)."""
+    return np.append(flags, False)[place]
 
 
 def stable_order(keys: NDArray[Any]) -> Int64:

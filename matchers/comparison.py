@@ -1,27 +1,23 @@
 """The comparison of two logs: the one object that the screen, the reports and the exit code read.
 
-`compare(a, b, rules)` runs the pipeline: rules → matching → pairing → verdicts → origins → rows. The result is a set of
+`compare(a, b, rules)` runs the pipeline: rules → matching → pairing → verdicts → rows → causes. The result is a set of
 frozen columns (`matchers.rows`) together with the rules behind them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, fields, replace
+from dataclasses import dataclass, field
 from functools import cached_property
 from typing import NamedTuple
 
 import numpy as np
 
 from matchers.arrays import Bool, columns
-from matchers.causes.beginnings import blame_beginnings
-from matchers.causes.consequences import Consequences, consequences, lasting_causes
-from matchers.causes.first_causes import find_origins
+from matchers.causes.consequences import Consequences, consequences
+from matchers.causes.find import first_causes
 from matchers.causes.first_difference import Equality, FirstDifference, first_difference
-from matchers.causes.given_states import blame_states, without_reads
-from matchers.causes.inserted import blame_inserted
 from matchers.causes.proven import proven
-from matchers.causes.unsummed import blame_unsummed
 from matchers.coverage import Coverage, coverage
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import DataFlow
@@ -34,7 +30,6 @@ from matchers.pairing.features import Copies
 from matchers.pairing.matching import Matching, NameRules, paired_by
 from matchers.pairing.pairing import Method, Pairing
 from matchers.pairing.rematch import ForcedPair, apply_rules
-from matchers.regions.find import Regions, find_regions
 from matchers.rows import Rows
 from matchers.rules.model import LayoutRule, RuleSet, ToleranceRule
 from matchers.rules.resolve import Resolved, RuleUsage, resolve
@@ -47,9 +42,7 @@ from matchers.verdict.content_verdicts import ContentVerdicts
 from matchers.verdict.error_propagation import Arithmetic
 from matchers.verdict.expectation import Expectation
 from matchers.verdict.noise_floor import NoiseFloor, measure_noise, repeats_b
-from matchers.verdict.reason import Reason
 from matchers.verdict.recomputed import RecomputeMismatch
-from matchers.verdict.records import unpaired_roles
 from matchers.verdict.tolerance import DtypePolicy
 from matchers.verdict.verdicts import Judged, judge_all, within_rules_only
 
@@ -129,15 +122,6 @@ class Comparison(Rows):
         }
 
     @cached_property
-    def regions(self) -> Regions:
-        """The stretches that the two runs compute in other ways; computed on first use."""
-        assert self.flow is not None
-        status = np.zeros(len(self.pairing), np.int8)
-        status[self.pair[self.pair >= 0]] = self.status[self.pair >= 0]
-        understood = self.coverage.understood
-        return find_regions(self.a, self.b, self.pairing, status, self.flow, understood=understood)
-
-    @cached_property
     def consequences(self) -> Consequences:
         """The rows that follow from each first cause; computed on first use."""
         return consequences(self)
@@ -156,14 +140,10 @@ class Comparison(Rows):
         """bool[r]: rows that are close within a tolerance of a rule, and would be red without it."""
         found = np.zeros(len(self), bool)
         if any(isinstance(rule, ToleranceRule) and rule.enabled for rule in self.rules.rules):
-            p = self.pairing
-            i, j = p.lead_a.astype(np.int64), p.lead_b.astype(np.int64)
-            paired = self.pair >= 0
-            close = np.zeros(len(p), bool)
-            close[self.pair[paired]] = self.status[paired] == Status.CLOSE
+            rows = np.flatnonzero((self.pair >= 0) & (self.status == Status.CLOSE))
+            i, j = self.row_a[rows].astype(np.int64), self.row_b[rows].astype(np.int64)
             rtol = resolve(self.rules, self.a, self.b).rtol(i, j)
-            only = within_rules_only(self.a, self.b, i, j, close, rtol, self.policy)
-            found[paired] = only[self.pair[paired]]
+            found[rows] = within_rules_only(self.a, self.b, i, j, rtol, self.policy)
         return found
 
     @cached_property
@@ -271,33 +251,18 @@ def _compare(
     found, judged = judge_all(case, kept.judged)
     verdicts, left = found.verdicts, found.contents
 
-    # 5. the origins: ignored rows stay red here, so that their consequences do not become first causes
-    tell("tracing causes", 0.9)
-    understood = not any(of.layout for log in (a, b) for of in log.left_out)
-    of_records = found.of_records
-    if understood:
-        of_unpaired = unpaired_roles(pairing, of_records, left.given)
-        gradients = left.gradients(flow)
-        origins = find_origins(a, found.b, pairing, verdicts, found.parts, flow, of_unpaired, gradients)
-    else:
-        kept_red = proven(a, b, pairing, verdicts, flow)
-        verdicts, origins = kept_red.verdicts, kept_red.origins
-        of_records = {place: slot for place, slot in of_records.items() if kept_red.holds(*place)}
-
-    # 6. the rows, in screen order
+    # 5. the rows, in screen order
     excluded_by = resolved.excluded_a, resolved.excluded_b
-    rows = Rows.of(a, b, paired.copies, pairing, verdicts, origins, found.parts, excluded_by, flow)
-    rows = rows.with_unpaired(of_records)
-    if understood:
-        rows = replace(rows, cause=lasting_causes(rows))
-        rows = without_reads(blame_states(rows, *contents))
-        rows = blame_unsummed(rows)
-    if understood and not expectation.explains:  # other kernels differ everywhere
-        rows = blame_beginnings(rows)
-    elif understood:
-        rows = blame_inserted(rows)
-    return Comparison(
-        **{column.name: getattr(rows, column.name) for column in fields(Rows)},
+    rows = Rows.of(a, b, paired.copies, pairing, verdicts, found.parts, excluded_by, flow)
+
+    # 6. the first causes
+    tell("tracing causes", 0.9)
+    if not rows.understood:
+        rows = proven(rows, found.of_records).rows()
+    else:
+        rows = first_causes(rows.with_unpaired(found.of_records), left, contents, same_kernels=not expectation.explains)
+    return rows.completed(
+        Comparison,
         rules=rules,
         usage=with_hints(rules, resolved, paired.by_itself, paired.idle),
         policy=case.policy,
@@ -366,23 +331,4 @@ def preview(a: OpLog, b: OpLog) -> Comparison:
     n_a, n_b = len(a), len(b)
     n = max(n_a, n_b)
     rows = np.arange(n, dtype=np.int32)
-    return Comparison(
-        a=a,
-        b=b,
-        pairing=Pairing.none(n_a, n_b),
-        row_a=np.where(rows < n_a, rows, -1),
-        row_b=np.where(rows < n_b, rows, -1),
-        pair=np.full(n, -1, np.int32),
-        verdict=np.full(n, Status.PENDING, np.int8),
-        reason=np.full(n, Reason.PENDING, np.int8),
-        excluded_by=np.full(n, -1, np.int32),
-        error=np.full(n, np.nan),
-        bound=np.zeros(n, bool),
-        inputs_equal=np.zeros(n, bool),
-        tolerance=np.full(n, np.nan),
-        role=np.zeros(n, np.int8),
-        cause=np.zeros(n, bool),
-        original=np.full(n, -1, np.int32),
-        at_a=np.arange(n_a, dtype=np.int32),
-        at_b=np.arange(n_b, dtype=np.int32),
-    )
+    return Comparison.unjudged(a, b, np.where(rows < n_a, rows, -1), np.where(rows < n_b, rows, -1))

@@ -5,27 +5,36 @@ Rows follow the dispatch order of a; operations that only b has stand between th
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any, ClassVar
+from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Float64, Int32, Int64, columns
+from matchers.arrays import Bool, Float64, Hash, Int32, Int64, columns, marked
+from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog
+from matchers.ops.dataflow import downstream
+from matchers.ops.micro_batches import of_other_ranks
 from matchers.pairing.pairing import Method, Pairing
+from matchers.regions.find import Regions, find_regions
 from matchers.status import Role, Status
 from matchers.verdict.reason import Reason
 
 if TYPE_CHECKING:
+    from typing_extensions import Self
+
     from matchers.ops.dataflow import DataFlow
     from matchers.pairing.features import Copies
     from matchers.verdict.judge import Verdicts
     from matchers.verdict.slots import SlotVerdict
 
-__all__ = ["Origins", "Rows", "Stretch"]
+__all__ = ["Rows", "Stretch"]
+
+_Completed = TypeVar("_Completed", bound="Rows")
+_NONE = (np.zeros(0, np.int64),) * 2
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,22 +50,6 @@ class Stretch:
     end: int
     count: int
     reads: int = -1
-
-
-@columns
-class Origins:
-    """int8 `role` and bool `cause` per pair, the same per record of each side for unpaired ones.
-
-    `stretches`: by pair, for first causes that are not judged.
-    """
-
-    role: NDArray[np.int8]
-    cause: Bool
-    role_a: NDArray[np.int8]
-    role_b: NDArray[np.int8]
-    cause_a: Bool
-    cause_b: Bool
-    stretches: Mapping[int, Stretch] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -126,17 +119,16 @@ class Rows:
         copies: tuple[Copies, Copies],
         pairing: Pairing,
         verdicts: Verdicts,
-        origins: Origins,
         parts: Bool,
         excluded: tuple[Int32, Int32],
         flow: DataFlow,
     ) -> Rows:
-        """Put pairs and unpaired records in screen order.
+        """Put pairs and unpaired records in screen order, without causes.
 
         Args:
             copies: the recomputed copies of each log.
             pairing: the pairs.
-            verdicts, origins: by pair, from the evidence alone.
+            verdicts: by pair, from the evidence alone.
             parts: bool[p], the two sides hold different parts of their tensors.
             excluded: by record of a and of b, the number of the rule that ignores it, -1 for none.
             flow: data flow of both logs.
@@ -155,7 +147,6 @@ class Rows:
         excluded_by = np.where(by_a >= 0, by_a, by_b)
         reason = column(verdicts.reason, Reason.ONLY_ONE_RUN, Reason.ONLY_ONE_RUN)
         reason[verdict == Status.RECOMPUTE], reason[excluded_by >= 0] = Reason.RECOMPUTED, Reason.RULE
-        role = column(origins.role, origins.role_a, origins.role_b)
         return cls(
             a=a,
             b=b,
@@ -170,8 +161,8 @@ class Rows:
             bound=column(verdicts.bound, False, False),
             inputs_equal=column(verdicts.inputs_equal, False, False),
             tolerance=column(verdicts.limit, np.nan, np.nan),
-            role=np.where(excluded_by >= 0, np.int8(Role.NONE), role.astype(np.int8)),
-            cause=column(origins.cause, origins.cause_a, origins.cause_b),
+            role=np.zeros(len(verdict), np.int8),
+            cause=np.zeros(len(verdict), bool),
             original=layout.originals(
                 verdict == Status.RECOMPUTE, excluded_by >= 0, of_a.original, of_b.original, pairing
             ),
@@ -179,10 +170,6 @@ class Rows:
             at_b=layout.at_b,
             slots={int(layout.row_of_pair[k]): slot for k, slot in verdicts.slots.items()},
             parts=column(parts, False, False),
-            stretches={
-                int(layout.row_of_pair[k]): replace(stretch, end=int(layout.row_of_pair[stretch.end]))
-                for k, stretch in origins.stretches.items()
-            },
             flow=flow,
             recomputed=(of_a.repeat, of_b.repeat),
         )
@@ -211,6 +198,29 @@ class Rows:
     def _row_of(self, side: str, record: int) -> int:
         return int((self.at_a if side == "a" else self.at_b)[record])
 
+    @classmethod
+    def unjudged(cls, a: OpLog, b: OpLog, row_a: Int32, row_b: Int32, **given: Any) -> Self:
+        """Rows without pairs, verdicts and causes; `given`: columns that say more."""
+        n = len(row_a)
+        none, no, nan, zero = np.full(n, -1, np.int32), np.zeros(n, bool), np.full(n, np.nan), np.zeros(n, np.int8)
+        blank: dict[str, Any] = {
+            "verdict": np.full(n, Status.PENDING, np.int8),
+            "reason": np.full(n, Reason.PENDING, np.int8),
+            "at_a": np.arange(len(a), dtype=np.int32),
+            "at_b": np.arange(len(b), dtype=np.int32),
+            **dict.fromkeys(("pair", "excluded_by", "original"), none),
+            **dict.fromkeys(("error", "tolerance"), nan),
+            **dict.fromkeys(("bound", "inputs_equal", "cause"), no),
+            "role": zero,
+        }
+        return cls(a=a, b=b, pairing=Pairing.none(len(a), len(b)), row_a=row_a, row_b=row_b, **blank | given)
+
+    def completed(self, cls: type[_Completed], **given: Any) -> _Completed:
+        """The rows as such an object, with other causes or further fields, and with what was computed of them."""
+        out = cls(**{column.name: getattr(self, column.name) for column in fields(Rows)} | given)
+        vars(out).update({name: vars(self)[name] for name in ("edges", "regions") if name in vars(self)})
+        return out
+
     def __len__(self) -> int:
         return len(self.row_a)
 
@@ -227,9 +237,7 @@ class Rows:
     @cached_property
     def unread(self) -> Bool:
         """bool[r]: rows in which only outputs differ that no operation depends on."""
-        out = np.zeros(len(self), bool)
-        out[[row for row, slot in self.slots.items() if slot.reason == Reason.UNREAD_OUTPUT]] = True
-        return out
+        return marked([row for row, slot in self.slots.items() if slot.reason == Reason.UNREAD_OUTPUT], len(self))
 
     @cached_property
     def counts(self) -> dict[Status, int]:
@@ -241,6 +249,64 @@ class Rows:
     def logs(self) -> tuple[tuple[str, OpLog], ...]:
         """The logs with the names of their sides."""
         return (("a", self.a),) if self.single else (("a", self.a), ("b", self.b))
+
+    @cached_property
+    def edges(self) -> Ragged:
+        """The rows that made what each row reads in either run, itself not; ascending; empty for a preview."""
+        return Ragged.distinct(*_NONE, len(self)) if self.flow is None else self.edges_of(self.flow.a, self.flow.b)
+
+    def edges_of(self, flow_a: Ragged, flow_b: Ragged) -> Ragged:
+        """The same by another data flow of the two logs."""
+        ends = []
+        for flow, at in ((flow_a, self.at_a), (flow_b, self.at_b)):
+            known = flow.value >= 0
+            ends.append((at[flow.row[known]].astype(np.int64), at[flow.value[known]].astype(np.int64)))
+        reader, maker = (np.concatenate(end) for end in zip(*ends, strict=True))
+        other = reader != maker
+        return Ragged.distinct(reader[other], maker[other], len(self))
+
+    @property
+    def understood(self) -> bool:
+        """False if ranks compute for each other what neither log shows, so that a difference need not be one."""
+        return not any(of.layout for log in (self.a, self.b) for of in log.left_out)
+
+    @cached_property
+    def row_of_pair(self) -> Int64:
+        """int64[p]."""
+        out = np.zeros(len(self.pairing), np.int64)
+        out[self.pair[self.pair >= 0]] = np.flatnonzero(self.pair >= 0)
+        return out
+
+    @cached_property
+    def regions(self) -> Regions:
+        """The stretches that the two runs compute in other ways."""
+        assert self.flow is not None
+        status = self.status[self.row_of_pair]
+        return find_regions(self.a, self.b, self.pairing, status, self.flow, understood=self.understood)
+
+    @cached_property
+    def of_other_ranks(self) -> Bool:
+        """bool[r]: rows of micro-batches that other ranks of the other run have computed."""
+        (a, b), p = (self.a, self.b), self.pairing
+        at = self.at_a[of_other_ranks(a, b, p.of_a >= 0)], self.at_b[of_other_ranks(b, a, p.of_b >= 0)]
+        return marked(np.concatenate(at), len(self))
+
+    def reached(self, start: Hash) -> Hash:
+        """uint64[r], the bits of `start` that arrive at each row over rows that are not bitwise equal."""
+        return downstream(self.edges, start, (self.status != Status.EQUAL) | (start != 0))
+
+    def by_row(self, of: Callable[[OpLog], NDArray[Any]]) -> NDArray[Any]:
+        """A column of the logs by row: of a's record where there is one, else of b's."""
+        of_a, of_b = of(self.a), of(self.b)
+        out = np.empty(len(self), (of_a if len(of_a) else of_b).dtype)
+        has = self.row_a >= 0
+        out[has], out[~has] = of_a[self.row_a[has]], of_b[self.row_b[~has]]
+        return out
+
+    def shown(self, row: int) -> tuple[OpLog, int]:
+        """The log and the record that a row shows: a's where there is one, else b's."""
+        record = int(self.row_a[row])
+        return (self.a, record) if record >= 0 else (self.b, int(self.row_b[row]))
 
     def count(self, role: Role) -> int:
         """Number of rows with a role."""

@@ -7,25 +7,25 @@ with merely equal printed values stay downstream, because print cannot prove equ
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
-from matchers.arrays import Bool, Hash, Int32, Int64, columns
-from matchers.logs.op_log import OpLog, Phase
+from matchers.arrays import Bool, Hash, Int32, Int64, columns, marked
+from matchers.causes.causes import Causes
+from matchers.logs.hashing import shared_ids
+from matchers.logs.op_log import Phase
 from matchers.ops.module_path import canonical, template
 from matchers.rows import Rows
 from matchers.status import Role, Status
 
-__all__ = ["Cause", "Consequences", "ErrorGrowth", "consequences", "lasting_causes", "reached"]
+__all__ = ["Cause", "Consequences", "ErrorGrowth", "acquit_ignored", "consequences"]
 
 _MAX_CAUSES: Final = 62
 """Maximum number of causes followed, the earliest ones: each takes one bit of a 64-bit word, and all others share one.
 """
-_ROUNDS: Final = 4
-"""Passes over the rows. One suffices unless data flows against the order of a, at crossing pairs."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,18 +99,16 @@ def consequences(c: Rows) -> Consequences:
     start = np.zeros(len(c), np.uint64)
     for k, rows in enumerate(places):
         start[list(rows)] |= np.uint64(1 << min(k, _MAX_CAUSES))
-    reader, maker = _edges(c)
-    flow, reach = _spread(c, start, reader, maker)
-    masked = np.zeros(len(c), bool)
-    masked[reader[c.red[maker]]] = True
-    masked &= c.status == Status.SAME_PRINT
+    flow, reach = _spread(c, start, c.cause)
+    masked = marked(c.edges.row[c.red[c.edges.value]], len(c)) & (c.status == Status.SAME_PRINT)
 
-    parts = _Parts(c)
+    parts, causes = _Parts.of(c), []
     bits = [np.uint64(1 << k) for k in range(len(groups))]
-    causes = [
-        _cause(c, parts, rows, reach & bit != 0, flow & bit != 0, masked)
-        for rows, bit in zip(groups, bits, strict=True)
-    ]
+    for rows, bit in zip(groups, bits, strict=True):
+        red = np.flatnonzero((reach & bit != 0) & c.red)
+        assumed, hidden = (int(np.count_nonzero(of)) for of in (flow[red] & bit == 0, (reach & bit != 0) & masked))
+        modules = len(np.unique(parts.module[red]))
+        causes.append(Cause(rows, len(red), assumed, hidden, modules, tuple(parts.growth(c, red))))
     earliest = np.full(len(c), -1, np.int64)
     for k in range(len(groups) - 1, -1, -1):
         earliest[c.red & (reach & bits[k] != 0)] = k
@@ -127,43 +125,36 @@ def consequences(c: Rows) -> Consequences:
     return Consequences(tuple(ranked), tuple(further), cause_of, int(np.count_nonzero(c.red & (reach == 0))))
 
 
-def lasting_causes(c: Rows) -> Bool:
-    """bool[r]: the first causes, without ignored ones whose consequences another first cause explains.
+def acquit_ignored(found: Causes) -> None:
+    """Acquit first causes that a rule ignores and whose consequences another first cause explains.
 
-    An ignored cause stays while red rows follow from it that no other first cause explains.
+    One stays while red rows follow from it that no other first cause explains.
     """
-    ignored = np.flatnonzero(c.cause & (c.status == Status.IGNORED))
+    c = found.c
+    ignored = np.flatnonzero(found.cause & (c.status == Status.IGNORED))
     if not len(ignored):
-        return c.cause
+        return
     bit = np.minimum(np.arange(1, len(ignored) + 1), _MAX_CAUSES)
-    start = np.where(c.cause, np.uint64(1), np.uint64(0))
+    start = np.where(found.cause, np.uint64(1), np.uint64(0))
     start[ignored] = np.left_shift(np.uint64(1), bit.astype(np.uint64))
-    _, reach = _spread(c, start, *_edges(c))
+    _, reach = _spread(c, start, found.cause)
     left = np.bitwise_or.reduce(reach[c.red & (reach & np.uint64(1) == 0)], initial=np.uint64(0))
-    lasting = c.cause.copy()
-    lasting[ignored] = left & start[ignored] != 0
-    return lasting
+    found.cause[ignored] = left & start[ignored] != 0
 
 
-def _spread(c: Rows, start: Hash, reader: Int64, maker: Int64) -> tuple[Hash, Hash]:
+def _spread(c: Rows, start: Hash, cause: Bool) -> tuple[Hash, Hash]:
     """The causes of each row as bits: by data flow alone, and including red rows that no data flow reaches.
 
     Such a row shares the causes of the red row before it, or of an ignored first cause.
     """
-    stops = c.status == Status.EQUAL
-    flow = _downstream(start, reader, maker, stops)
+    flow = c.reached(start)
     lost = c.red & (flow == 0)
-    known = (c.red & ~lost) | (c.cause & (c.status == Status.IGNORED))
+    known = (c.red & ~lost) | (cause & (c.status == Status.IGNORED))
     last = np.maximum.accumulate(np.where(known, np.arange(len(c)), -1)) if len(c) else np.zeros(0, np.int64)
     adrift = np.flatnonzero(lost & (last >= 0))
     start = start.copy()
     start[adrift] = flow[last[adrift]]
-    return flow, _downstream(start, reader, maker, stops)
-
-
-def reached(c: Rows, start: Hash) -> Hash:
-    """The bits of `start` (by row) that arrive at each row over rows that are not bitwise equal."""
-    return _downstream(start, *_edges(c), c.status == Status.EQUAL)
+    return flow, c.reached(start)
 
 
 def _gravity(c: Rows, cause: Cause) -> int:
@@ -179,7 +170,7 @@ def _places(c: Rows) -> list[tuple[int, ...]]:
     # recomputed operations belong to the forward pass
     again = {} if c.recomputed is None else {id(c.a): c.recomputed[0], id(c.b): c.recomputed[1]}
     for row in np.flatnonzero(c.cause).tolist():
-        log, record = _shown(c, row)
+        log, record = c.shown(row)
         where = log.location_text(record)
         unpaired = int(c.status[row]) if c.pair[row] < 0 else -1
         repeat = id(log) in again and again[id(log)][record]
@@ -194,96 +185,30 @@ def _places(c: Rows) -> list[tuple[int, ...]]:
     return [tuple(rows) for rows in found.values()]
 
 
-def _shown(c: Rows, row: int) -> tuple[OpLog, int]:
-    """The log and record that a row shows: a's if it has one."""
-    record = int(c.row_a[row])
-    return (c.a, record) if record >= 0 else (c.b, int(c.row_b[row]))
-
-
-def _edges(c: Rows) -> tuple[Int64, Int64]:
-    """(consumer row, producer row) of all recorded data flow, sorted by consumer."""
-    if c.flow is None:
-        return np.zeros(0, np.int64), np.zeros(0, np.int64)
-    codes = []
-    for flow, at in ((c.flow.a, c.at_a), (c.flow.b, c.at_b)):
-        known = flow.value >= 0
-        reader, maker = at[flow.row[known]].astype(np.int64), at[flow.value[known]].astype(np.int64)
-        other = reader != maker
-        codes.append(reader[other] * len(c) + maker[other])
-    code = np.unique(np.concatenate(codes))
-    return code // max(len(c), 1), code % max(len(c), 1)
-
-
-def _downstream(start: Hash, reader: Int64, maker: Int64, stops: Bool) -> Hash:
-    """The causes upstream of each row as bits. Rows in `stops` propagate nothing."""
-    reach: list[int] = start.tolist()
-    through = (~stops | (start != 0)).tolist()
-    first = int(np.flatnonzero(start)[0]) if start.any() else len(start)
-    later = np.flatnonzero(maker >= first)
-    edges = list(zip(reader[later].tolist(), maker[later].tolist(), strict=True))
-    against = bool((maker[later] > reader[later]).any())
-    for _ in range(_ROUNDS if against else 1):
-        changed = False
-        for row, made in edges:
-            bits = reach[made]
-            if bits and through[row] and bits & ~reach[row]:
-                reach[row] |= bits
-                changed = True
-        if not changed:
-            break
-    return np.array(reach, np.uint64)
-
-
+@columns
 class _Parts:
-    """The part of the step and the module of each row, as numbers."""
+    """The parts of the step: int64[r], the number of each row's module and of its part; what the parts are."""
 
-    def __init__(self, c: Rows) -> None:
-        self.names: list[tuple[Phase, str]] = []
-        numbers: dict[tuple[Phase, str], int] = {}
-        modules: dict[str, int] = {}
-        self.part, self.module = np.zeros(len(c), np.int64), np.zeros(len(c), np.int64)
-        for log, row in ((c.b, c.row_b), (c.a, c.row_a)):  # a last: its record takes precedence
-            has = np.flatnonzero(row >= 0)
-            names = [*log.modules, ""]
-            places = [template(canonical(name)).place for name in names]
-            code = (log.module[row[has]] % len(names)) * len(Phase) + log.phase[row[has]]
-            distinct, which = np.unique(code, return_inverse=True)
-            part = [
-                numbers.setdefault((Phase(k % len(Phase)), places[k // len(Phase)]), len(numbers))
-                for k in distinct.tolist()
-            ]
-            module = [modules.setdefault(names[k // len(Phase)], len(modules)) for k in distinct.tolist()]
-            self.part[has] = np.array(part, np.int64)[which]
-            self.module[has] = np.array(module, np.int64)[which]
-        self.names = list(numbers)
+    module: Int64
+    part: Int64
+    names: list[tuple[Phase, str]]
 
+    @classmethod
+    def of(cls, c: Rows) -> _Parts:
+        of_a, of_b, _ = shared_ids(c.a.modules, c.b.modules)
+        module = c.by_row(lambda log: (of_a if log is c.a else of_b)[log.module])
+        places = [template(canonical(name)).place for name in (*dict.fromkeys((*c.a.modules, *c.b.modules)), "")]
+        ids, _, _ = shared_ids(places, ())
+        names = [(phase, place) for place in dict.fromkeys(places) for phase in Phase]
+        return cls(module, ids[module] * len(Phase) + c.by_row(lambda log: log.phase), names)
 
-def _cause(
-    c: Rows,
-    parts: _Parts,
-    rows: Sequence[int],
-    reached: Bool,
-    flown: Bool,
-    masked: Bool,
-) -> Cause:
-    red = np.flatnonzero(reached & c.red)
-    return Cause(
-        rows=tuple(rows),
-        red=len(red),
-        assumed=int(np.count_nonzero(~flown[red])),
-        masked=int(np.count_nonzero(reached & masked)),
-        modules=len(np.unique(parts.module[red])),
-        growth=tuple(_error_growth(c, parts, red)),
-    )
-
-
-def _error_growth(c: Rows, parts: _Parts, red: Int64) -> Iterator[ErrorGrowth]:
-    """The largest error of some red rows in each part of the step, in order."""
-    red = red[~np.isnan(c.error[red])]
-    part = parts.part[red]
-    by_error = np.lexsort((red, -c.error[red], part))
-    _, first = np.unique(part[by_error], return_index=True)
-    _, met = np.unique(part, return_index=True)
-    for row in red[by_error[first]][np.argsort(met)].tolist():
-        phase, place = parts.names[parts.part[row]]
-        yield ErrorGrowth(phase, place, row, float(c.error[row]))
+    def growth(self, c: Rows, red: Int64) -> Iterator[ErrorGrowth]:
+        """Yield the largest error of some red rows in each part, in the order of the step."""
+        red = red[~np.isnan(c.error[red])]
+        part = self.part[red]
+        by_error = np.lexsort((red, -c.error[red], part))
+        _, first = np.unique(part[by_error], return_index=True)
+        _, met = np.unique(part, return_index=True)
+        for row in red[by_error[first]][np.argsort(met)].tolist():
+            phase, place = self.names[self.part[row]]
+            yield ErrorGrowth(phase, place, row, float(c.error[row]))

@@ -17,6 +17,7 @@ import numpy as np
 from matchers.arrays import Bool
 from matchers.logs.columns import repeated
 from matchers.logs.op_log import NO_DIGEST, Phase
+from matchers.ops.dataflow import downstream
 from matchers.ops.laws import law_of, positions
 from matchers.ops.run_info import MERGED_RANKS, differing_start
 from matchers.ops.shapes import sharded_runs
@@ -31,11 +32,8 @@ __all__ = ["Equality", "FirstDifference", "Kind", "differences", "first_differen
 
 _DIFFERS = (Status.CLOSE, Status.SHAPE, Status.DIVERGED, Status.NAN)
 _AGREES = (Status.EQUAL, Status.SAME_PRINT)
-"""Beginnings of the names of operations that return memory as it is."""
 _MAX_ROWS = 2000
 """Differing rows that are looked at: the first of them nearly always is the one."""
-_MAX_UPSTREAM = 4096
-_NO_DIGEST = int(NO_DIGEST)
 
 
 class Kind(LabelledEnum):
@@ -166,12 +164,25 @@ def differences(c: Rows, equality: Equality, among: Bool) -> Iterator[FirstDiffe
 
 @dataclass(frozen=True, slots=True)
 class _Input:
-    """One input of a pair: the records that made it, -1 for none; `differs` is None where it cannot be told."""
+    """One input of a pair: the records that made it, -1 for none; `differs` is None where it cannot be told.
+
+    Attributes:
+        rows: those that show the records.
+        alone: one of the records has no partner.
+        explained: it comes from a row that differs, directly or over operations that were not compared.
+    """
 
     position: int
-    a: int
-    b: int
+    makers: tuple[int, int]
+    rows: list[int]
+    alone: bool
+    explained: bool
     differs: bool | None
+
+    @property
+    def doubtful(self) -> bool:
+        """True if equal printed numbers prove little: one pair of operations that agree did not make the input."""
+        return self.alone or self.explained or len(set(self.rows)) > 1
 
 
 class _Search:
@@ -180,11 +191,13 @@ class _Search:
         self._c = c
         self._equality = equality
         self._flow = (c.flow.a, c.flow.b)
-        self._of = (c.pairing.of_a, c.pairing.of_b)
-        self._at = (c.at_a, c.at_b)
-        inputs_equal = np.zeros(len(c), bool)
-        inputs_equal[equality.rows] = equality.inputs
-        self._inputs_equal = inputs_equal
+        self._inputs_equal = np.zeros(len(c), bool)
+        self._inputs_equal[equality.rows] = equality.inputs
+
+    @cached_property
+    def _reached(self) -> Bool:
+        """bool[r]: rows that differ, or to which one leads over operations that were not compared."""
+        return downstream(self._c.edges, self._equality.differs, ~self._equality.same)
 
     def all(self, among: Bool) -> Iterator[FirstDifference]:
         """The first differences at some rows (bool[r])."""
@@ -197,21 +210,24 @@ class _Search:
         if not self._matters(row):
             return None
         if c.pairing.grouped[c.pair[row]]:
-            return self._group(row)
-        inputs = list(self._inputs(row))
-        if self._inputs_equal[row] and (self._equality.by_digest or not self._doubtful(inputs)):
+            explained = self._reached[c.edges[row]].any()
+            return None if explained else FirstDifference(row, Kind.FORM, self._equality.by_digest)
+        if self._arises(row):
             return None if self._elsewhere[row] else self._operation(row)
-        return self._by_input(row, inputs)
+        return self._by_input(row)
 
     def first_operation(self, after: int) -> int:
         """The first row from `after` on whose inputs are equal and whose result is not, -1 for none."""
         c, e = self._c, self._equality
-        found = e.rows[e.inputs & (e.differs & (c.excluded_by < 0))[e.rows]]
-        for row in found[found > after][:_MAX_ROWS].tolist():
-            trusted = e.by_digest or not self._doubtful(list(self._inputs(row)))
-            if trusted and self._matters(row) and not self._elsewhere[row]:
-                return int(row)
-        return -1
+        rows = e.rows[e.inputs & (e.differs & (c.excluded_by < 0))[e.rows]]
+        arises = (row for row in rows[rows > after][:_MAX_ROWS].tolist() if self._arises(row) and self._matters(row))
+        return next((row for row in arises if not self._elsewhere[row]), -1)
+
+    def _arises(self, row: int) -> bool:
+        """True if a difference arises in an operation: its inputs are equal, and no print hides that they are not."""
+        if not self._inputs_equal[row]:
+            return False
+        return self._equality.by_digest or not any(given.doubtful for given in self._inputs(row))
 
     def _operation(self, row: int) -> FirstDifference:
         others, differ = self._equality.others(row)
@@ -219,89 +235,40 @@ class _Search:
         kind = Kind.DRAW if law.random else Kind.ENTERS if law.enters else Kind.OPERATION
         return FirstDifference(row, kind, self._equality.by_digest, others=others, others_differ=differ)
 
-    def _by_input(self, row: int, inputs: list[_Input]) -> FirstDifference | None:
+    def _by_input(self, row: int) -> FirstDifference | None:
         """The first difference at a row that reads something else."""
+        c, inputs, by_digest = self._c, list(self._inputs(row)), self._equality.by_digest
         suspects = [given for given in inputs if given.differs] or [
-            given for given in inputs if given.differs is None or self._alone(given)
+            given for given in inputs if given.differs is None or given.alone
         ]
-        if any(self._explained(given) for given in suspects):
+        if any(given.explained for given in suspects):
             return None
-        by_digest = self._equality.by_digest
-        given_to_both = [given for given in suspects if given.a < 0 and given.b < 0 and given.differs]
-        if what := dict.fromkeys(text for given in given_to_both if (text := self._start(row, given))):
+        given_to_both = [given for given in suspects if not given.rows and given.differs]
+        if what := {text for given in given_to_both if (text := self._start(row, given))}:
             return FirstDifference(
                 row, Kind.START, by_digest, given_to_both[0].position, start=tuple(sorted(what)[::-1])
             )
-        for given in suspects:
-            if self._alone(given):
-                makers = (given.a, given.b)
-                sides = zip(makers, self._of, self._at, strict=True)
-                first = min(int(at[r]) for r, of, at in sides if r >= 0 and of[r] < 0)
-                return FirstDifference(first, Kind.UNPAIRED, by_digest, given.position, makers, reader=row)
-        for given in suspects:
-            makers = (given.a, given.b)
-            if given.a < 0 and given.b < 0:
-                return FirstDifference(row, Kind.GIVEN, by_digest, given.position)
-            agree = all(r < 0 or self._equality.same[at[r]] for r, at in zip(makers, self._at, strict=True))
-            kind = Kind.OTHER_INPUT if agree else Kind.UNJUDGED
-            return FirstDifference(row, kind, by_digest, given.position, makers)
-        return FirstDifference(row, Kind.OTHER_INPUT, by_digest)
-
-    def _group(self, row: int) -> FirstDifference | None:
-        """The first difference at a pair of several operations, if no input from outside explains it."""
-        c = self._c
-        for side, members in enumerate(c.members(row)):
-            for record in members:
-                for maker in self._flow[side][record].tolist():
-                    given = _Input(0, maker if side == 0 else -1, maker if side == 1 else -1, None)
-                    if maker not in members and self._explained(given):
-                        return None
-        return FirstDifference(row, Kind.FORM, self._equality.by_digest)
+        if not suspects:
+            return FirstDifference(row, Kind.OTHER_INPUT, by_digest)
+        given = next((given for given in suspects if given.alone), suspects[0])
+        if given.alone:
+            first = min(maker for maker in given.rows if c.pair[maker] < 0)
+            return FirstDifference(first, Kind.UNPAIRED, by_digest, given.position, given.makers, reader=row)
+        if not given.rows:
+            return FirstDifference(row, Kind.GIVEN, by_digest, given.position)
+        kind = Kind.OTHER_INPUT if self._equality.same[given.rows].all() else Kind.UNJUDGED
+        return FirstDifference(row, kind, by_digest, given.position, given.makers)
 
     def _inputs(self, row: int) -> Iterator[_Input]:
         """The inputs of a pair of single operations, position by position."""
-        c = self._c
+        c, alone = self._c, self._c.pair < 0
         i, j = int(c.row_a[row]), int(c.row_b[row])
-        xs, ys = c.a.inputs[i].tolist(), c.b.inputs[j].tolist()
-        xd, yd = c.a.input_digests[i].tolist(), c.b.input_digests[j].tolist()
-        xm, ym = self._flow[0][i].tolist(), self._flow[1][j].tolist()
-        for k in range(max(len(xs), len(ys))):
-            both = k < min(len(xs), len(ys))
-            maker_a, maker_b = xm[k] if k < len(xm) else -1, ym[k] if k < len(ym) else -1
-            yield _Input(k, maker_a, maker_b, _differ(xs, ys, xd, yd, k) if both else None)
-
-    def _alone(self, given: _Input) -> bool:
-        """One of the two producers has no partner."""
-        return any(r >= 0 and of[r] < 0 for r, of in zip((given.a, given.b), self._of, strict=True))
-
-    def _doubtful(self, inputs: list[_Input]) -> bool:
-        """Equal printed numbers prove little: some input was not made by one pair of operations that agree."""
-        return any(
-            (given.a >= 0 or given.b >= 0) and (self._alone(given) or self._explained(given) or not self._shared(given))
-            for given in inputs
-        )
-
-    def _shared(self, given: _Input) -> bool:
-        """The two producers are each other's partners, or one of them is unknown."""
-        return given.a < 0 or given.b < 0 or bool(self._of[0][given.a] == self._of[1][given.b])
-
-    def _explained(self, given: _Input) -> bool:
-        """The input comes from a row that differs, directly or over operations that were not compared."""
-        c = self._c
-        for side, start in enumerate((given.a, given.b)):
-            left, seen = [start] if start >= 0 else [], {start}
-            while left and len(seen) < _MAX_UPSTREAM:
-                record = left.pop()
-                row = self._at[side][record]
-                if self._equality.differs[row]:
-                    return True
-                if self._equality.same[row]:
-                    continue
-                members = c.members(int(row))[side] if c.pair[row] >= 0 else (record,)
-                makers = {m for member in members for m in self._flow[side][member].tolist() if m >= 0} - seen
-                seen |= makers
-                left += makers
-        return False
+        made = self._flow[0][i], self._flow[1][j]
+        for k in range(max(len(c.a.inputs[i]), len(c.b.inputs[j]))):
+            x, y = (int(of[k]) if k < len(of) else -1 for of in made)
+            rows = [int(at[maker]) for at, maker in ((c.at_a, x), (c.at_b, y)) if maker >= 0]
+            explained = bool(self._reached[rows].any())
+            yield _Input(k, (x, y), rows, bool(alone[rows].any()), explained, _differ(c, i, j, k))
 
     def _matters(self, row: int) -> bool:
         """False for memory without content, and for a further result that changes nothing that reads it."""
@@ -312,7 +279,7 @@ class _Search:
         slot = c.slots.get(row)
         if slot is None or not slot.name.startswith("output ") or c.a.phase[i] == Phase.BACKWARD:
             return True
-        readers = self._at[0][self._flow[0].row[self._flow[0].value == i]]
+        readers = c.at_a[self._flow[0].row[self._flow[0].value == i]]
         return bool(self._equality.differs[readers].any())
 
     @cached_property
@@ -351,14 +318,18 @@ class _Search:
         return float(np.mean(x != y)) if len(x) else 0.0
 
 
-def _differ(xs: list[float], ys: list[float], xd: list[int], yd: list[int], k: int) -> bool | None:
+def _differ(c: Rows, i: int, j: int, k: int) -> bool | None:
     """True where the k-th inputs differ, by digest where both are known, else by norm; None where neither is."""
-    x, y = xd[k] if k < len(xd) else None, yd[k] if k < len(yd) else None
-    if x is not None and y is not None:
-        if x == y:
+    norms, digests = (c.a.inputs[i], c.b.inputs[j]), (c.a.input_digests[i], c.b.input_digests[j])
+    if k >= min(map(len, norms)):
+        return None
+    if k < min(map(len, digests)):
+        one, other = digests[0][k], digests[1][k]
+        if one == other:
             return False  # equal bits, or not read on either side
-        return True if _NO_DIGEST not in (x, y) else None
-    return None if math.isnan(xs[k]) or math.isnan(ys[k]) else xs[k] != ys[k]
+        return None if NO_DIGEST in (one, other) else True
+    x, y = float(norms[0][k]), float(norms[1][k])
+    return None if math.isnan(x) or math.isnan(y) else x != y
 
 
 def _alike(c: Rows, row: int) -> bool:

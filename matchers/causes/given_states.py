@@ -9,27 +9,26 @@ step makes of this parameter.
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 import numpy as np
 
+from matchers.arrays import Bool, marked
+from matchers.causes.causes import Causes
 from matchers.logs.op_log import Phase
 from matchers.ops.arguments import argument_differences
-from matchers.ops.dataflow import DataFlow
+from matchers.ops.dataflow import upstream
 from matchers.ops.last_contents import GRADIENT, LastContents
 from matchers.rows import Rows
-from matchers.status import Role
 from matchers.verdict.arguments import perhaps_read
 
-__all__ = ["blame_states", "without_reads"]
+__all__ = ["acquit_reads", "blame_states"]
 
 
-def without_reads(c: Rows) -> Rows:
-    """The rows without first causes whose arguments Python may have read from a result that is red itself."""
-    follow = [row for row in np.flatnonzero(c.cause & (c.pair >= 0)).tolist() if _reads_red(c, row)]
-    cause, role = c.cause.copy(), c.role.copy()
-    cause[follow], role[follow] = False, Role.RECEIVER
-    return replace(c, cause=cause, role=role)
+def acquit_reads(found: Causes) -> None:
+    """Acquit the first causes whose arguments Python may have read from a result that is red itself."""
+    c = found.c
+    blamed = np.flatnonzero(found.cause & (c.pair >= 0)).tolist()
+    found.acquit(np.array([row for row in blamed if _reads_red(c, row)], int))
 
 
 def _reads_red(c: Rows, row: int) -> bool:
@@ -41,22 +40,18 @@ def _reads_red(c: Rows, row: int) -> bool:
     return bool(told) and all(read is not None and c.red[c.at_a[read.of]] for read in reads)
 
 
-def blame_states(c: Rows, a: LastContents, b: LastContents) -> Rows:
-    """The rows without first causes that follow from states."""
-    rows = np.flatnonzero(c.red & (c.pair >= 0))
-    rows = rows[c.a.phase[c.row_a[rows]] == Phase.OPTIMIZER]
-    if c.flow is None or not c.cause[rows].any():
-        return c
+def blame_states(found: Causes, a: LastContents, b: LastContents) -> None:
+    """Acquit the first causes that follow from states."""
+    c = found.c
+    rows = np.flatnonzero(c.red & (c.pair >= 0) & (c.by_row(lambda log: log.phase) == Phase.OPTIMIZER))
+    if not found.cause[rows].any():
+        return
     given = {row: {a.base(name) for name in _given(c, row, a, b)} for row in rows.tolist()}
-    differ = set().union(*given.values())
-    follow = [
-        row
-        for row in (rows[c.cause[rows]].tolist() if differ else ())
-        if not given[row] and differ & _parameters(c.flow, a, int(c.row_a[row]))
-    ]
-    cause, role = c.cause.copy(), c.role.copy()
-    cause[follow], role[follow] = False, Role.RECEIVER
-    return replace(c, cause=cause, role=role)
+    if differ := set().union(*given.values()):
+        updates = np.flatnonzero(c.a.phase == Phase.OPTIMIZER)
+        unnamed = marked([k for k in updates.tolist() if not any(a.names(k))], len(c.a))
+        blamed = [row for row in rows[found.cause[rows]].tolist() if not given[row]]
+        found.acquit(np.array([row for row in blamed if differ & _parameters(c, a, row, unnamed)], int))
 
 
 def _given(c: Rows, row: int, a: LastContents, b: LastContents) -> Iterable[str]:
@@ -71,15 +66,8 @@ def _given(c: Rows, row: int, a: LastContents, b: LastContents) -> Iterable[str]
                 yield x
 
 
-def _parameters(flow: DataFlow, contents: LastContents, record: int) -> set[str]:
-    """The parameters of a record's inputs, or of those that unnamed inputs are made from."""
-    found: set[str] = set()
-    left, seen = [record], {record}
-    while left:
-        at = left.pop()
-        names = contents.names(at)
-        found.update(contents.base(name) for name in names if name)
-        makers = set() if any(names) else {int(maker) for maker in flow.a[at] if maker >= 0} - seen
-        left += [maker for maker in makers if contents.log.phase[maker] == Phase.OPTIMIZER]
-        seen |= makers
-    return found
+def _parameters(c: Rows, contents: LastContents, row: int, unnamed: Bool) -> set[str]:
+    """The parameters of the inputs of a's record, or of those that unnamed inputs are made from in the optimizer."""
+    assert c.flow is not None
+    leads = upstream(c.flow.a, marked(c.row_a[[row]], len(c.a)), unnamed) & (c.a.phase == Phase.OPTIMIZER)
+    return {contents.base(name) for k in np.flatnonzero(leads).tolist() for name in contents.names(k) if name}

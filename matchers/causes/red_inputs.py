@@ -1,4 +1,4 @@
-"""The inputs of red pairs: their producers on both sides, and what is known of their difference."""
+"""The inputs of red pairs: the rows that made them in each run, and what is known of their difference."""
 
 from __future__ import annotations
 
@@ -6,54 +6,51 @@ from dataclasses import fields
 
 import numpy as np
 
-from matchers.arrays import Bool, Int32, Int64, columns
+from matchers.arrays import Bool, Int32, Int64, columns, marked, marked_at
 from matchers.logs.columns import Ragged, repeated
 from matchers.logs.op_log import NO_DIGEST, OpLog
+from matchers.ops.dataflow import downstream
 from matchers.ops.laws import on_lists
 from matchers.ops.module_path import canonical
 from matchers.ops.shapes import numel
 from matchers.ops.values import parameter_names
-from matchers.pairing.pairing import Pairing
+from matchers.rows import Rows
 from matchers.status import Status
-from matchers.verdict.judge import Verdicts
 from matchers.verdict.relative_error import relative
 
-__all__ = ["Inputs", "inputs_of_pairs", "is_alone", "marked", "marked_at", "of_red_tensors"]
+__all__ = ["Inputs", "flow_of_red_tensors", "inputs_of_pairs"]
 
 
-def of_red_tensors(log: OpLog, flow: Ragged, lead: Int32, verdicts: Verdicts) -> Ragged:
-    """The data flow, of a red operation on lists only that of the tensor which differs most.
-
-    Args:
-        lead: int32[p], the record of each pair.
-    """
-    lists, makers = on_lists(log), flow.value.copy()
-    for k, slot in verdicts.slots.items():
-        row = int(lead[k])
-        if not lists[row] or verdicts.status[k] < Status.SHAPE:
+def flow_of_red_tensors(c: Rows, side: str, flow: Ragged) -> Ragged:
+    """The data flow of a log, of a red operation on lists only that of the tensor which differs most."""
+    (log, records), makers = c.side(side), flow.value.copy()
+    lists = on_lists(log)
+    for row, slot in c.slots.items():
+        record = int(records[row])
+        if c.pair[row] < 0 or not lists[record] or c.verdict[row] < Status.SHAPE:
             continue
-        start, end = flow.start[row : row + 2].tolist()
-        names = list(map(canonical, parameter_names(log, row, end - start)))
+        start, end = flow.start[record : record + 2].tolist()
+        names = list(map(canonical, parameter_names(log, record, end - start)))
         _, _, number = slot.name.partition("output ")
         which = [place for place, name in enumerate(names) if name == slot.name or str(place) == number]
         if which:
-            tensors = max(int(log.outputs.count[row]), 1)
+            tensors = max(int(log.outputs.count[record]), 1)
             makers[start:end][np.arange(end - start) % tensors != which[0] % tensors] = -1
     return Ragged(flow.start, makers)
 
 
 @columns
 class Inputs:
-    """The inputs of the red pairs, one entry each: the pair, and the producer on each side.
+    """The inputs of red pairs, one entry each: the row that reads it, and the rows that made it in each run, or -1.
 
     `equal`: bitwise equal, or an argument that the other run passes as a plain number. `hidden`: different bits,
     although the outputs of the producers are equal. `broken`: bitwise equal without a finite number, not in the first
     red row.
     """
 
-    pair: Int64
-    maker_a: Int64
-    maker_b: Int64
+    row: Int64
+    a: Int64
+    b: Int64
     differs: Bool
     unhashed: Bool
     equal: Bool
@@ -61,80 +58,73 @@ class Inputs:
     broken: Bool
 
 
-def inputs_of_pairs(
-    a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow_a: Ragged, flow_b: Ragged, pairs: Int64
-) -> Inputs:
-    """The inputs of some pairs.
+def inputs_of_pairs(c: Rows, flow_a: Ragged, flow_b: Ragged, rows: Int64) -> Inputs:
+    """The inputs of some rows with pairs, ascending.
 
-    Position by position for pairs of single rows; each on its own for groups, whose sides list different inputs.
+    Position by position for pairs of single records; each on its own for groups, whose sides list different inputs.
     """
-    grouped = pairing.assembled[pairs]
-    single = _single_inputs(a, b, pairing, verdicts, flow_a, flow_b, pairs[~grouped], int(pairing.lead_a[pairs].min()))
-    parts = [single]
-    for of, flow, side in ((pairing.of_a, flow_a, "a"), (pairing.of_b, flow_b, "b")):
-        pair_of = of[flow.row].astype(np.int64)
-        inside = marked_at(marked(pairs[grouped], len(pairing)), pair_of)
-        pair, maker = pair_of[inside], flow.value[inside]
-        maker = np.where((maker >= 0) & (of[np.maximum(maker, 0)] == pair), -1, maker)  # internal to the group
-        none, no = np.full(len(pair), -1, np.int64), np.zeros(len(pair), bool)
-        maker_a, maker_b = (maker, none) if side == "a" else (none, maker)
-        parts.append(Inputs(pair, maker_a, maker_b, no, no, no, no, no))
+    grouped = c.pairing.assembled[c.pair[rows]]
+    parts = [_single_inputs(c, flow_a, flow_b, rows[~grouped], int(rows[0]))]
+    of_group = marked(rows[grouped], len(c))
+    for side, flow, at in (("a", flow_a, c.at_a), ("b", flow_b, c.at_b)):
+        reader, maker = at[flow.row], _at(at, flow.value)
+        inside = of_group[reader]
+        row, maker = reader[inside].astype(np.int64), maker[inside]
+        maker = np.where(maker == row, -1, maker)  # internal to the group
+        none, no = np.full(len(row), -1, np.int64), np.zeros(len(row), bool)
+        made_a, made_b = (maker, none) if side == "a" else (none, maker)
+        parts.append(Inputs(row, made_a, made_b, no, no, no, no, no))
     return Inputs(*(np.concatenate([getattr(p, column.name) for p in parts]) for column in fields(Inputs)))
 
 
-def _single_inputs(
-    a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow_a: Ragged, flow_b: Ragged, pairs: Int64, first: int
-) -> Inputs:
-    """Inputs position by position, as far as both sides have them; `first` is the first red row of a."""
-    i, j = pairing.lead_a[pairs].astype(np.int64), pairing.lead_b[pairs].astype(np.int64)
+def _at(at: Int32, records: Int64) -> Int64:
+    """The rows of some records; -1 for none."""
+    return np.append(at, -1)[records].astype(np.int64)
+
+
+def _single_inputs(c: Rows, flow_a: Ragged, flow_b: Ragged, rows: Int64, first: int) -> Inputs:
+    """Inputs position by position, as far as both sides have them; `first` is the first red row."""
+    a, b = c.a, c.b
+    i, j = c.row_a[rows].astype(np.int64), c.row_b[rows].astype(np.int64)
     count_a, count_b = a.inputs.count[i], b.inputs.count[j]
-    count = np.minimum(count_a, count_b)
-    owner, place = repeated(np.arange(len(pairs)), count)
+    owner, place = repeated(np.arange(len(rows)), np.minimum(count_a, count_b))
     at_a, at_b = a.inputs.start[i[owner]] + place, b.inputs.start[j[owner]] + place
     value_a, value_b = a.inputs.value[at_a], b.inputs.value[at_b]
-    difference = relative(value_a, value_b)
+    row, made_a, made_b = rows[owner], _at(c.at_a, flow_a.value[at_a]), _at(c.at_b, flow_b.value[at_b])
+    later = row > first
     with np.errstate(invalid="ignore"):
-        later = pairing.lead_a[pairs[owner]] > first
-        differs = difference > np.where(later, 0.0, verdicts.tolerance[pairs[owner]])
+        differs = relative(value_a, value_b) > np.where(later, 0.0, c.tolerance[row])
     differs |= np.isnan(value_a) != np.isnan(value_b)
     unhashed = np.isnan(value_a) & np.isnan(value_b)
-    made_a, made_b = flow_a.value[at_a], flow_b.value[at_b]
     known, equal = _by_digest(a, b, i[owner], j[owner], place)
-    of_maker = np.where(made_a >= 0, pairing.of_a[np.maximum(made_a, 0)], -1) if len(a) else made_a
-    shared = (of_maker >= 0) & (made_b >= 0)
-    shared[shared] = pairing.of_b[made_b[shared]] == of_maker[shared]
-    hidden = known & ~equal & shared
-    hidden[hidden] = verdicts.status[of_maker[hidden]] == Status.EQUAL
-    # the error of a tensor without a recorded producer is unknown: its norm may well be the same
+    hidden = known & ~equal & (made_a == made_b) & marked_at(c.verdict == Status.EQUAL, made_a)
+    # the error of a tensor without a recorded producer is unknown: its norm may well be the same, as that of another
+    paired = c.pair >= 0
+    another = (made_a != made_b) & marked_at(paired, made_a) & marked_at(paired, made_b)
     given = (made_a < 0) & (made_b < 0)
-    differs = np.where(known, ~equal & (differs | later | hidden | given), differs & ~equal)
-    broken = unhashed & known & equal & later
-    unhashed &= ~known & ~equal
+    differs = np.where(known, ~equal & (differs | later | hidden | given | another), differs & ~equal)
     # inputs that only one side has; one from an operation of that side alone may be the whole difference
     most, fewer = np.maximum(count_a, count_b), np.minimum(count_a, count_b)
     uneven = np.flatnonzero(most > fewer)
     extra, beyond = repeated(uneven, (most - fewer)[uneven])
     beyond += fewer[extra]
     longer_a = (count_a > count_b)[extra]
-    none = np.full(len(extra), -1, np.int64)
-    only_a, only_b = none.copy(), none
-    only_a[longer_a] = flow_a.value[a.inputs.start[i[extra[longer_a]]] + beyond[longer_a]]
-    only_b[~longer_a] = flow_b.value[b.inputs.start[j[extra[~longer_a]]] + beyond[~longer_a]]
-    alone = is_alone(only_a, pairing.of_a) | is_alone(only_b, pairing.of_b)
-    number = np.zeros(len(extra), bool)
-    if alone.any():
-        number |= marked_at(_numbers(a, flow_a, pairing.of_a), only_a)
-        number |= marked_at(_numbers(b, flow_b, pairing.of_b), only_b)
+    only_a, only_b = np.full((2, len(extra)), -1, np.int64)
+    only_a[longer_a] = _at(c.at_a, flow_a.value[a.inputs.start[i[extra[longer_a]]] + beyond[longer_a]])
+    only_b[~longer_a] = _at(c.at_b, flow_b.value[b.inputs.start[j[extra[~longer_a]]] + beyond[~longer_a]])
+    only = np.maximum(only_a, only_b)
+    alone = marked_at(c.pair < 0, only)
+    number = marked_at(_numbers(c), only) if alone.any() else alone
     no = np.zeros(len(extra), bool)
     return Inputs(
-        np.concatenate((pairs[owner], pairs[extra])),
+        np.concatenate((row, rows[extra])),
         np.concatenate((made_a, only_a)),
         np.concatenate((made_b, only_b)),
         np.concatenate((differs, alone & ~number)),
-        np.concatenate((unhashed, no)),
+        np.concatenate((unhashed & ~known & ~equal, no)),
         np.concatenate((equal, number)),
         np.concatenate((hidden, no)),
-        np.concatenate((broken, no)),
+        np.concatenate((unhashed & known & equal & later, no)),
     )
 
 
@@ -154,27 +144,7 @@ def _by_digest(a: OpLog, b: OpLog, i: Int64, j: Int64, place: Int64) -> tuple[Bo
     return known, listed & (digests[0] == digests[1])
 
 
-def _numbers(log: OpLog, flow: Ragged, of: Int32) -> Bool:
-    """bool[n]: unpaired scalars that no tensor leads to: a compiler turns the numbers of a model into such tensors."""
-    found = (of < 0) & (numel(log)[log.shape] == 1)
-    for record in np.flatnonzero(found).tolist():
-        makers = flow[record]
-        found[record] = bool(found[makers[makers >= 0]].all())
-    return np.asarray(found)
-
-
-def is_alone(maker: Int64, of: Int32 | Int64) -> Bool:
-    """bool: the input's producer is unpaired."""
-    return np.asarray((maker >= 0) & (of[np.maximum(maker, 0)] < 0)) if len(of) else np.zeros(len(maker), bool)
-
-
-def marked_at(flags: Bool, record: Int64) -> Bool:
-    """bool: the flags of some records; False for no record (-1)."""
-    return np.asarray((record >= 0) & flags[np.maximum(record, 0)]) if len(flags) else record >= 0
-
-
-def marked(index: Int64, size: int) -> Bool:
-    """bool[size], True at some places."""
-    out = np.zeros(size, bool)
-    out[index] = True
-    return out
+def _numbers(c: Rows) -> Bool:
+    """bool[r]: unpaired scalars that no tensor leads to: a compiler turns the numbers of a model into such tensors."""
+    scalar = (c.pair < 0) & (c.by_row(lambda log: numel(log)[log.shape]) == 1)
+    return ~downstream(c.edges, ~scalar, scalar)

@@ -6,111 +6,103 @@ partner, or else the first on the way that reads a result which the other run ha
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 from functools import cached_property
-from typing import Final
 
 import numpy as np
 
-from matchers.arrays import Bool, Int64, columns
+from matchers.arrays import Bool, marked
 from matchers.logs.columns import Ragged
-from matchers.logs.op_log import OpLog
+from matchers.ops.dataflow import upstream
 from matchers.ops.laws import law_of
-from matchers.ops.micro_batches import of_other_ranks
 from matchers.ops.module_path import canonical, template
+from matchers.rows import Rows
 from matchers.verdict.tolerance import EPSILON
 
-__all__ = ["Branches", "Side", "like"]
-
-_MAX_OPERATIONS: Final = 4096
-"""Operations of a branch that are followed."""
-
-
-@columns
-class Side:
-    """One log: its records, their pairs (-1: none), and the producers of their inputs."""
-
-    name: str
-    log: OpLog
-    of: Int64
-    flow: Ragged
+__all__ = ["Branches", "like", "rounds"]
 
 
 class Branches:
-    """The unpaired operations of both logs."""
+    """The unpaired operations of both logs, by row."""
 
-    def __init__(self, a: Side, b: Side) -> None:
-        self._sides = {side.name: side for side in (a, b)}
+    def __init__(self, c: Rows, flow: Ragged) -> None:
+        """`flow`: between rows, as `Rows.edges`."""
+        self._c = c
+        self._flow = flow
+        # copies that activation checkpointing computes again branch off nothing
+        self._rows = np.flatnonzero((c.pair < 0) & ~c.by_row(lambda log: log.recompute))
+        self._number = np.append(np.full(len(c), -1), -1)
+        self._number[self._rows] = np.arange(len(self._rows))
 
-    def start(self, *ends: tuple[str, int]) -> tuple[str, int]:
-        """The operation with which the branches to some unpaired records begin to differ, as its side and record."""
-        found = [(name, record) for name, end in ends for record in sorted(self._branch(self._sides[name], end))]
-        found = [node for node in found if node in ends or self._ends_in(node, found)]
-        odd = [node for node in found if self.is_odd(*node)]
-        # whole numbers and masks are prepared, perhaps for nothing, until an operation combines them
-        computing = (node for node in odd if self._sides[node[0]].log.dtype_text(node[1]) in EPSILON)
-        if odd:
-            return next(computing, odd[-1])
-        name, end = ends[0]
-        return name, next((r for n, r in found if n == name and self._reads_paired(self._sides[name], r)), end)
+    def start(self, *ends: int) -> int:
+        """The row with which the branches that end in some unpaired rows begin to differ."""
+        branches = [self._branch(end) for end in ends]
+        every = set(ends).union(*branches)
+        found = [row for branch in branches for row in branch if row in ends or self._ends_in(row, every)]
+        odd = [row for row in found if self.is_odd(row)]
+        if odd:  # whole numbers and masks are prepared, perhaps for nothing, until an operation combines them
+            return next((row for row in odd if self._rounds(row)), odd[-1])
+        alone = self._c.pair < 0
+        first = (row for row in found if (~alone[self._flow[row]]).any() and self._of_a(row) == self._of_a(ends[0]))
+        return next(first, ends[0])
 
-    def is_odd(self, name: str, record: int) -> bool:
+    def is_odd(self, row: int) -> bool:
         """True for an unpaired operation with inputs that moves nothing, and whose like in other layers is paired."""
-        log = self._sides[name].log
+        log, record = self._c.shown(row)
         law = law_of(log, record)
-        if self.elsewhere[name][record]:
+        if self._c.of_other_ranks[row] or law.moves or law.communicates or not log.inputs.count[record]:
             return False
-        if law.moves or law.communicates or not log.inputs.count[record]:
-            return False
-        module, op, phase, place = like(log, record)
-        prepares = log.dtype_text(record) not in EPSILON  # a mask; outside of layers nothing tells which is odd
-        return len(self._places[name, module, op, phase]) == 1 and (bool(place) or not prepares)
+        kind = like(self._c, row)
+        # a mask prepares; outside of layers nothing tells which is odd
+        return len(self._places[self._of_a(row), kind[:3]]) == 1 and (bool(kind[3]) or self._rounds(row))
+
+    def _of_a(self, row: int) -> bool:
+        return bool(self._c.row_a[row] >= 0)
+
+    def _rounds(self, row: int) -> bool:
+        log, record = self._c.shown(row)
+        return log.dtype_text(record) in EPSILON
 
     @cached_property
-    def elsewhere(self) -> dict[str, Bool]:
-        """By side, bool[n]: records of micro-batches that other ranks of the other run have computed."""
-        a, b = self._sides["a"], self._sides["b"]
-        return {side.name: of_other_ranks(side.log, other.log, side.of >= 0) for side, other in ((a, b), (b, a))}
+    def _among(self) -> Ragged:
+        """The data flow among the unpaired rows, by their numbers."""
+        reader, maker = self._number[self._flow.row], self._number[self._flow.value]
+        inside = (reader >= 0) & (maker >= 0)
+        return Ragged.distinct(reader[inside], maker[inside], len(self._rows))
 
-    def _branch(self, side: Side, end: int) -> set[int]:
-        """The unpaired records that lead to an unpaired one over unpaired ones, itself included.
+    def _branch(self, end: int) -> list[int]:
+        """The unpaired rows that lead to one over unpaired ones, itself included; other logs than ours tell none."""
+        if self._number[end] < 0 or not self._c.shown(end)[0].ours:
+            return [end]
+        start = marked(self._number[[end]], len(self._rows))
+        return self._rows[upstream(self._among, start, np.ones(len(start), bool))].tolist()
 
-        Copies that activation checkpointing computes again branch off nothing; other logs than ours do not tell them.
-        """
-        found, left = {end}, [end] if side.log.ours else []
-        while left and len(found) < _MAX_OPERATIONS:
-            makers = side.flow[left.pop()].tolist()
-            new = {m for m in makers if m >= 0 and side.of[m] < 0 and not side.log.recompute[m]} - found
-            found |= new
-            left += new
-        return found
-
-    def _ends_in(self, node: tuple[str, int], branches: Sequence[tuple[str, int]]) -> bool:
+    def _ends_in(self, row: int, branches: AbstractSet[int]) -> bool:
         """False for an operation that unpaired ones of other branches read, too: a mask of all layers."""
-        name, record = node
-        side = self._sides[name]
-        readers = side.flow.row[side.flow.value == record]
-        phase = side.log.phase
-        readers = readers[(side.of[readers] < 0) & ~side.log.recompute[readers] & (phase[readers] == phase[record])]
-        return all((name, reader) in branches for reader in readers.tolist())
-
-    @staticmethod
-    def _reads_paired(side: Side, record: int) -> bool:
-        makers = side.flow[record]
-        return bool((side.of[makers[makers >= 0]] >= 0).any())
+        log, record = self._c.shown(row)
+        readers = self._rows[self._among.row[self._among.value == self._number[row]]]
+        return all(
+            reader in branches or log.phase[self._c.shown(reader)[1]] != log.phase[record]
+            for reader in readers.tolist()
+        )
 
     @cached_property
-    def _places(self) -> dict[tuple[str, str, str, int], set[str]]:
-        """The layers of unpaired operations, by side, module in the layer, op and phase."""
-        out: dict[tuple[str, str, str, int], set[str]] = {}
-        for side in self._sides.values():
-            for record in np.flatnonzero(side.of < 0).tolist():
-                module, op, phase, place = like(side.log, record)
-                out.setdefault((side.name, module, op, phase), set()).add(place)
+    def _places(self) -> dict[tuple[bool, tuple[str, str, int]], set[str]]:
+        """The layers of unpaired operations, by whether a has them, and by module in the layer, op and phase."""
+        out: dict[tuple[bool, tuple[str, str, int]], set[str]] = {}
+        for row in np.flatnonzero(self._c.pair < 0).tolist():
+            kind = like(self._c, row)
+            out.setdefault((self._of_a(row), kind[:3]), set()).add(kind[3])
         return out
 
 
-def like(log: OpLog, record: int) -> tuple[str, str, int, str]:
+def like(c: Rows, row: int) -> tuple[str, str, int, str]:
     """The module within its layer, op, phase, and the layer."""
+    log, record = c.shown(row)
     split = template(canonical(log.module_name(record)))
     return split.pattern, log.op_name(record), int(log.phase[record]), split.place
+
+
+def rounds(c: Rows) -> Bool:
+    """bool[r]: rows whose results round."""
+    return c.by_row(lambda log: np.array([name in EPSILON for name in log.dtypes] + [False])[log.dtype])

@@ -26,7 +26,7 @@ def asked_otherwise(c: Comparison, row: int) -> str:
 
     Of an optimizer's step its settings, which its operations get as they compute with them.
     """
-    log, record = (c.a, int(c.row_a[row])) if c.row_a[row] >= 0 else (c.b, int(c.row_b[row]))
+    log, record = c.shown(row)
     if log.phase[record] == Phase.OPTIMIZER:
         settings = optimizer_differences(c.a.header.run, c.b.header.run)
         if settings:

@@ -6,10 +6,10 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from matchers.causes.consequences import reached
 from matchers.causes.first_difference import FirstDifference, Kind
 from matchers.comparison import Comparison
 from matchers.explain.facts import format_error
+from matchers.explain.subject import key_of
 from matchers.status import Status
 
 __all__ = [
@@ -69,14 +69,14 @@ def _reasons(c: Comparison, found: FirstDifference) -> Iterator[str]:
     elif found.kind == Kind.START:
         yield already_differ(c, found)
         if (row := found.operation) >= 0:
-            yield f"the first row with equal inputs and another result: row {row + 1:,}, {_key(c, row)}"
+            yield f"the first row with equal inputs and another result: row {row + 1:,}, {key_of(c, row)}"
     elif found.kind == Kind.GIVEN:
         yield (
             f"input {found.position} differs, and no captured operation made it: "
             "a buffer, a mask, an argument, or an operation that was not captured"
         )
     elif found.kind == Kind.UNPAIRED:
-        yield f"{_read(c, found)}, at {_key(c, found.reader)}"
+        yield f"{_read(c, found)}, at {key_of(c, found.reader)}"
     elif found.kind == Kind.OTHER_INPUT:
         yield _other_input(c, found)
     elif found.kind == Kind.FORM:
@@ -99,7 +99,7 @@ def _why_harmless(c: Comparison, found: FirstDifference) -> Iterator[str]:
     start = np.zeros(len(c), np.uint64)
     start[found.row] = 1
     first = int(causes[0])
-    if not reached(c, start)[first]:
+    if not c.reached(start)[first]:
         yield f"no cause: row {first + 1:,}, the first cause, does not follow from it"
     elif 0 < c.error[found.row] < c.error[first] < np.inf:
         times = float(c.error[first] / c.error[found.row])
@@ -175,8 +175,3 @@ def _read(c: Comparison, found: FirstDifference) -> str:
         for side, log, record in zip("ab", (c.a, c.b), found.makers, strict=True)
     ]
     return ", ".join(told)
-
-
-def _key(c: Comparison, row: int) -> str:
-    key: str = c.a.keys[int(c.row_a[row])] if c.row_a[row] >= 0 else c.b.keys[int(c.row_b[row])]
-    return key

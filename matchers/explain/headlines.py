@@ -7,14 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
-import numpy as np
-
 from matchers.causes.unsummed import unsummed_side
 from matchers.comparison import Comparison
 from matchers.explain.facts import format_error, ground_of
 from matchers.explain.first_difference import first_difference_reasons, size_of, start_of
 from matchers.explain.red_rows import difference, inputs_agree, lengths, red_headline, size_of_error
-from matchers.explain.subject import Subject
+from matchers.explain.subject import Subject, key_of
 from matchers.logs.op_log import OpLog
 from matchers.ops.json_values import parsed_object
 from matchers.ops.laws import law_of
@@ -56,7 +54,7 @@ def _agreeing_cause(of: Subject) -> str:
     if not of.is_cause or of.status not in (Status.SAME_PRINT, Status.CLOSE) or of.row in of.c.stretches:
         return ""
     if of.c.inputs_equal[of.row] and of.status == Status.CLOSE:
-        agree = inputs_agree(of.c, of.row, of.inputs)
+        agree = inputs_agree(of)
         return f"FIRST CAUSE: {difference(of)}, {_within(of)}; {agree}, red rows follow"
     same = (
         "the same printed values"
@@ -78,7 +76,7 @@ def _ignored_cause(of: Subject) -> str:
     if of.status != Status.IGNORED or not of.is_cause:
         return ""
     if of.pair < 0:
-        differs = f"only {_only_side(of)} has this operation"
+        differs = f"only {of.side} has this operation"
     else:
         differs = f"{difference(of)}" if of.c.error[of.row] > 0 else "the runs differ"
     return f"FIRST CAUSE, ignored by a rule: {differs}; downstream rows are red"
@@ -175,24 +173,22 @@ def _parts(of: Subject) -> str:
 
 
 def _unpaired(of: Subject) -> str:
-    side = _only_side(of)
+    side = of.side
     if not of.is_cause:
         return f"only {side} has this operation"
-    log, record = of.log_and_record
+    log, record = of.c.shown(of.row)
     if odd := broken_text(log, record):
         return f"FIRST CAUSE: only {side} has this operation, which returns {odd}"
     if law_of(log, record).random:
         return f"FIRST CAUSE: only {side} draws random numbers here: {_op_at(log, record)}"
-    follows = "its consumers diverge" if _reaches_red(of.c, of.row) else "red rows follow"
+    follows = "its consumers diverge" if of.c.red[of.readers].any() else "red rows follow"
     return f"FIRST CAUSE: only {side} has this operation; {follows}"
 
 
-def _only_side(of: Subject) -> str:
-    return "a" if of.records[0] >= 0 else "b"
-
-
 def _recomputed_copy(of: Subject) -> str:
-    return f"recomputed copy{_of_original(of.c, of.row)}: run again in the backward pass"
+    original = int(of.c.original[of.row])
+    which = f" of {key_of(of.c, original, of.side)}" if original >= 0 else ""
+    return f"recomputed copy{which}: run again in the backward pass"
 
 
 BY_REASON: Mapping[Reason, str | Callable[[Subject], str]] = {
@@ -230,22 +226,6 @@ BY_REASON: Mapping[Reason, str | Callable[[Subject], str]] = {
 """The headline of a row that is not red, by its reason."""
 
 
-def _reaches_red(c: Comparison, row: int) -> bool:
-    """True if an operation reads the result of an unpaired one, over unpaired ones, and is red."""
-    if c.flow is None:
-        return False
-    flow, at, record = (c.flow.a, c.at_a, c.row_a[row]) if c.row_a[row] >= 0 else (c.flow.b, c.at_b, c.row_b[row])
-    left, seen = {int(record)}, set[int]()
-    while left:
-        rows = at[flow.row[np.isin(flow.value, list(left))]]
-        if c.red[rows].any():
-            return True
-        seen |= left
-        alone = rows[c.pair[rows] < 0]
-        left = set((c.row_a if at is c.at_a else c.row_b)[alone].tolist()) - seen
-    return False
-
-
 def _what_is_missing(c: Comparison, row: int) -> str:
     a, b = (len(log.outputs[i]) > 0 or log.present[i] > 0 for log, i in ((c.a, c.row_a[row]), (c.b, c.row_b[row])))
     if a != b:
@@ -257,11 +237,3 @@ def _op_at(log: OpLog, record: int) -> str:
     """`bernoulli_ at model.py:12`."""
     place = log.location_text(record)
     return log.op_name(record) + (f" at {place}" if place else "")
-
-
-def _of_original(c: Comparison, row: int) -> str:
-    original = int(c.original[row])
-    if original < 0:
-        return ""
-    log, rows = (c.a, c.row_a) if c.row_a[row] >= 0 else (c.b, c.row_b)
-    return f" of {log.keys[int(rows[original])]}"

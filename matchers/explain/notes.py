@@ -25,9 +25,6 @@ from matchers.verdict.sketches import error_range
 
 __all__ = ["notes_of", "recompute_note"]
 
-_MAX_UNPAIRED = 256
-"""Unpaired operations that are followed upstream."""
-
 
 def notes_of(of: Subject) -> tuple[str, ...]:
     """All notes about a row."""
@@ -90,7 +87,7 @@ def _begins_here(of: Subject) -> Iterator[str]:
             yield "; ".join((first_difference_note(of.c), *reasons))
         else:  # the headline has the rest
             yield from reasons if found.start else reasons[1:]
-    elif of.c.equality.begins_at(of.row) and not (of.c.unread[of.row] or law_of(*of.log_and_record).enters):
+    elif of.c.equality.begins_at(of.row) and not (of.c.unread[of.row] or law_of(*of.c.shown(of.row)).enters):
         yield f"the inputs are bitwise equal: the difference begins here; {determinism_of(of.c, of.row)}"
 
 
@@ -133,35 +130,26 @@ def _unfinished(of: Subject) -> Iterator[str]:
 
 def _cut_gradients(of: Subject) -> Iterator[str]:
     """Settings that cut gradients, where a first cause is in the backward pass."""
-    log, record = of.log_and_record
+    log, record = of.c.shown(of.row)
     if of.is_cause and log.phase[record] == Phase.BACKWARD:
         yield from cut_gradients(of.c.a.header.run, of.c.b.header.run)
 
 
 def _unpaired_downstream(of: Subject) -> Iterator[str]:
     """The last of the unpaired operations that an unpaired first cause leads to."""
-    c, row = of.c, of.row
-    if not of.is_cause or of.pair >= 0 or c.flow is None:
+    c = of.c
+    if not of.is_cause or of.pair >= 0:
         return
-    side, log, flow, pair_of = (
-        ("a", c.a, c.flow.a, c.pairing.of_a) if c.row_a[row] >= 0 else ("b", c.b, c.flow.b, c.pairing.of_b)
-    )
-    found, left = {max(of.records)}, [max(of.records)]
-    while left and len(found) <= _MAX_UNPAIRED:
-        readers = flow.row[flow.value == left.pop()].tolist()
-        new = {reader for reader in readers if pair_of[reader] < 0} - found
-        found |= new
-        left += new
-    if many := len(found) - 1:
-        last = max(found)
+    found = of.readers[c.pair[of.readers] < 0]
+    if many := len(found):
+        log, last = c.shown(int(found[-1]))
         place = log.location_text(last)
-        noun = "operation" if many == 1 else "operations"
         where = f"{log.keys[last]}" + (f" ({place})" if place else "")
-        yield f"{many}{'' if not left else ' or more'} unpaired {noun} of {side} downstream, up to {where}"
+        yield f"{many} unpaired operation{'s' * (many > 1)} of {of.side} downstream, up to {where}"
 
 
 def _other_rank(of: Subject) -> Iterator[str]:
-    log, record = of.log_and_record
+    log, record = of.c.shown(of.row)
     if of.role == Role.ORIGIN and law_of(log, record).communicates:
         yield "this rank's contribution agrees: another rank's differs, compare their logs too"
 

@@ -6,6 +6,7 @@ import numpy as np
 
 from matchers.arrays import Bool
 from matchers.comparison import Comparison
+from matchers.explain.subject import key_of
 from matchers.status import Status
 from matchers.verdict.list_lengths import length
 from matchers.verdict.reason import Reason
@@ -68,8 +69,7 @@ def _original(c: Comparison, row: int) -> str:
         found = c.mismatch_at[row]
         return (c.a if found.side == "a" else c.b).keys[found.mismatch.original]
     original = int(c.original[row])
-    log, rows = (c.a, c.row_a) if c.row_a[row] >= 0 else (c.b, c.row_b)
-    return log.keys[int(rows[original])] if original >= 0 else ""
+    return key_of(c, original, "a" if c.row_a[row] >= 0 else "b") if original >= 0 else ""
 
 
 def reason_text(c: Comparison, row: int) -> str:

@@ -48,14 +48,21 @@ def difference(of: Subject) -> str:
     return f"{_what_differs(of.c, of.row)} by {size_of_error(of)}"
 
 
+def red_headline(of: Subject) -> str:
+    """The headline of a red row: what it was asked otherwise, or else what differs."""
+    asked = asked_otherwise(of.c, of.row) if of.is_cause or of.reason == Reason.ARGUMENTS else ""
+    role = "LIKELY CAUSE" if of.is_cause and of.role != Role.ORIGIN else of.role.word.upper()
+    return f"{role}: {asked}{_what_follows(of)}" if asked else f"{role}: {_BY_STATUS[of.status](of)}"
+
+
 def _diverged(of: Subject) -> str:
     c, row, inputs = of.c, of.row, of.inputs
     if row in c.mismatch_at:
-        return f"{_role(c, row)}: {recomputed(c, row)}"
+        return recomputed(c, row)
     if of.reason == Reason.OTHER_ORDER:
-        return f"{_role(c, row)}: elements in another order, equal norms, other bits; {inputs_agree(c, row, inputs)}"
+        return f"elements in another order, equal norms, other bits; {inputs_agree(of)}"
     if of.reason == Reason.NOT_REPEATED:
-        return f"{_role(c, row)}: {difference(of)}; {determinism_of(c, row)}"
+        return f"{difference(of)}; {determinism_of(c, row)}"
     ground = ground_of(c, row)
     because = f" ({ground})" if ground else ""
     if of.role == Role.UNKNOWN:
@@ -65,44 +72,23 @@ def _diverged(of: Subject) -> str:
     elif not (told := _of_contents(c, row)):
         came_in = _came_in(c, row, inputs)
         if came_in is None:
-            told = inputs_agree(c, row, inputs)
+            told = inputs_agree(of)
         elif came_in[1]:
-            return f"FIRST CAUSE: the error jumps from {came_in[0]} to {size_of_error(of)} here{because}"
+            return f"the error jumps from {came_in[0]} to {size_of_error(of)} here{because}"
         else:
             told = f"its inputs already differ by {came_in[0]}"
-    return f"{_role(c, row)}: {difference(of)}; {told}{because}"
-
-
-def _broken(of: Subject) -> str:
-    return f"{_role(of.c, of.row)}: {_what_is_broken(of.c, of.row)}"
-
-
-def _mismatched(of: Subject) -> str:
-    return f"{_role(of.c, of.row)}: {_what_shape(of.c, of.row)}"
-
-
-_BY_STATUS: Mapping[Status, Callable[[Subject], str]] = {
-    Status.DIVERGED: _diverged,
-    Status.NAN: _broken,
-    Status.SHAPE: _mismatched,
-}
-
-
-def red_headline(of: Subject) -> str:
-    """The headline of a red row: what it was asked otherwise, or else what differs."""
-    asked = asked_otherwise(of.c, of.row) if of.is_cause or of.reason == Reason.ARGUMENTS else ""
-    return f"{_role(of.c, of.row)}: {asked}{_what_follows(of)}" if asked else _BY_STATUS[of.status](of)
+    return f"{difference(of)}; {told}{because}"
 
 
 def _what_follows(of: Subject) -> str:
-    """What other arguments lead to, as the end of a sentence."""
+    """The effect of other arguments, as the end of a sentence."""
     if of.role == Role.RECEIVER:
         return f"; {_received(of.c, of.row, of.inputs)}"
-    if not of.inputs and law_of(*of.log_and_record).enters:
+    if not of.inputs and law_of(*of.c.shown(of.row)).enters:
         return f"; {FROM_PYTHON}"
     differs = f"; {difference(of)}" if size_of_error(of) else ""
     because_of = _of_contents(of.c, of.row) if differs else ""
-    return f"{differs}; {because_of or inputs_agree(of.c, of.row, of.inputs)}"
+    return f"{differs}; {because_of or inputs_agree(of)}"
 
 
 def recomputed(c: Comparison, row: int) -> str:
@@ -113,19 +99,12 @@ def recomputed(c: Comparison, row: int) -> str:
     return f"the recomputed copy differs from {log.keys[found.mismatch.original]} by {size}; {found.mismatch.text}"
 
 
-def _role(c: Comparison, row: int) -> str:
-    role = Role(c.role[row])
-    if c.cause[row] and role != Role.ORIGIN:
-        return "LIKELY CAUSE"
-    return role.word.upper()
-
-
 def _what_differs(c: Comparison, row: int) -> str:
     """`the output differs`, `the weight layers.2.wq.weight differs after the step`, …"""
     slot = c.slots.get(row)
     if slot is None:
         return "the output differs"
-    log, record = (c.a, int(c.row_a[row])) if c.row_a[row] >= 0 else (c.b, int(c.row_b[row]))
+    log, record = c.shown(row)
     when = "after the step" if log.phase[record] == Phase.OPTIMIZER else "afterwards"
     if slot.scalars is not None:
         return "the scalar argument, {:.4g} in a and {:.4g} in b, differs".format(*slot.scalars)
@@ -206,10 +185,11 @@ _JUMP = 4.0
 """Factor beyond the growth of an error in one operation from which on an error jumps."""
 
 
-def inputs_agree(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
+def inputs_agree(of: Subject) -> str:
     """`all inputs are bitwise equal`, `no inputs`, …"""
+    c, row, inputs = of.c, of.row, of.inputs
     if not inputs:
-        return FROM_PYTHON if law_of(*Subject(c, row, inputs).log_and_record).enters else "no inputs"
+        return FROM_PYTHON if law_of(*c.shown(row)).enters else "no inputs"
     if _unjudged_inputs(c, row):
         return "the inputs are not judged"
     if c.pairing.assembled[c.pair[row]]:  # the two sides list other inputs
@@ -223,8 +203,8 @@ def inputs_agree(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
     return f"{which} {'agrees' if n == 1 else 'agree'}{beside}"
 
 
-def _what_shape(c: Comparison, row: int) -> str:
-    i, j = int(c.row_a[row]), int(c.row_b[row])
+def _what_shape(of: Subject) -> str:
+    c, row, (i, j) = of.c, of.row, of.records
     differing = [
         f"{what} differs: {x} in a, {y} in b"
         for what, x, y in (
@@ -247,56 +227,46 @@ def lengths(c: Comparison, row: int) -> str:
 
 
 def _read_instead(c: Comparison, fact: InputFact) -> str:
-    """`a reads X, b reads Y`, for an input whose producers are known and no partners; else empty."""
+    """`: a reads X, b reads Y`, for an input whose producers are known and no partners; else empty."""
     i, j = fact.producer_a, fact.producer_b
-    if i < 0 or j < 0 or c.at_a[i] == c.at_b[j]:
-        return ""
-    return f"a reads {c.a.keys[i]}, b reads {c.b.keys[j]}"
+    return f": a reads {c.a.keys[i]}, b reads {c.b.keys[j]}" if min(i, j) >= 0 and c.at_a[i] != c.at_b[j] else ""
 
 
 def _what_is_unknown(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
     differing = [fact for fact in inputs if fact.agrees is False]
-    for fact in differing:
-        if read := _read_instead(c, fact):
-            return f"input {fact.position} already differs: {read}"
     if not differing:
         return "not all inputs are known: suspect the operation just upstream"
-    given = [fact.name for fact in differing if max(fact.producer_a, fact.producer_b) < 0]
-    if all(given) and len(given) == len(differing) and not any(name.endswith(GRADIENT) for name in given):
-        more = f" and {len(given) - 1:,} more differ" if len(given) > 1 else " differs"
-        return f"{start_of(c, row) or f'{given[0]}{more} before the step'}"
+    for fact in differing:
+        if read := _read_instead(c, fact):
+            return f"input {fact.position} already differs{read}"
+    start, many = start_of(c, row), len(differing)
+    given = [fact.name for fact in differing if fact.name and max(fact.producer_a, fact.producer_b) < 0]
+    if len(given) == many and not any(name.endswith(GRADIENT) for name in given):
+        return start or f"{given[0]} {f'and {many - 1:,} more differ' if many > 1 else 'differs'} before the step"
     positions = ", ".join(str(fact.position) for fact in differing[:4])
-    noun = "input" if len(differing) == 1 else "inputs"
-    verb = "differs" if len(differing) == 1 else "differ"
-    return f"{noun} {positions} already {verb}: {start_of(c, row) or 'suspect an uncaptured operation just upstream'}"
+    already = f"input {positions} already differs" if many == 1 else f"inputs {positions} already differ"
+    return f"{already}: {start or 'suspect an uncaptured operation just upstream'}"
 
 
 def _received(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
-    if c.parts[row]:
-        return "downstream of an earlier divergence"
-    for fact in inputs:
-        for log, record, at in ((c.a, fact.producer_a, c.at_a), (c.b, fact.producer_b, c.at_b)):
-            if record >= 0 and (c.red[at[record]] or c.cause[at[record]]):
+    if not c.parts[row]:
+        blamed = c.red | c.cause
+        for fact in inputs:
+            made = ((c.a, fact.producer_a, c.at_a), (c.b, fact.producer_b, c.at_b))
+            for key in (log.keys[record] for log, record, at in made if record >= 0 and blamed[at[record]]):
                 if fact.agrees:
-                    return (
-                        f"input {fact.position} comes from a diverged op, although its norm matches: {log.keys[record]}"
-                    )
-                if read := _read_instead(c, fact):
-                    return f"input {fact.position} already differs: {read}"
-                return f"input {fact.position} already differs, from {log.keys[record]}"
-    differing = [fact for fact in inputs if fact.agrees is False]
-    if differing:
-        first = differing[0]
-        if read := _read_instead(c, first):
-            return f"input {first.position} already differs: {read}"
-        if first.difference == OTHER_BITS:
-            return f"input {first.position} already differs bitwise"
-        return f"input {first.position} already differs by {first.difference}"
+                    return f"input {fact.position} comes from a diverged op, although its norm matches: {key}"
+                return f"input {fact.position} already differs{_read_instead(c, fact) or f', from {key}'}"
+        for fact in inputs:
+            if fact.agrees is False:
+                how = " bitwise" if fact.difference == OTHER_BITS else f" by {fact.difference}"
+                return f"input {fact.position} already differs{_read_instead(c, fact) or how}"
     return "downstream of an earlier divergence"
 
 
-def _what_is_broken(c: Comparison, row: int) -> str:
+def _what_is_broken(of: Subject) -> str:
     """`3 NaN of 64 numbers, only in b`, `NaN in both runs`, …"""
+    c, row = of.c, of.row
     if row in c.slots:
         both = ", in both runs, equal bits" if c.slots[row].reason == Reason.NAN_IN_BOTH else ""
         return f"NaN{'' if both else ' or Inf'} in {c.slots[row].name}{both}"
@@ -310,3 +280,11 @@ def _what_is_broken(c: Comparison, row: int) -> str:
     if told["a"] == told["b"]:
         return f"{told['a']} in both runs" + (", equal bits" if c.reason[row] == Reason.NAN_IN_BOTH else "")
     return f"{told['a']} in a, {told['b']} in b"
+
+
+_BY_STATUS: Mapping[Status, Callable[[Subject], str]] = {
+    Status.DIVERGED: _diverged,
+    Status.NAN: _what_is_broken,
+    Status.SHAPE: _what_shape,
+}
+"""What differs in a red row, and why."""

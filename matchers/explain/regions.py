@@ -49,8 +49,6 @@ def regions_of(c: Comparison) -> Iterator[RegionFacts]:
     if c.single or c.flow is None:
         return
     regions = c.regions
-    row_of_pair = np.zeros(len(c.pairing), np.int64)
-    row_of_pair[c.pair[c.pair >= 0]] = np.flatnonzero(c.pair >= 0)
     not_merged = next((part.why for part in c.coverage.parts if part.layout), "")
     own = np.zeros(len(regions), bool)
     for of, pairs in ((regions.of_a, c.pairing.of_a), (regions.of_b, c.pairing.of_b)):
@@ -64,8 +62,8 @@ def regions_of(c: Comparison) -> Iterator[RegionFacts]:
             _around([*_modules(c.a, a.tolist()), *_modules(c.b, b.tolist())]),
             tuple(np.unique(c.at_a[a]).tolist()),
             tuple(np.unique(c.at_b[b]).tolist()),
-            tuple(np.unique(row_of_pair[regions.inputs[k]]).tolist()),
-            tuple(np.unique(row_of_pair[regions.outputs[k]]).tolist()),
+            tuple(np.unique(c.row_of_pair[regions.inputs[k]]).tolist()),
+            tuple(np.unique(c.row_of_pair[regions.outputs[k]]).tolist()),
         )
 
 

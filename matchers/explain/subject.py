@@ -4,13 +4,16 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+import numpy as np
+
+from matchers.arrays import Int64
 from matchers.comparison import Comparison
 from matchers.explain.facts import InputFact
-from matchers.logs.op_log import OpLog
+from matchers.ops.dataflow import fed_by
 from matchers.status import Role, Status
 from matchers.verdict.reason import Reason
 
-__all__ = ["Subject"]
+__all__ = ["Subject", "key_of"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +50,19 @@ class Subject:
         return int(self.c.row_a[self.row]), int(self.c.row_b[self.row])
 
     @property
-    def log_and_record(self) -> tuple[OpLog, int]:
-        """The record of a where there is one, else that of b."""
-        i, j = self.records
-        return (self.c.a, i) if i >= 0 else (self.c.b, j)
+    def side(self) -> str:
+        """The run that alone has an unpaired operation."""
+        return "a" if self.c.row_a[self.row] >= 0 else "b"
+
+    @property
+    def readers(self) -> Int64:
+        """int64: the rows that read the result, directly or over unpaired ones; ascending."""
+        c = self.c
+        found = fed_by(c.edges, np.arange(len(c)) == self.row, c.pair < 0)
+        return np.flatnonzero(found)
+
+
+def key_of(c: Comparison, row: int, side: str = "a") -> str:
+    """The key of a row's operation in a run, or in the other where only that has it."""
+    log, records = c.side(side)
+    return str(log.keys[int(records[row])]) if records[row] >= 0 else key_of(c, row, "b" if side == "a" else "a")

@@ -230,6 +230,13 @@ class Ragged:
     start: Int64
     value: NDArray[Any]
 
+    @classmethod
+    def distinct(cls, row: Int64, value: Int64, many: int) -> Ragged:
+        """The distinct values (from 0) of each of many rows, ascending."""
+        size = int(value.max(initial=0)) + 1
+        row, value = np.divmod(np.unique(row * size + value), size)
+        return cls(np.searchsorted(row, np.arange(many + 1)), value)
+
     def __getitem__(self, row: int) -> NDArray[Any]:
         return self.value[self.start[row] : self.start[row + 1]]
 

@@ -8,18 +8,23 @@ never used to call two rows equal.
 from __future__ import annotations
 
 from functools import cached_property
+from typing import Final, TypeVar
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Int64, columns
+from matchers.arrays import Bool, Float64, Hash, Int64, columns
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import float_bits, mix
 from matchers.logs.op_log import NO_DIGEST, OpLog, once_per_log
 from matchers.ops.collectives import awaiting, unfinished
 from matchers.ops.values import further
 
-__all__ = ["WHOLE", "DataFlow", "Readers", "consumers", "downstream", "sources", "upstream", "values_read"]
+__all__ = ["WHOLE", "DataFlow", "Readers", "consumers", "downstream", "fed_by", "sources", "upstream", "values_read"]
 
+
+_Marks = TypeVar("_Marks", Bool, Hash)
+_ROUNDS: Final = 4
+"""Passes over edges some of which lead against the order of dispatch."""
 
 WHOLE = ("int", "uint", "bool")
 """Beginnings of the names of dtypes of whole numbers."""
@@ -156,27 +161,46 @@ def upstream(flow: Ragged, start: Bool, through: Bool) -> Bool:
         through: bool[n], records that hand on what they read, those of the set included.
     """
     inside = np.flatnonzero((flow.value >= 0) & through[flow.row])[::-1]
-    return _reached(start, flow.row[inside], flow.value[inside])
+    return _propagated(start, flow.row[inside], flow.value[inside])
 
 
-def downstream(flow: Ragged, start: Bool, through: Bool) -> Bool:
-    """bool[n]: the records of a set, and those that read a result of one of them.
+def downstream(flow: Ragged, start: _Marks, through: Bool) -> _Marks:
+    """The marks of n nodes, and of those that read a result of a marked one: bool, or the bits of a word.
 
     Args:
-        start: bool[n], the set.
-        through: bool[n], records that hand on what they read; others of the set begin only.
+        start: [n], the marks.
+        through: bool[n], nodes that hand on what they read; others that are marked begin only.
     """
-    inside = np.flatnonzero((flow.value >= 0) & through[flow.row])
-    return _reached(start, flow.value[inside], flow.row[inside])
+    first = int(np.argmax(start != 0)) if len(start) else 0
+    inside = np.flatnonzero((flow.value >= first) & through[flow.row])
+    return _propagated(start, flow.value[inside], flow.row[inside])
 
 
-def _reached(start: Bool, before: Int64, after: Int64) -> Bool:
-    """bool[n]: the set, and what is reached from it; in the order of dispatch, so that one pass follows any chain."""
+def fed_by(flow: Ragged, start: Bool, through: Bool) -> Bool:
+    """bool[n]: nodes that read a result of a set, directly or over others; arguments as of `downstream`."""
+    reached = np.append(downstream(flow, start, through), False)
+    found = np.zeros(len(start), bool)
+    found[flow.row[reached[flow.value]]] = True
+    return found
+
+
+def _propagated(start: _Marks, before: Int64, after: Int64) -> _Marks:
+    """The marks, and what arrives of them over edges in the order of dispatch, so that one pass follows any chain.
+
+    It is repeated where edges lead against this order, as between rows of crossing pairs.
+    """
     found = start.tolist()
-    for one, other in zip(before.tolist(), after.tolist(), strict=True):
-        if found[one]:
-            found[other] = True
-    return np.array(found, bool)
+    edges = list(zip(before.tolist(), after.tolist(), strict=True))
+    against = (before > after).any() and (before < after).any()
+    for _ in range(_ROUNDS if against else 1):
+        changed = False
+        for one, other in edges:
+            if (marks := found[one]) and marks | found[other] != found[other]:
+                found[other] |= marks
+                changed = True
+        if not changed:
+            break
+    return np.array(found, start.dtype)
 
 
 class DataFlow:

@@ -10,7 +10,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Int32, Int64, columns
+from matchers.arrays import Bool, Int32, Int64, columns, marked
 from matchers.logs.columns import Ragged, repeated
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import DataFlow
@@ -89,20 +89,23 @@ def find_regions(
         understood: False if ranks compute for each other what neither log shows.
     """
     n_a, n_b = len(a), len(b)
+    # a pair is one node: the number of its record in a
+    node_a, node_b = np.arange(n_a), np.arange(n_a, n_a + n_b)
+    for node, of in ((node_a, pairing.of_a), (node_b, pairing.of_b)):
+        node[of >= 0] = pairing.lead_a[of[of >= 0]]
+    nodes = np.concatenate((node_a, node_b))
     opens = [np.append(_OPEN[status], True)[of] & ~log.recompute for log, of in ((a, pairing.of_a), (b, pairing.of_b))]
-    edges = [_edges(flow.a, 0), _edges(flow.b, n_a)]
-    is_open = np.concatenate(opens)
-    maker, reader = (np.concatenate(ends) for ends in zip(*edges, strict=True))
-    read = np.concatenate((a.inputs.count, b.inputs.count))
-    constant = _constants(maker, reader, read > np.bincount(reader, minlength=n_a + n_b))
+    is_open = np.concatenate(opens) & marked(nodes, n_a + n_b)
+    maker, reader, read = (
+        np.concatenate(of) for of in zip(_edges(flow.a, node_a), _edges(flow.b, node_b), strict=True)
+    )
+    unknown = np.concatenate((a.inputs.count, b.inputs.count)) > read
+    constant = _constants(maker, reader, marked(nodes[unknown], n_a + n_b))
     connects = is_open & ~constant
-    inside = connects[maker] & connects[reader]
-    links = [
-        (maker[inside], reader[inside]),
-        _across(pairing, n_a, connects),
-        _same_inputs(pairing, flow, n_a, connects),
-    ]
-    label = _components(n_a + n_b, *(np.concatenate(ends) for ends in zip(*links, strict=True)))
+    links = maker, reader, *_same_inputs(pairing, flow, node_a, node_b)
+    ends = np.concatenate(links[::2]), np.concatenate(links[1::2])
+    inside = connects[ends[0]] & connects[ends[1]]
+    label = _components(n_a + n_b, *(end[inside] for end in ends))
     region = np.full(n_a + n_b, -1, np.int64)
     found, region[connects] = np.unique(label[connects], return_inverse=True)
     # a constant belongs to the first region that reads it
@@ -112,15 +115,15 @@ def find_regions(
     pair = np.concatenate((pairing.of_a, pairing.of_b)).astype(np.int64)
     judged = ~is_open & (pair >= 0)
     into, out = judged[maker] & (region[reader] >= 0), judged[reader] & (region[maker] >= 0)
-    inputs = _by_region(region[reader[into]], pair[maker[into]], len(found))
-    outputs = _by_region(region[maker[out]], pair[reader[out]], len(found))
+    inputs = Ragged.distinct(region[reader[into]], pair[maker[into]], len(found))
+    outputs = Ragged.distinct(region[maker[out]], pair[reader[out]], len(found))
     red = status >= Status.SHAPE
     from_red = judged[maker] & judged[reader] & np.append(red, False)[pair[maker]] & (pair[maker] != pair[reader])
     follows = np.zeros(len(status), bool)
     follows[pair[reader[from_red]]] = True
     return Regions(
-        region[:n_a].astype(np.int32),
-        region[n_a:].astype(np.int32),
+        region[node_a].astype(np.int32),
+        region[node_b].astype(np.int32),
         _kinds(inputs, outputs, status, follows, understood=understood),
         inputs,
         outputs,
@@ -146,10 +149,11 @@ def _kinds(
     return kind
 
 
-def _edges(flow: Ragged, first: int) -> tuple[Int64, Int64]:
-    """The known makers and the records that read their results, numbered from `first`."""
+def _edges(flow: Ragged, node: Int64) -> tuple[Int64, Int64, Int64]:
+    """The known makers, the records that read their results, and the number of known inputs of each record."""
     known = flow.value >= 0
-    return flow.value[known].astype(np.int64) + first, flow.row[known].astype(np.int64) + first
+    reader = flow.row[known]
+    return node[flow.value[known]], node[reader], np.bincount(reader, minlength=len(flow))
 
 
 def _constants(maker: Int64, reader: Int64, depends: Bool) -> Bool:
@@ -165,27 +169,14 @@ def _constants(maker: Int64, reader: Int64, depends: Bool) -> Bool:
         depends = depends | new
 
 
-def _across(pairing: Pairing, n_a: int, connects: Bool) -> tuple[Int64, Int64]:
-    """Links between the records of each pair."""
-    ends = []
-    for of, first in ((pairing.of_a, 0), (pairing.of_b, n_a)):
-        record = np.flatnonzero(of >= 0)
-        ends.append((record + first, pairing.lead_a[of[record]].astype(np.int64)))
-    one, other = (np.concatenate(end) for end in zip(*ends, strict=True))
-    inside = connects[one] & connects[other] & (one != other)
-    return one[inside], other[inside]
-
-
-def _same_inputs(pairing: Pairing, flow: DataFlow, n_a: int, connects: Bool) -> tuple[Int64, Int64]:
+def _same_inputs(pairing: Pairing, flow: DataFlow, node_a: Int64, node_b: Int64) -> tuple[Int64, Int64]:
     """Links between the makers of the same input of a pair."""
     i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
     owner, place = repeated(np.arange(len(i)), np.minimum(flow.a.count[i], flow.b.count[j]))
-    one = flow.a.value[flow.a.start[i[owner]] + place].astype(np.int64)
-    other = flow.b.value[flow.b.start[j[owner]] + place].astype(np.int64)
+    one = flow.a.value[flow.a.start[i[owner]] + place]
+    other = flow.b.value[flow.b.start[j[owner]] + place]
     known = (one >= 0) & (other >= 0)
-    one, other = one[known], other[known] + n_a
-    inside = connects[one] & connects[other]
-    return one[inside], other[inside]
+    return node_a[one[known]], node_b[other[known]]
 
 
 def _components(size: int, one: Int64, other: Int64) -> Int64:
@@ -200,10 +191,3 @@ def _components(size: int, one: Int64, other: Int64) -> Int64:
         np.minimum.at(label, high, low)
         while not np.array_equal(shorter := label[label], label):
             label = shorter
-
-
-def _by_region(region: Int64, pair: Int64, many: int) -> Ragged:
-    """The distinct pairs of each region, ascending."""
-    size = int(pair.max(initial=0)) + 1
-    region, pair = np.divmod(np.unique(region * size + pair), size)
-    return Ragged(np.searchsorted(region, np.arange(many + 1)), pair)

@@ -2,20 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Container, Mapping
 from dataclasses import replace
 
-import numpy as np
-from numpy.typing import NDArray
-
-from matchers.pairing.pairing import Pairing
-from matchers.status import Role, Status
+from matchers.status import Status
 from matchers.verdict.case import Case, Judgement
 from matchers.verdict.last_contents import judge_contents
 from matchers.verdict.recomputed import judge_mismatches
 from matchers.verdict.slots import SlotVerdict
 
-__all__ = ["Place", "judge_records", "unpaired_roles"]
+__all__ = ["Place", "judge_records"]
 
 Place = tuple[str, int]
 """The side, `a` or `b`, and a record of it."""
@@ -33,17 +28,3 @@ def judge_records(case: Case, found: Judgement) -> Judgement:
             of_pairs[pair] = verdict
     verdicts = verdicts.entered(of_pairs)
     return replace(found, verdicts=verdicts, contents=contents, mismatches=mismatches, of_records=of_records)
-
-
-def unpaired_roles(
-    pairing: Pairing, told: Mapping[Place, SlotVerdict], given: Container[Place]
-) -> tuple[NDArray[np.int8], NDArray[np.int8]]:
-    """int8[n_a], int8[n_b]: the roles of red records without a partner by what is told of them alone.
-
-    RECEIVER for those in `given`, which others explain; ORIGIN for the others; NONE for all that are not red.
-    """
-    roles = {"a": np.zeros(len(pairing.of_a), np.int8), "b": np.zeros(len(pairing.of_b), np.int8)}
-    for side, row in told:
-        if (pairing.of_a if side == "a" else pairing.of_b)[row] < 0:
-            roles[side][row] = Role.RECEIVER if (side, row) in given else Role.ORIGIN
-    return roles["a"], roles["b"]

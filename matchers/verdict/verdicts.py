@@ -111,10 +111,10 @@ def judge_all(case: Case, before: Judged | None = None) -> tuple[Judgement, Judg
     return found, judged
 
 
-def within_rules_only(a: OpLog, b: OpLog, i: Int64, j: Int64, close: Bool, rtol: Float64, policy: DtypePolicy) -> Bool:
-    """bool[p]: pairs that are close within a tolerance from the user's rules, and would be red without it."""
+def within_rules_only(a: OpLog, b: OpLog, i: Int64, j: Int64, rtol: Float64, policy: DtypePolicy) -> Bool:
+    """bool[p]: close pairs that would be red without the tolerance of a user's rule."""
     found = np.zeros(len(i), bool)
-    k = np.flatnonzero(close & ~np.isnan(rtol))
+    k = np.flatnonzero(~np.isnan(rtol))
     if len(k):
         found[k] = judge(a, b, i[k], j[k], None, policy).status >= Status.SHAPE
     return found

@@ -60,7 +60,7 @@ def _unjudged(c: Comparison) -> str:
     rows = np.flatnonzero(c.status == Status.NOT_JUDGED)
     if not len(rows):
         return ""
-    log, record = (c.a, c.row_a[rows[0]]) if c.row_a[rows[0]] >= 0 else (c.b, c.row_b[rows[0]])
+    log, record = c.shown(rows[0])
     which = "at" if len(rows) == 1 else "the first at"
     return f"; {len(rows):,} not judged, {which} {log.keys[int(record)]}"
 

@@ -59,7 +59,7 @@ def row_line(c: Comparison, row: int, width: int, tag: str = "", aside: str = ""
     bar = 6 if width >= _WIDE else 0
     place = min(max(width // 4, 16), 44)
     room = width - width_of(tag) - len(number) - 6 - 9 - bar - place
-    log, record = (c.a, int(c.row_a[row])) if c.row_a[row] >= 0 else (c.b, int(c.row_b[row]))
+    log, record = c.shown(row)
     aside = safe_text(aside or log.location_text(record), 200)
     cause = bool(c.cause[row])
     return [
@@ -162,7 +162,7 @@ def way_entries(c: Comparison, way: Way, width: int) -> list[Entry]:
 
 def _read(c: Comparison, hop: Hop) -> str:
     """Return the source line and the input that the next hop produced."""
-    log, record = (c.a, int(c.row_a[hop.row])) if c.row_a[hop.row] >= 0 else (c.b, int(c.row_b[hop.row]))
+    log, record = c.shown(hop.row)
     place = log.location_text(record)
     return place if hop.position < 0 else f"{place}  ↓ input {hop.position}"
 

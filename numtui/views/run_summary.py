@@ -86,7 +86,7 @@ def breadcrumb(listing: Listing, width: int) -> Line:
     c, row = listing.comparison, listing.cursor
     module, phase = "", ""
     if row >= 0:
-        log, record = (c.a, int(c.row_a[row])) if c.row_a[row] >= 0 else (c.b, int(c.row_b[row]))
+        log, record = c.shown(row)
         path = safe_text(log.module_name(record), 200)
         module = " " + path.replace(".", " › ")
         phase = Phase(int(log.phase[record])).label if 0 <= log.phase[record] < len(Phase) else ""
