@@ -14,18 +14,19 @@ from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from enum import IntEnum
 from functools import cached_property
+from itertools import accumulate
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Int32, Int64, columns
+from matchers.arrays import Bool, Int32, Int64, columns, marked
 from matchers.laws.law import Form
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import MARKS, NO_DIGEST, OpLog, Phase
+from matchers.ops.dataflow import upstream
 from matchers.ops.laws import collective, communicating, copies, rows_named, rows_where
-from matchers.ops.micro_batches import of_other_ranks
 from matchers.ops.module_path import NO_MODULE, canonical
 from matchers.ops.run_info import MERGED_RANKS
 from matchers.ops.values import records_changes
@@ -220,8 +221,7 @@ def coverage(c: Rows, kept: tuple[Bool, Bool] | None = None, allowed: Bool | Non
     cover[agrees | c.red | c.cause] = Cover.COMPARED  # a first cause of one run only was found without a partner
     cover[c.status == Status.PARTIAL] = Cover.COVERED
     cover[c.status == Status.RECOMPUTE] = Cover.NOT_COUNTED
-    for log, other, at, of in ((c.a, c.b, c.at_a, c.pairing.of_a), (c.b, c.a, c.at_b, c.pairing.of_b)):
-        cover[at[of_other_ranks(log, other, of >= 0)]] = Cover.NOT_COUNTED
+    cover[c.of_other_ranks] = Cover.NOT_COUNTED
     cover[c.status == Status.IGNORED] = Cover.IGNORED
     left = cover == Cover.UNCOVERED
     if left.any() and agrees.any() and c.flow is not None:
@@ -276,8 +276,7 @@ def _by_fewer_values(c: Rows) -> int:
     """Count the pairs that agree though one side alone has a kind of value: a shape, a number, a change in place."""
     p = c.pairing
     i, j = p.lead_a.astype(np.int64), p.lead_b.astype(np.int64)
-    verdict = np.full(len(p), -1, np.int8)
-    verdict[c.pair[c.pair >= 0]] = c.status[c.pair >= 0]
+    verdict = c.status[c.row_of_pair]
     a, b = c.a, c.b
     shape = (a.shape[i] >= 0) != (b.shape[j] >= 0)
     norms = (a.outputs.count[i] > 0) != (b.outputs.count[j] > 0)
@@ -291,9 +290,7 @@ def _by_fewer_values(c: Rows) -> int:
 
 def _says_changes(log: OpLog) -> Bool:
     """bool[n]: the record says what the operation changed in place."""
-    found = np.zeros(len(log), bool)
-    found[list(log.texts("Mutated"))] = True
-    return found
+    return marked(log.texts("Mutated").rows, len(log))
 
 
 def _into_buckets(log: OpLog, of: Int32) -> Bool:
@@ -345,26 +342,21 @@ def _vouched(log: OpLog, flow: Ragged, at: Int32, agrees: Bool, red: Bool, kept:
         kept: by record, what it wrote agrees at the end of the step.
         differs: by record, its result differs, by what could not be judged.
     """
-    n = len(at)
-    unknown = ~(agrees | red)
-    vouched = agrees | (unknown & kept)
+    n, every = len(at), np.ones(len(at), bool)
+    unknown, makers, readers = ~(agrees | red), flow.value, flow.row
+    holds = agrees | (unknown & kept)
     blind = rows_where(log, lambda law: law.blind)
-    made = np.flatnonzero(flow.value >= 0)
-    makers, readers = flow.value[made], flow.row[made]
-    asked = unknown[makers] & ~vouched[makers] & (at[makers] != at[readers]) & ~blind[readers]
-    maker, reader = makers[asked], readers[asked]
-    gradient = differs & (log.phase == Phase.BACKWARD)
-    doubted = np.bincount(maker[red[reader] | (gradient[maker] & log.updates[reader])], minlength=n) > 0
-    rest = ~doubted[maker]
-    maker, reader = maker[rest], reader[rest]
+    asked = (makers >= 0) & (unknown & ~holds)[makers] & (at[makers] != at[readers]) & ~blind[readers]
+    told = asked & (red[readers] | ((differs & (log.phase == Phase.BACKWARD))[makers] & log.updates[readers]))
+    asked &= ~marked(makers[told], n)[makers]
     while True:
-        waits = differs & (np.bincount(maker[~vouched[reader]], minlength=n) > 0)
-        new = maker[vouched[reader] & ~waits[maker]]
-        if not len(new):
+        vouched = upstream(Ragged(flow.start, np.where(asked, makers, -1)), holds, every)
+        waits = vouched & ~holds & differs & marked(makers[asked & ~vouched[readers]], n)
+        if not waits.any():
             break
-        vouched[new] = True
-        rest = ~vouched[maker]
-        maker, reader = maker[rest], reader[rest]
+        asked &= ~waits[makers]
+    made = makers >= 0
+    makers, readers = makers[made], readers[made]
     read = np.bincount(makers, minlength=n) > 0
     doubted = np.bincount(readers[~vouched[makers]], minlength=n) > 0
     simple = rows_where(log, lambda law: law.constant or law.copies)  # made for a log or a metric as a rule
@@ -442,30 +434,18 @@ class _Counts:
 
 def _modules(names: list[str], side: str, counts: _Counts) -> Iterator[Part]:
     """Yield the modules that were not compared, without those inside of another one."""
-    paths = list(map(canonical, names))
-    # where enough of a module is missing, so is enough of a module inside of it
-    inside: dict[str, list[int]] = {name: [] for at in np.flatnonzero(counts.enough) for name in _around(paths[at])}
-    if not inside:
+    if not counts.enough.any():  # where enough of a module is missing, so is enough of one inside of it
         return
-    for at, path in enumerate(paths):
-        for name in _around(path):
-            if name in inside:
-                inside[name].append(at)
-    found: set[str] = set()
+    inside: dict[str, list[int]] = {}
+    for at, name in enumerate(names):
+        for path in accumulate(canonical(name).split("."), lambda outer, part: f"{outer}.{part}"):
+            inside.setdefault(path, []).append(at)
+    found: tuple[str, ...] = ()
     for name, of in sorted(inside.items()):  # a module comes before what is inside of it
         total = _Counts(counts.missing[of].sum(0, keepdims=True), counts.counted[of].sum(keepdims=True))
-        if total.enough[0] and not any(name.startswith(f"{outer}.") for outer in found):
-            found.add(name)
+        if total.enough[0] and not name.startswith(found):
+            found += (f"{name}.",)
             yield total.part(name or "what is outside the modules", side, 0)
-
-
-def _around(path: str) -> Iterator[str]:
-    """Yield the paths of the modules around a module, and its own."""
-    end = path.find(".")
-    while end >= 0:
-        yield path[:end]
-        end = path.find(".", end + 1)
-    yield path
 
 
 _FIRST, _SECOND, _START, _END = "the first half", "the second half", "the start", "the end"

@@ -8,8 +8,8 @@ not repeat what it did in the forward pass.
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
-from typing import ClassVar
+from dataclasses import MISSING, dataclass, fields
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,13 +18,12 @@ from matchers.comparison import Comparison, Progress
 from matchers.explain.facts import InputFact, facts_of, inputs_of
 from matchers.explain.notes import recompute_note
 from matchers.explain.sentences import Explanation, explain, recomputed
-from matchers.logs.columns import KeyColumn, Ragged, Strings
+from matchers.logs.columns import KeyColumn, Ragged
 from matchers.logs.op_log import Header, OpLog
 from matchers.ops.collectives import unfinished
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.nonfinite import broken, broken_text, reads_broken
 from matchers.ops.recomputation import recompute_mismatches
-from matchers.pairing.pairing import Pairing
 from matchers.rules.model import RuleSet
 from matchers.status import Role, Status
 from matchers.verdict.comparability import Comparability
@@ -61,7 +60,7 @@ class SingleRun(Comparison):
 def single_run(log: OpLog) -> SingleRun:
     """Present one log as a comparison with an empty one."""
     n = len(log)
-    nothing = _empty()
+    nothing = _without_records(log)
     flow = DataFlow(log, nothing)
     nan, inf = broken(log)
     odd = nan | inf
@@ -91,27 +90,16 @@ def single_run(log: OpLog) -> SingleRun:
     status[other], reason[other] = Status.DIVERGED, Reason.RECOMPUTED_OTHERWISE
     role = np.where(odd, np.where(cause, Role.ORIGIN, Role.RECEIVER), Role.NONE)
     role[other] = Role.ORIGIN
-    rows = np.arange(n, dtype=np.int32)
-    alone = np.full(n, -1, np.int32)
-    return SingleRun(
-        a=log,
-        b=nothing,
-        pairing=Pairing.none(n, 0),
-        row_a=rows,
-        row_b=alone,
-        pair=alone,
+    return SingleRun.unjudged(
+        log,
+        nothing,
+        np.arange(n, dtype=np.int32),
+        np.full(n, -1, np.int32),
         verdict=status,
         reason=reason,
-        excluded_by=alone,
         error=largest,
-        bound=np.zeros(n, bool),
-        inputs_equal=np.zeros(n, bool),
-        tolerance=np.full(n, math.nan),
         role=role.astype(np.int8),
         cause=(cause & odd) | other,
-        original=alone,
-        at_a=rows,
-        at_b=np.zeros(0, np.int32),
         flow=flow,
         recompute_mismatches=mismatches,
     )
@@ -187,37 +175,14 @@ def _notes(c: SingleRun, row: int, inputs: tuple[InputFact, ...]) -> list[str]:
     return notes
 
 
-def _empty() -> OpLog:
-    """A log without records."""
-    none, index, places = np.zeros(0, np.int32), np.zeros(0, np.int64), np.zeros(1, np.int64)
-    floats, digests = Ragged(places, np.zeros(0)), Ragged(places, np.zeros(0, np.uint64))
-    table = Strings([])
-    return OpLog(
-        path="",
-        header=Header(),
-        keys=KeyColumn(b""),
-        modules=table,
-        module=index,
-        ops=table,
-        op=index,
-        counter=none,
-        shapes=table,
-        shape=index,
-        dtypes=table,
-        dtype=index,
-        locations=table,
-        location=index,
-        phase=np.zeros(0, np.int8),
-        present=np.zeros(0, np.uint8),
-        stats=np.zeros((5, 0)),
-        outputs=floats,
-        inputs=floats,
-        producers=Ragged(places, np.zeros(0, np.int32)),
-        line=none,
-        digests=digests,
-        input_digests=digests,
-        counts=np.zeros((4, 0), np.int64),
-        recompute=np.zeros(0, bool),
-        micro_batch=none,
-        extra={},
-    )
+def _without_records(log: OpLog) -> OpLog:
+    """A log without records, in columns as those of another."""
+
+    def none(column: Any) -> Any:
+        if isinstance(column, Ragged):
+            return Ragged(column.start[:1], column.value[:0])
+        return column[..., :0] if isinstance(column, np.ndarray) else column
+
+    said = [of.name for of in fields(log) if of.default is MISSING and of.default_factory is MISSING]
+    bare = {"path": "", "header": Header(), "keys": KeyColumn(b""), "extra": {}}
+    return OpLog(**{name: none(getattr(log, name)) for name in said} | bare)

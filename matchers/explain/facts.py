@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any
+from itertools import zip_longest
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -130,74 +131,71 @@ def _delta(x: float | None, y: float | None, scale: float = math.nan) -> tuple[s
     return ("0", True) if difference == 0 else (f"{difference:.1e}", False)
 
 
+def _sides(c: Comparison, row: int, of: Callable[[OpLog, int], str]) -> tuple[str, str]:
+    """The texts of the two records of a row; empty for no record."""
+    i, j = int(c.row_a[row]), int(c.row_b[row])
+    return of(c.a, i) if i >= 0 else "", of(c.b, j) if j >= 0 else ""
+
+
+def _numbers(name: str, x: float | None, y: float | None, scale: float = math.nan) -> Iterator[Fact]:
+    """Yield the line of two logged numbers, of which one may be missing."""
+    if x is not None or y is not None:
+        difference, agrees = _delta(x, y, scale)
+        yield Fact(name, _number(x), _number(y), difference, agrees)
+
+
+def _texts(name: str, x: str, y: str) -> Iterator[Fact]:
+    """Yield the line of two texts, of which one may be missing."""
+    if x or y:
+        agrees = x == y if x and y else None
+        yield Fact(name, x, y, "≠" if agrees is False else "", agrees)
+
+
 def facts_of(c: Comparison, row: int) -> list[Fact]:
     """The side-by-side table of a row."""
     i, j = int(c.row_a[row]), int(c.row_b[row])
     facts: list[Fact] = []
-
-    def number(name: str, x: float | None, y: float | None, scale: float = math.nan) -> None:
-        if x is not None or y is not None:
-            difference, agrees = _delta(x, y, scale)
-            facts.append(Fact(name, _number(x), _number(y), difference, agrees))
-
-    def text(name: str, x: str, y: str) -> None:
-        if x or y:
-            agrees = None if not x or not y else x == y
-            facts.append(Fact(name, x, y, "" if agrees is not False else "≠", agrees))
-
     parts = _together(c, row)
     for name, x, y in parts:
         scale = max(abs(z) for _, *both in parts[2:] for z in both) if name in ("min", "max") else math.nan
-        number(f"{name} together", x, y, scale)
-    outputs_a = _known(c.a, c.a.outputs[i]) if i >= 0 else []
-    outputs_b = _known(c.b, c.b.outputs[j]) if j >= 0 else []
-    for k in range(min(max(len(outputs_a), len(outputs_b)), _MAX_OUTPUTS)):
-        name = "L1" if max(len(outputs_a), len(outputs_b)) == 1 else f"L1 of output {k}"
-        number(name, _get(outputs_a, k), _get(outputs_b, k))
+        facts += _numbers(f"{name} together", x, y, scale)
+    outputs = [_known(log, log.outputs[r]) if r >= 0 else [] for log, r in ((c.a, i), (c.b, j))]
+    norms = list(zip_longest(*outputs))
+    for k, (one, other) in enumerate(norms[:_MAX_OUTPUTS]):
+        facts += _numbers("L1" if len(norms) == 1 else f"L1 of output {k}", one, other)
     for k, name in enumerate(STATISTICS):
         scale = _scale(c, i, j, name) if i >= 0 and j >= 0 else math.nan
-        number(_STATISTIC_NAMES[name], _statistic(c.a, i, k), _statistic(c.b, j, k), scale)
-    facts.extend(_measured(c, row, i, j))
-    text("shape", c.a.shape_text(i) if i >= 0 else "", c.b.shape_text(j) if j >= 0 else "")
-    text("dtype", c.a.dtype_text(i) if i >= 0 else "", c.b.dtype_text(j) if j >= 0 else "")
-    text("phase", phase_label(c.a, i), phase_label(c.b, j))
-    text("location", c.a.location_text(i) if i >= 0 else "", c.b.location_text(j) if j >= 0 else "")
-    for name, of in (
-        ("micro-batch", _micro_batch),
-        ("recompute", _recompute),
-        ("placement", _placement),
-        ("group", _group),
-        ("user hash", lambda log, record: log.texts("User hash").get(record, "")),
-    ):
-        text(name, of(c.a, i) if i >= 0 else "", of(c.b, j) if j >= 0 else "")
-    facts.extend(_arguments(c, i, j))
-    frames_a, frames_b = _frames(c.a, i), _frames(c.b, j)
+        facts += _numbers(_STATISTIC_NAMES[name], _statistic(c.a, i, k), _statistic(c.b, j, k), scale)
+    facts += _measured(c, row, i, j)
+    for name, of in _TEXTS:
+        facts += _texts(name, *_sides(c, row, of))
+    facts += _arguments(c, row)
+    frames_a, frames_b = (text.split(" < ") for text in _sides(c, row, _stack))
     if frames_a == frames_b:
         frames_a = frames_b = [" < ".join(frames_a)]
-    for k in range(min(max(len(frames_a), len(frames_b)), _MAX_FRAMES)):
-        name = "stack" if k == 0 else f"called from {k}"
-        text(name, frames_a[k] if k < len(frames_a) else "", frames_b[k] if k < len(frames_b) else "")
+    for k, frames in enumerate(list(zip_longest(frames_a, frames_b, fillvalue=""))[:_MAX_FRAMES]):
+        facts += _texts("stack" if k == 0 else f"called from {k}", *frames)
     return facts
 
 
-def _arguments(c: Comparison, i: int, j: int) -> Iterator[Fact]:
-    """What each side was asked, besides its tensors."""
-    logs = [(log, row) for log, row in ((c.a, i), (c.b, j)) if row >= 0]
-    if not any(tells_arguments(log) for log, _ in logs):
+def _arguments(c: Comparison, row: int) -> Iterator[Fact]:
+    """Yield the arguments of each side, besides its tensors."""
+    logs = [(log, int(of[row])) for log, of in ((c.a, c.row_a), (c.b, c.row_b))]
+    if not any(tells_arguments(log) for log, record in logs if record >= 0):
         return
-    x, y = (overload_of(log, row) if row >= 0 else "" for log, row in ((c.a, i), (c.b, j)))
+    x, y = _sides(c, row, overload_of)
     told = bool(x and y)
     yield Fact("overload", x, y, "≠" if told and x != y else "", x == y if told else None)
-    given_a, given_b = (arguments_of(log, row) if row >= 0 else {} for log, row in ((c.a, i), (c.b, j)))
-    differing = {each.name for each in argument_differences(c.a, c.b, i, j)} if told else set()
+    given_a, given_b = (arguments_of(log, record) if record >= 0 else {} for log, record in logs)
+    differing = {each.name for each in argument_differences(c.a, c.b, *(r for _, r in logs))} if told else set()
     for name in dict.fromkeys([*given_a, *given_b]):
         x, y = (shown(given[name]) if name in given else "" for given in (given_a, given_b))
         agrees = name not in differing if told else None
         yield Fact(f"{name} =", x, y, "≠" if agrees is False else "", agrees)
-    for name, of in (("inputs are", forms_of), ("draws", lambda log, row: log.texts("Random").get(row, ""))):
-        x, y = (of(log, row) if row >= 0 else "" for log, row in ((c.a, i), (c.b, j)))
+    for name, of in (("inputs are", forms_of), ("draws", lambda log, record: log.texts("Random").get(record, ""))):
+        x, y = _sides(c, row, of)
         if x or y:
-            yield Fact(name, x, y, "" if x == y or not told else "≠", x == y if told else None)
+            yield Fact(name, x, y, "≠" if told and x != y else "", x == y if told else None)
 
 
 def _together(c: Comparison, row: int) -> list[tuple[str, float, float]]:
@@ -228,8 +226,8 @@ def _statistic(log: OpLog, record: int, k: int) -> float | None:
 
 
 def phase_label(log: OpLog, record: int) -> str:
-    """The phase of a record, such as `backward`; empty for no record."""
-    return Phase(log.phase[record]).label if record >= 0 else ""
+    """The phase of a record, such as `backward`."""
+    return Phase(log.phase[record]).label
 
 
 def inputs_of(c: Comparison, row: int) -> tuple[InputFact, ...]:
@@ -359,9 +357,21 @@ def _group(log: OpLog, record: int) -> str:
     return f"ranks {', '.join(map(str, group['ranks']))} · {what} {group.get('nth', '?')}"
 
 
-def _frames(log: OpLog, record: int) -> list[str]:
-    text = log.texts("Stack").get(record, "") if record >= 0 else ""
-    return text.split(" < ") if text else []
+def _stack(log: OpLog, record: int) -> str:
+    return log.texts("Stack").get(record, "")
+
+
+_TEXTS: Final[tuple[tuple[str, Callable[[OpLog, int], str]], ...]] = (
+    ("shape", OpLog.shape_text),
+    ("dtype", OpLog.dtype_text),
+    ("phase", phase_label),
+    ("location", OpLog.location_text),
+    ("micro-batch", _micro_batch),
+    ("recompute", _recompute),
+    ("placement", _placement),
+    ("group", _group),
+    ("user hash", lambda log, record: log.texts("User hash").get(record, "")),
+)
 
 
 def ground_of(c: Comparison, row: int) -> str:
