@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Int32, Int64, columns
+from matchers.arrays import Bool, Int32, Int64, columns, distinct
 
 __all__ = ["KeyColumn", "Ragged", "Strings", "TextTable", "Texts", "decode", "repeated"]
 
@@ -234,7 +234,7 @@ class Ragged:
     def distinct(cls, row: Int64, value: Int64, many: int) -> Ragged:
         """The distinct values (from 0) of each of many rows, ascending."""
         size = int(value.max(initial=0)) + 1
-        row, value = np.divmod(np.unique(row * size + value), size)
+        row, value = np.divmod(distinct(row * size + value), size)
         return cls(np.searchsorted(row, np.arange(many + 1)), value)
 
     def __getitem__(self, row: int) -> NDArray[Any]:
