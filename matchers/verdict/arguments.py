@@ -32,6 +32,7 @@ from matchers.ops.python_reads import NumberRead, read_before
 from matchers.ops.shapes import dimensions
 from matchers.status import Status
 from matchers.verdict.case import Case, Judgement
+from matchers.verdict.digests import shared_inputs
 from matchers.verdict.reason import Reason
 from matchers.verdict.relative_error import relative
 from matchers.verdict.slots import SlotVerdict
@@ -100,15 +101,13 @@ def _inputs_agree(a: OpLog, b: OpLog, i: Int64, j: Int64, tolerance: Float64) ->
     What neither run has read is fresh memory, unless ranks were merged.
     """
     alike = a.inputs.count[i] == b.inputs.count[j]
-    k = np.flatnonzero(alike)
-    x, y = a.inputs.taken(i[k]), b.inputs.taken(j[k])
-    least = default_tolerance("float32")
-    limit = np.fmax(tolerance, least)[k][x.row]
+    k, _, at_a, at_b = shared_inputs(a, b, i, j)
+    x, y = a.inputs.value[at_a], b.inputs.value[at_b]
     with np.errstate(invalid="ignore"):
-        differs = ~(relative(x.value, y.value) <= limit)
+        differs = ~(relative(x, y) <= np.fmax(tolerance, default_tolerance("float32"))[k])
     if not (a.members or b.members):
-        differs &= ~(np.isnan(x.value) & np.isnan(y.value))
-    alike[k[x.row[differs]]] = False
+        differs &= ~(np.isnan(x) & np.isnan(y))
+    alike[k[differs]] = False
     return alike
 
 
@@ -141,25 +140,13 @@ def _ends_equal(a: OpLog, b: OpLog) -> bool:
 
 def explained_by(a: OpLog, b: OpLog, i: int, j: int, difference: ArgumentDifference, loss_scale: float) -> str:
     """The other form of the step that explains another argument, as a clause; empty for none."""
-    x, y = difference.a, difference.b
-    pairs = list(_numbers(x, y))
+    pairs = list(_numbers(difference.a, difference.b))
     if not pairs:
         return ""
-    shapes_a, shapes_b = _shapes(a, i), _shapes(b, j)
     layouts = any(a.header.run.get(name) != b.header.run.get(name) for name in ("world_size", "mesh"))
     layouts |= bool(a.members or b.members)
-    if difference.name.startswith("dim"):
-        if shapes_a[1:] != shapes_b[1:]:
-            return "dimensions of another layout"
-        # an index, or what is reduced away, has fewer dimensions than the tensor whose are counted
-        dims = max(map(len, (*shapes_a, *shapes_b)))
-        if dims and all((v - w) % dims == 0 for v, w in pairs):
-            return SAME_DIMENSION
-    if all(type(v) is int and type(w) is int for v, w in pairs):
-        if shapes_a != shapes_b and all(_is_size(v, shapes_a) and _is_size(w, shapes_b) for v, w in pairs):
-            return "sizes of the tensors"
-        if layouts and all(v > 0 and w > 0 and max(v, w) % min(v, w) == 0 for v, w in pairs):
-            return "sizes of shards"
+    if other := _other_shapes(_shapes(a, i), _shapes(b, j), difference, pairs, layouts):
+        return other
     many = [1 if log.folding is None else log.folding.batches for log in (a, b)]
     factors = {many[0] / many[1], loss_scale, *(float(n) for n in range(2, _ranks(a, b) + 1) if layouts)}
     if all(_is_factor(v, w, factors) for v, w in pairs):
@@ -167,6 +154,28 @@ def explained_by(a: OpLog, b: OpLog, i: int, j: int, difference: ArgumentDiffere
     # another order of the same arithmetic in Python; and of a number that was computed from a tensor
     limit = default_tolerance("float32") if _computed(difference) else ROUNDING
     return "rounding" if all(math.isclose(v, w, rel_tol=limit) for v, w in pairs) else ""
+
+
+_Shapes = Sequence[tuple[int, ...]]
+
+
+def _other_shapes(
+    of_a: _Shapes, of_b: _Shapes, difference: ArgumentDifference, pairs: Sequence[tuple[float, float]], layouts: bool
+) -> str:
+    """The clause about dimensions and sizes that follow from the shapes of the tensors; empty for others."""
+    if difference.name.startswith("dim"):
+        if of_a[1:] != of_b[1:]:
+            return "dimensions of another layout"
+        # an index, or what is reduced away, has fewer dimensions than the tensor whose are counted
+        dims = max(map(len, (*of_a, *of_b)))
+        if dims and all((v - w) % dims == 0 for v, w in pairs):
+            return SAME_DIMENSION
+    if not all(type(v) is int and type(w) is int for v, w in pairs):
+        return ""
+    if of_a != of_b and all(_is_size(v, of_a) and _is_size(w, of_b) for v, w in pairs):
+        return "sizes of the tensors"
+    divides = layouts and all(v > 0 and w > 0 and max(v, w) % min(v, w) == 0 for v, w in pairs)
+    return "sizes of shards" if divides else ""
 
 
 def perhaps_read(a: OpLog, b: OpLog, i: int, j: int, difference: ArgumentDifference) -> NumberRead | None:

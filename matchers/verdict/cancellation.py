@@ -34,7 +34,7 @@ from matchers.pairing.pairing import Pairing
 from matchers.status import Status
 from matchers.verdict.case import Case, Judgement
 from matchers.verdict.fused import BY_PARTS
-from matchers.verdict.judge import Verdicts, judge, replaced
+from matchers.verdict.judge import Verdicts, judge
 from matchers.verdict.lists import in_one_order
 from matchers.verdict.reason import Reason
 from matchers.verdict.tolerance import ACCUMULATED, MOST_ALLOWED, RESOLUTION, default_tolerance
@@ -123,7 +123,7 @@ def without_noise(case: Case, judged: Judgement) -> Judgement:
         return judged
     again = np.flatnonzero(found.pairs & ~found.sums)
     fresh = judge(case.a, found.b, case.i[again], case.j[again], case.rtol[again], case.policy)
-    verdicts = replaced(verdicts, again, fresh)
+    verdicts = verdicts.replaced(again, fresh)
     # what remains is equal because it was made so
     unjudged = found.mixed & (verdicts.status == Status.DIVERGED)
     unjudged[again[np.isin(fresh.status, (Status.EQUAL, Status.SAME_PRINT))]] = True

@@ -13,7 +13,6 @@ import numpy as np
 
 from matchers.arrays import Bool
 from matchers.laws.register import law
-from matchers.logs.columns import repeated
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.arguments import shown, tells_arguments
 from matchers.ops.dataflow import DataFlow
@@ -21,6 +20,7 @@ from matchers.ops.laws import collective, positions
 from matchers.ops.optimizer_settings import optimizer_differences
 from matchers.ops.run_info import MERGED_RANKS, Note, Severity, compare_run_info, tells_start
 from matchers.pairing.pairing import Pairing
+from matchers.verdict.digests import shared_inputs
 from matchers.verdict.expectation import Expectation
 from matchers.verdict.noise_floor import NoiseFloor
 from matchers.verdict.relative_error import relative
@@ -209,11 +209,8 @@ class _Given:
         flow = flow if flow is not None else DataFlow(a, b)
         i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
         compared = (a.phase[i] == Phase.FORWARD) & (b.phase[j] == Phase.FORWARD)
-        compared &= a.inputs.count[i] == b.inputs.count[j]
         i, j = i[compared], j[compared]
-        count = a.inputs.count[i]
-        owner, place = repeated(np.arange(len(i)), count)
-        at_a, at_b = a.inputs.start[i[owner]] + place, b.inputs.start[j[owner]] + place
+        owner, place, at_a, at_b = shared_inputs(a, b, i, j)
         x, y = a.inputs.value[at_a], b.inputs.value[at_b]
         given = (flow.a.value[at_a] < 0) & (flow.b.value[at_b] < 0) & np.isfinite(x) & np.isfinite(y)
         least = max((default_tolerance(name) for pair in policy for name in pair), default=0.0)

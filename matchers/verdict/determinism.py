@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 
 from matchers.arrays import Bool, Hash, Int64, columns
-from matchers.logs.columns import repeated
 from matchers.logs.hashing import mix, shared_ids
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.laws import rows_where
@@ -26,7 +25,7 @@ from matchers.ops.run_info import same_kernels
 from matchers.ops.shapes import reduction_length
 from matchers.status import Status
 from matchers.verdict.case import Case, Judgement
-from matchers.verdict.digests import inputs_equal
+from matchers.verdict.digests import inputs_equal, shared_inputs
 from matchers.verdict.reason import Reason
 from matchers.verdict.tolerance import UNSURE
 
@@ -162,9 +161,8 @@ def _same_makers(case: Case, i: Int64, j: Int64) -> Bool:
     """bool[p]: partners made each input, or no operation in either log."""
     a, b, flow, pairing = case.a, case.b, case.flow, case.pairing
     same = a.inputs.count[i] == b.inputs.count[j]
-    owner, place = repeated(np.flatnonzero(same), a.inputs.count[i[same]])
-    maker_a = flow.a.value[a.inputs.start[i[owner]] + place]
-    maker_b = flow.b.value[b.inputs.start[j[owner]] + place]
+    owner, _, at_a, at_b = shared_inputs(a, b, i, j)
+    maker_a, maker_b = flow.a.value[at_a], flow.b.value[at_b]
     of_a, of_b = np.append(pairing.of_a, -1)[maker_a], np.append(pairing.of_b, -1)[maker_b]
     apart = ((maker_a >= 0) != (maker_b >= 0)) | ((maker_a >= 0) & ((of_a < 0) | (of_a != of_b)))
     same[owner[apart]] = False

@@ -5,12 +5,20 @@ from __future__ import annotations
 import numpy as np
 
 from matchers.arrays import Bool, Int64, columns
-from matchers.logs.columns import Ragged
+from matchers.logs.columns import Ragged, repeated
 from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.ops.laws import collective, in_place
 from matchers.ops.values import records_changes
 
-__all__ = ["DigestComparison", "altered_by_one_run", "compare_digests", "inputs_equal", "other_bits", "returns_nothing"]
+__all__ = [
+    "DigestComparison",
+    "altered_by_one_run",
+    "compare_digests",
+    "inputs_equal",
+    "other_bits",
+    "returns_nothing",
+    "shared_inputs",
+]
 
 
 @columns
@@ -22,7 +30,6 @@ class DigestComparison:
         outputs_equal: all outputs are equal, or there are none.
         changed: one of the two changed an input in place.
         differ: some output differs.
-        first_differs: the first outputs differ.
         inputs_equal: all inputs are equal. A tensor whose content is irrelevant has no digest on either side and counts
             as equal.
         slots: int64, the pairs whose further outputs or changed inputs are not all equal.
@@ -32,7 +39,6 @@ class DigestComparison:
     outputs_equal: Bool
     changed: Bool
     differ: Bool
-    first_differs: Bool
     inputs_equal: Bool
     slots: Int64
 
@@ -43,25 +49,22 @@ def compare_digests(a: OpLog, b: OpLog, i: Int64, j: Int64) -> DigestComparison:
         len(b.digests.value) or len(b.input_digests.value)
     ):
         no = np.zeros(len(i), bool)
-        return DigestComparison(no, no, no, no, no, no, np.zeros(0, np.int64))
+        return DigestComparison(no, no, no, no, no, np.zeros(0, np.int64))
     n_a, n_b = a.digests.count[i], b.digests.count[j]
     known = ~_any_unknown(a.digests)[i] & ~_any_unknown(b.digests)[j]
     both = (n_a > 0) & (n_a == n_b)
     same = a.fingerprints("digests")[i] == b.fingerprints("digests")[j]
-    first_differs = other_bits(a, b, i, j)
-
     nothing = (a.outputs.count[i] == 0) & (b.outputs.count[j] == 0)
     changed, altered = _mutations(a, b, i, j)
     equal_inputs = inputs_equal(a, b, i, j)
     only_read = nothing & ~changed & equal_inputs & returns_nothing(a, i) & returns_nothing(b, j)
     equal = ((both & same & known) | (nothing & changed) | only_read) & ~altered
-    differ = both & ~same & (known | first_differs)
+    differ = both & ~same & (known | other_bits(a, b, i, j))
     return DigestComparison(
         equal=equal,
         outputs_equal=(both & same & known) | nothing,
         changed=changed,
         differ=differ,
-        first_differs=first_differs,
         inputs_equal=equal_inputs,
         slots=np.flatnonzero(altered | (~same & (n_a > 1) & (n_b > 1))),
     )
@@ -113,6 +116,17 @@ def inputs_equal(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
     # no inputs: no difference
     none = (a.inputs.count[i] == 0) & (b.inputs.count[j] == 0)
     return np.asarray(same & ((n_a > 0) | none))
+
+
+def shared_inputs(a: OpLog, b: OpLog, i: Int64, j: Int64) -> tuple[Int64, Int64, Int64, Int64]:
+    """The inputs of the pairs (i[k], j[k]) that read as many on both sides.
+
+    Returns:
+        k, the place among the inputs of the pair, and those among all inputs of a and of b.
+    """
+    count = np.where(a.inputs.count[i] == b.inputs.count[j], a.inputs.count[i], 0)
+    k, place = repeated(np.arange(len(i)), count)
+    return k, place, a.inputs.start[i[k]] + place, b.inputs.start[j[k]] + place
 
 
 def altered_by_one_run(a: OpLog, b: OpLog, i: Int64, j: Int64, inputs_equal: Bool) -> Bool:

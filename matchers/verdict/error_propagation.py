@@ -81,7 +81,7 @@ def explain_by_arithmetic(case: Case, found: Judgement) -> Judgement:
     if not case.expectation.explains:
         return found
     verdicts, coarsest = found.verdicts, _coarsest(case)
-    columns = PropagationColumns.of(case, found, coarsest)
+    columns = PropagationColumns(case, found, coarsest)
     result, limit = _judged(case, found, columns, coarsest)
     still_open, told, reason = columns.open, verdicts, result.reason
     for outcome, status in _STATUS.items():
@@ -163,7 +163,7 @@ def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: floa
     # equal norms of parts hide what they received: a mask of huge numbers has nearly all of the norm
     alike = (status == Status.SAME_PRINT) & sketched
     settled = np.isin(status, (Status.EQUAL, Status.SAME_PRINT)) & ~alike
-    nodes = Nodes.of(a, b, pairing, of.own, coarsest, settled=settled, parts=found.parts, whole=of.whole & ~settled)
+    nodes = Nodes(a, b, pairing, of.own, coarsest, settled=settled, parts=found.parts, whole=of.whole & ~settled)
     walk = _Walk(Inputs.of(a, b, pairing, case.flow, nodes), nodes, ~of.open & (status >= Status.SHAPE))
     known = ~settled & np.isfinite(verdicts.error)
     measured: list[float] = np.where(known, verdicts.error, 0.0).tolist()

@@ -7,23 +7,21 @@ pair of the shard is judged by them.
 
 from __future__ import annotations
 
-from dataclasses import fields, replace
+from dataclasses import replace
 
 import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int32, Int64, columns
-from matchers.logs.columns import Ragged, repeated
+from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog
-from matchers.ops.dataflow import DataFlow
 from matchers.ops.shapes import numel
-from matchers.ops.shards import ShardInfo, Shards
-from matchers.pairing.pairing import Pairing
+from matchers.ops.shards import ShardInfo
 from matchers.status import AGREE, Status
+from matchers.verdict.case import Case
+from matchers.verdict.digests import shared_inputs
 from matchers.verdict.judge import Verdicts, judge
-from matchers.verdict.reason import Reason
 from matchers.verdict.slots import SlotVerdict
-from matchers.verdict.tolerance import DtypePolicy
 
 __all__ = ["Gathered", "judge_gathered"]
 
@@ -37,21 +35,16 @@ class Gathered:
     j: Int64
 
     @classmethod
-    def of(
-        cls, a: OpLog, b: OpLog, shards: Shards, pairing: Pairing, status: NDArray[np.int8], flow: DataFlow
-    ) -> Gathered:
+    def of(cls, case: Case, b: OpLog, status: NDArray[np.int8]) -> Gathered:
         """Find the wholes that partners read at the same place.
 
         Args:
+            b: log b as it is judged.
             status: int8[p]; only SHARDED pairs are looked for.
         """
-        none = np.zeros(0, np.int64)
-        if not (status == Status.SHARDED).any():
-            return cls(none, none, none)
-        i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
-        alike = np.flatnonzero((a.inputs.count[i] == b.inputs.count[j]) & ~pairing.grouped)
-        reader, place = repeated(alike, a.inputs.count[i[alike]])
-        at_a, at_b = a.inputs.start[i[reader]] + place, b.inputs.start[j[reader]] + place
+        a, shards, pairing, flow = case.a, case.shards, case.pairing, case.flow
+        single = ~pairing.grouped
+        _, _, at_a, at_b = shared_inputs(a, b, case.i[single], case.j[single])
         u, v = flow.a.value[at_a], flow.b.value[at_b]
         whole = _whole(a, shards.a, u, a.inputs.value[at_a]) & _whole(b, shards.b, v, b.inputs.value[at_b])
         whole[whole] = numel(a)[a.shape[u[whole]]] == numel(b)[b.shape[v[whole]]]
@@ -64,11 +57,10 @@ class Gathered:
         k, first = np.unique(k[open_], return_index=True)
         return cls(k, u[open_][first], v[open_][first])
 
-    def before_insertions(
-        self, a: OpLog, b: OpLog, shards: Shards, pairing: Pairing, flow: DataFlow, rtol: Float64, policy: DtypePolicy
-    ) -> Gathered:
+    def before_insertions(self, case: Case, b: OpLog) -> Gathered:
         """The same, with an earlier whole where that one agrees: one run may change it before the next operation."""
-        found = judge(a, b, self.i, self.j, rtol[self.k], policy)
+        a, shards, pairing, flow = case.a, case.shards, case.pairing, case.flow
+        found = judge(a, b, self.i, self.j, case.rtol[self.k], case.policy)
         records = [[i, j] for i, j in zip(self.i.tolist(), self.j.tolist(), strict=True)]
         sides = (a, shards.a, flow.a, pairing.of_a), (b, shards.b, flow.b, pairing.of_b)
         for n in np.flatnonzero(found.status == Status.DIVERGED).tolist():
@@ -77,7 +69,7 @@ class Gathered:
                 while of[pair[side]] < 0 and (earlier := _earlier(log, of_log, made, of, pair[side])) >= 0:
                     pair[side] = earlier
                     i, j = (np.array([record], np.int64) for record in pair)
-                    if judge(a, b, i, j, rtol[self.k[n : n + 1]], policy).status[0] in AGREE:
+                    if judge(a, b, i, j, case.rtol[self.k[n : n + 1]], case.policy).status[0] in AGREE:
                         records[n] = pair
                         break
         i, j = np.array(records, np.int64).reshape(-1, 2).T
@@ -107,33 +99,17 @@ def _whole(log: OpLog, shards: ShardInfo, maker: Int64, read: Float64) -> Bool:
     return known
 
 
-def judge_gathered(
-    a: OpLog, b: OpLog, verdicts: Verdicts, gathered: Gathered, pairing: Pairing, rtol: Float64, policy: DtypePolicy
-) -> tuple[Verdicts, Bool]:
+def judge_gathered(case: Case, b: OpLog, verdicts: Verdicts, gathered: Gathered) -> tuple[Verdicts, Bool]:
     """The verdicts, with those of shards by their wholes; and bool[p], the pairs that were judged so."""
-    k = gathered.k
-    found = judge(a, b, gathered.i, gathered.j, rtol[k], policy)
+    a, pairing, k = case.a, case.pairing, gathered.k
+    found = judge(a, b, gathered.i, gathered.j, case.rtol[k], case.policy)
     comparable = ~np.isin(found.status, (Status.SHAPE, Status.SHARDED, Status.UNFINISHED))
-    columns: dict[str, NDArray[np.generic]] = {}
-    for column in fields(Verdicts):
-        if column.name in ("slots", "inputs_equal"):
-            continue
-        values = getattr(verdicts, column.name).copy()
-        values[k[comparable]] = getattr(found, column.name)[comparable]
-        columns[column.name] = values
-    slots = dict(verdicts.slots)
-    for n in np.flatnonzero(comparable).tolist():
-        pair, i, j = int(k[n]), int(gathered.i[n]), int(gathered.j[n])
-        key = b.keys[j] if j != pairing.lead_b[pair] else a.keys[i]
-        slots[pair] = SlotVerdict(
-            key,
-            Status(found.status[n]),
-            Reason(found.reason[n]),
-            float(found.error[n]),
-            bool(found.bound[n]),
-            float(found.limit[n]),
-            gathered=True,
-        )
+    slots = {}
+    for n, at in enumerate(np.flatnonzero(comparable).tolist()):
+        i, j = int(gathered.i[at]), int(gathered.j[at])
+        key = b.keys[j] if j != pairing.lead_b[k[at]] else a.keys[i]
+        slots[n] = SlotVerdict.of(key, found, at, gathered=True)
+    found, k = found.taken(np.flatnonzero(comparable)), k[comparable]
     judged = np.zeros(len(pairing), bool)
-    judged[k[comparable]] = True
-    return replace(verdicts, **columns, slots=dict(sorted(slots.items()))), judged  # type: ignore[arg-type]
+    judged[k] = True
+    return verdicts.replaced(k, replace(found, inputs_equal=verdicts.inputs_equal[k], slots=slots)), judged

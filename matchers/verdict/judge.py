@@ -6,7 +6,7 @@ Each value by the law of `judge_values.py`, and the one that differs most decide
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import fields, replace
 from typing import Any
 
@@ -24,12 +24,12 @@ from matchers.ops.turned import turned
 from matchers.ops.values import first_outputs, further, records_changes
 from matchers.status import Status
 from matchers.verdict.digests import DigestComparison, altered_by_one_run, compare_digests, returns_nothing
-from matchers.verdict.judge_values import Differences, Limits, untaken_in_both
+from matchers.verdict.judge_values import Differences, Limits, ValueVerdicts, untaken_in_both
 from matchers.verdict.lists import judge_lists
 from matchers.verdict.reason import UNSIZED, Reason
 from matchers.verdict.relative_error import relative
 from matchers.verdict.slots import SlotVerdict, deciding, worst
-from matchers.verdict.tolerance import EPSILON, RESOLUTION, DtypePolicy, longer_sum
+from matchers.verdict.tolerance import EPSILON, RESOLUTION, DtypePolicy, by_dtype, longer_sum
 from matchers.verdict.user_hash import user_differences
 
 __all__ = [
@@ -39,14 +39,8 @@ __all__ = [
     "judge",
     "longer_sums",
     "other_layouts",
-    "replaced",
     "whole_numbers",
 ]
-
-
-def _by_dtype(log: OpLog, of: Callable[[str], float]) -> Float64:
-    """float64[dtypes + 1], a tolerance for each entry of the dtype table; that of float32 for no dtype."""
-    return np.array([of(name) for name in log.dtypes] + [of("float32")])
 
 
 def whole_numbers(log: OpLog) -> Bool:
@@ -55,25 +49,14 @@ def whole_numbers(log: OpLog) -> Bool:
 
 
 @columns
-class Verdicts:
+class Verdicts(ValueVerdicts):
     """The verdicts of all pairs.
 
     Attributes:
-        status, reason: int8 of `Status`, and of `Reason`, the finding that decided it.
-        error: relative error; NaN where nothing can be compared.
-        bound: the error is a lower bound, not an estimate.
-        tolerance: the limit for norms.
-        limit: the limit for the value that differs most, whose error is `error`.
         inputs_equal: all inputs are bitwise equal.
         slots: the output or input that differs most, by pair, where it is not the first output.
     """
 
-    status: NDArray[np.int8]
-    reason: NDArray[np.int8]
-    error: Float64
-    bound: Bool
-    tolerance: Float64
-    limit: Float64
     inputs_equal: Bool
     slots: Mapping[int, SlotVerdict]
 
@@ -91,11 +74,10 @@ class Verdicts:
         Args:
             slots: all slots; None where they stay.
         """
-        changed = {}
-        for name, values in (("status", status), ("reason", reason), *columns.items()):
-            changed[name] = getattr(self, name).copy()
-            changed[name][which] = values
-        return replace(self, **changed, slots=self.slots if slots is None else slots)
+        copies = {name: getattr(self, name).copy() for name in ("status", "reason", *columns)}
+        found = replace(self, **copies, slots=self.slots if slots is None else dict(sorted(slots.items())))
+        found.settle(which, status, reason, **columns)
+        return found
 
     def entered(self, slots: Mapping[int, SlotVerdict]) -> Verdicts:
         """The verdicts with those of some slots, which decide about their pairs."""
@@ -105,23 +87,27 @@ class Verdicts:
             np.array([getattr(slot, name) for slot in slots.values()])
             for name in ("status", "reason", "error", "bound", "limit")
         )
-        all_slots = dict(sorted({**self.slots, **slots}.items()))
-        return self.claimed(
-            np.array(list(slots)), status, reason, slots=all_slots, error=error, bound=bound, limit=limit
-        )
+        of_slots = {"error": error, "bound": bound, "limit": limit, "compared": True}
+        return self.claimed(np.array(list(slots)), status, reason, slots={**self.slots, **slots}, **of_slots)
+
+    def taken(self, rows: Int64) -> Verdicts:
+        """Those of some pairs, in this order."""
+        columns = {name: getattr(self, name)[rows] for name in _COLUMNS}
+        slots = {k: self.slots[row] for k, row in enumerate(rows.tolist()) if row in self.slots} if self.slots else {}
+        return Verdicts(**columns, slots=slots)
+
+    def replaced(self, which: Int64, fresh: Verdicts) -> Verdicts:
+        """The verdicts with those of some pairs replaced."""
+        columns = {name: getattr(self, name).copy() for name in _COLUMNS}
+        for name, values in columns.items():
+            values[which] = getattr(fresh, name)
+        gone = set(which.tolist())
+        slots = {k: slot for k, slot in self.slots.items() if k not in gone}
+        slots |= {int(which[k]): slot for k, slot in fresh.slots.items()}
+        return Verdicts(**columns, slots=dict(sorted(slots.items())))
 
 
-def replaced(verdicts: Verdicts, which: Int64, fresh: Verdicts) -> Verdicts:
-    """The verdicts with those of some pairs replaced."""
-    columns: dict[str, Any] = {}
-    for column in fields(Verdicts):
-        if column.name != "slots":
-            columns[column.name] = getattr(verdicts, column.name).copy()
-            columns[column.name][which] = getattr(fresh, column.name)
-    gone = set(which.tolist())
-    slots = {k: slot for k, slot in verdicts.slots.items() if k not in gone}
-    slots |= {int(which[k]): slot for k, slot in fresh.slots.items()}
-    return Verdicts(**columns, slots=dict(sorted(slots.items())))
+_COLUMNS = tuple(column.name for column in fields(Verdicts) if column.name != "slots")
 
 
 def dtype_policy(a: OpLog, b: OpLog, i: Int64, j: Int64, *, every: bool = False) -> DtypePolicy:
@@ -191,64 +177,59 @@ def judge(
     with np.errstate(invalid="ignore"):
         beyond = (differences.estimate > most.tensors) & ~differences.beyond(most)
     moved |= _reads_in_another_order(a, b, i, j, beyond)
-    found = differences.verdicts(most, moved)
-    status, reason, error, bound = found.status, found.reason, found.error, found.bound
-    tolerance, limit, compared = found.tolerance, found.limit, found.compared
-    measured = ~bound & np.isin(status, (Status.CLOSE, Status.DIVERGED))
-    others = (status == Status.EQUAL) & ~bits.equal  # of several results
-    bound[others] = True
-
-    def settle(which: Bool, to: Status, why: Reason) -> None:
-        status[which], reason[which] = to, why
-
-    settle(others, Status.SAME_PRINT, Reason.SAME_NUMBERS)
-    different = (bits.differ | own_differs) & (status == Status.SAME_PRINT)
-    settle(different, Status.CLOSE, Reason.OTHER_BITS_SAME_NORMS)
-    equal = bits.equal & ~np.isin(status, (Status.NAN, Status.SHAPE, Status.SHARDED))
-    settle(equal, Status.EQUAL, Reason.EQUAL_BITS)
-    error[equal], bound[equal] = 0.0, False
+    of_values = differences.verdicts(most, moved)
+    found = Verdicts(
+        **{column.name: getattr(of_values, column.name) for column in fields(of_values)},
+        inputs_equal=bits.inputs_equal,
+        slots={},
+    )
+    measured = ~found.bound & np.isin(found.status, (Status.CLOSE, Status.DIVERGED))
+    others = (found.status == Status.EQUAL) & ~bits.equal  # of several results
+    found.settle(others, Status.SAME_PRINT, Reason.SAME_NUMBERS, bound=True)
+    different = (bits.differ | own_differs) & (found.status == Status.SAME_PRINT)
+    found.settle(different, Status.CLOSE, Reason.OTHER_BITS_SAME_NORMS)
+    equal = bits.equal & ~np.isin(found.status, (Status.NAN, Status.SHAPE, Status.SHARDED))
+    found.settle(equal, Status.EQUAL, Reason.EQUAL_BITS, error=0.0, bound=False)
     at = distinct(np.concatenate((bits.slots, np.flatnonzero(_further_nan(a)[i] | _further_nan(b)[j]))))
     recorded = records_changes(a) and records_changes(b) if len(at) else True
-    found_slots = deciding(a, b, i[at], j[at], replace(limits, longer=1.0).taken(at), recorded)
-    slots = _deciding(
-        {int(at[k]): slot for k, slot in found_slots.items()}, bits, status, reason, error, bound, limit, compared
-    )
+    slots = deciding(a, b, i[at], j[at], replace(limits, longer=1.0).taken(at), recorded)
+    found = _by_slots(found, {int(at[k]): slot for k, slot in slots.items()}, bits)
     lists = on_lists(a)[i]
-    lists &= np.isin(status, (Status.DIVERGED, Status.SHAPE)) | _of_other_lengths(a, b, i, j)
+    lists &= np.isin(found.status, (Status.DIVERGED, Status.SHAPE)) | _of_other_lengths(a, b, i, j)
     for k in np.flatnonzero(lists).tolist():
         of_list = Limits(float(rtol[k]), bool(alone[k]), True, policy=policy, shards=shards)
         slot = judge_lists(a, b, int(i[k]), int(j[k]), of_list)
         if slot is not None:
-            status[k] = max(slot.status, Status.CLOSE)
-            reason[k] = slot.reason if slot.status > Status.CLOSE else Reason.SAME_ELEMENTS
-            error[k], bound[k], compared[k] = slot.error, True, True
-            limit[k] = tolerance[k] if math.isnan(slot.limit) else slot.limit
-            slots.pop(k, None)
-            if slot.status.red:
-                slots[k] = slot
+            reason = slot.reason if slot.status > Status.CLOSE else Reason.SAME_ELEMENTS
+            limit = found.tolerance[k] if math.isnan(slot.limit) else slot.limit
+            known = {"error": slot.error, "bound": True, "limit": limit, "compared": True}
+            found.settle(np.array([k]), max(slot.status, Status.CLOSE), reason, **known)
+            rest = {n: other for n, other in found.slots.items() if n != k}
+            found = replace(found, slots={**rest, k: slot} if slot.status.red else rest)
     loose = unfinished(a)[i] | unfinished(b)[j]
-    settle(loose & (status >= Status.SHAPE), Status.UNFINISHED, Reason.UNFINISHED)
-    compared |= status == Status.EQUAL
+    found.settle(loose & (found.status >= Status.SHAPE), Status.UNFINISHED, Reason.UNFINISHED)
+    found.compared[found.status == Status.EQUAL] = True
     # inputs that were not written are what an operation leaves
     unwritten = by_inputs & returns_nothing(a, i) & returns_nothing(b, j)
-    results = (compared & (~by_inputs | unwritten)) | differences.uncounted | bits.differ | own_differs
-    nothing = ~results & np.isin(status, (Status.SAME_PRINT, Status.CLOSE))  # equal inputs alone compare nothing
-    settle(nothing, Status.NO_VALUES, Reason.NO_NUMBERS)
-    open_ = np.isin(status, (Status.SAME_PRINT, Status.CLOSE))
+    results = (found.compared & (~by_inputs | unwritten)) | differences.uncounted | bits.differ | own_differs
+    nothing = ~results & np.isin(found.status, (Status.SAME_PRINT, Status.CLOSE))  # equal inputs alone compare nothing
+    found.settle(nothing, Status.NO_VALUES, Reason.NO_NUMBERS)
+    open_ = np.isin(found.status, (Status.SAME_PRINT, Status.CLOSE)) & bits.differ
     # nothing says how far the results are apart
-    unsized = open_ & bits.differ & (~compared | by_inputs)
+    unsized = open_ & (~found.compared | by_inputs)
     # an error of 0 says nothing of elements that were moved
-    ordered = open_ & bits.differ & ~measured & np.isnan(rtol) & (error <= _moved(a)[i])
-    ordered &= (other_op | ~moved) & (reason != Reason.SAME_ELEMENTS)  # another layout is known there
-    settle(ordered, Status.NOT_JUDGED, Reason.REARRANGED)
+    ordered = open_ & ~measured & np.isnan(rtol) & (found.error <= _moved(a)[i])
+    ordered &= (other_op | ~moved) & (found.reason != Reason.SAME_ELEMENTS)  # another layout is known there
+    found.settle(ordered, Status.NOT_JUDGED, Reason.REARRANGED)
     ordered &= bits.inputs_equal & ~other_op & _in_one_order(a)[i] & _in_one_order(b)[j]
-    settle(ordered, Status.DIVERGED, Reason.OTHER_ORDER)
-    settle(unsized, Status.NOT_JUDGED, Reason.UNSIZED)
-    nothing |= np.isin(reason, (*UNSIZED, Reason.OTHER_ORDER))
-    error[nothing], compared[nothing] = 0.0, False
-    error[(~compared & (error == 0)) | np.isin(status, (Status.SHAPE, Status.SHARDED))] = np.nan
-    bound &= np.isfinite(error)
-    return Verdicts(status, reason, error, bound, tolerance, limit, bits.inputs_equal, slots)
+    found.settle(ordered, Status.DIVERGED, Reason.OTHER_ORDER)
+    found.settle(unsized, Status.NOT_JUDGED, Reason.UNSIZED)
+    nothing |= np.isin(found.reason, (*UNSIZED, Reason.OTHER_ORDER))
+    found.error[nothing], found.compared[nothing] = 0.0, False
+    without = (~found.compared & (found.error == 0)) | np.isin(found.status, (Status.SHAPE, Status.SHARDED))
+    found.error[without] = np.nan
+    found.bound[~np.isfinite(found.error)] = False
+    return found
 
 
 def _moved(log: OpLog) -> Float64:
@@ -256,7 +237,7 @@ def _moved(log: OpLog) -> Float64:
 
     0 in dtypes so fine that rounding of the elements is as small.
     """
-    return _by_dtype(log, lambda name: RESOLUTION if EPSILON.get(name, 1.0) > RESOLUTION else 0.0)[log.dtype]
+    return by_dtype(log.dtypes, lambda name: RESOLUTION if EPSILON.get(name, 1.0) > RESOLUTION else 0.0)[log.dtype]
 
 
 def _in_one_order(log: OpLog) -> Bool:
@@ -264,7 +245,7 @@ def _in_one_order(log: OpLog) -> Bool:
 
     It would not among millions of elements, nor would the sign of a zero.
     """
-    epsilon = _by_dtype(log, lambda name: EPSILON.get(name, 0.0))[log.dtype]
+    epsilon = by_dtype(log.dtypes, lambda name: EPSILON.get(name, 0.0))[log.dtype]
     shows = (log.counts[0] > 1) & (log.counts[3] == 0) & (epsilon > RESOLUTION * log.counts[0])
     told = (log.present & _WHOLLY == _WHOLLY) & (log.outputs.count > 0) & log.ours
     return np.asarray(rows_where(log, lambda law: law.determined) & shows & told)
@@ -306,29 +287,17 @@ def longer_sums(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Float64:
     return np.maximum(*factors)
 
 
-def _deciding(
-    slots: Mapping[int, SlotVerdict],
-    bits: DigestComparison,
-    status: NDArray[np.int8],
-    reason: NDArray[np.int8],
-    error: Float64,
-    bound: Bool,
-    limit: Float64,
-    compared: Bool,
-) -> dict[int, SlotVerdict]:
-    """Return the slots that decide about their pairs; write their verdicts into the columns."""
-    out = {}
+def _by_slots(found: Verdicts, slots: Mapping[int, SlotVerdict], bits: DigestComparison) -> Verdicts:
+    """The verdicts with those of the slots that decide about their pairs."""
+    decide = {}
     for k, slot in slots.items():
-        compared[k] = True
-        mine = SlotVerdict("", Status(status[k]), Reason(reason[k]), float(error[k]))
+        found.compared[k] = True
         if slot.status == Status.EQUAL:
             if bits.outputs_equal[k]:
-                status[k], reason[k], error[k], bound[k] = Status.EQUAL, Reason.EQUAL_BITS, 0.0, False
-        elif worst([mine, slot]) is slot:
-            status[k], reason[k] = slot.status, slot.reason
-            error[k], bound[k], limit[k] = slot.error, slot.bound, slot.limit
-            out[k] = slot
-    return out
+                found.settle(np.array([k]), Status.EQUAL, Reason.EQUAL_BITS, error=0.0, bound=False)
+        elif worst([SlotVerdict.of("", found, k), slot]) is slot:
+            decide[k] = slot
+    return found.entered(decide)
 
 
 def _further_nan(log: OpLog) -> Bool:

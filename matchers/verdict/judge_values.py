@@ -39,6 +39,7 @@ from matchers.verdict.tolerance import (
     EXTREMES,
     RESOLUTION,
     DtypePolicy,
+    by_dtype,
     default_tolerance,
     own_tolerance,
 )
@@ -119,9 +120,8 @@ class Tolerances:
 
 def _coarser(x: Values, y: Values, tolerance: Callable[[str], float]) -> Float64:
     """float64[v], the larger tolerance of the two dtypes; that of float32 for none."""
-    one, other = (np.array([*map(tolerance, values.dtypes), np.nan])[values.dtype] for values in (x, y))
-    found = np.fmax(one, other)
-    return np.where(np.isnan(found), tolerance("float32"), found)
+    known = (np.append(by_dtype(values.dtypes, tolerance)[:-1], np.nan)[values.dtype] for values in (x, y))
+    return np.nan_to_num(np.fmax(*known), nan=tolerance("float32"))
 
 
 def untaken_in_both(a: OpLog, b: OpLog, x: Values, y: Values) -> Bool:
@@ -134,11 +134,15 @@ def untaken_in_both(a: OpLog, b: OpLog, x: Values, y: Values) -> Bool:
 
 @columns
 class ValueVerdicts:
-    """The verdicts on pairs of values; see `matchers.verdict.judge.Verdicts`.
+    """The verdicts on pairs of values, or of records.
 
     Attributes:
-        compared: bool[v], there was anything to compare.
-        apart: bool[v], the two are different parts of one tensor.
+        status, reason: int8 of `Status`, and of `Reason`, the finding that decided it.
+        error: relative error; NaN where nothing can be compared.
+        bound: the error is a lower bound, not an estimate.
+        tolerance: the limit for norms.
+        limit: the limit for the value that differs most, whose error is `error`.
+        compared: there was anything to compare.
     """
 
     status: NDArray[np.int8]
@@ -148,7 +152,13 @@ class ValueVerdicts:
     tolerance: Float64
     limit: Float64
     compared: Bool
-    apart: Bool
+
+    def settle(
+        self, which: Bool | Int64, status: Status | NDArray[np.int8], reason: Reason | NDArray[np.int8], **columns: Any
+    ) -> None:
+        """Write a status and its reason, and values of other columns, for some pairs."""
+        for name, values in {"status": status, "reason": reason, **columns}.items():
+            getattr(self, name)[which] = values
 
 
 def judge_values(x: Values, y: Values, limits: Limits, untaken: bool | Bool = False) -> ValueVerdicts:
@@ -161,11 +171,10 @@ def judge_values(x: Values, y: Values, limits: Limits, untaken: bool | Bool = Fa
     differences.nonfinite &= ~np.asarray(untaken)
     found = differences.verdicts(limits.of(x, y))
     # one part of a mask may have more infinite numbers than another
-    of_masks = found.apart & (found.status == Status.NAN) & (x.counts[1] == 0) & (y.counts[1] == 0)
-    found.status[of_masks], found.reason[of_masks] = Status.SHARDED, Reason.SHARD_OF_WHOLE
+    of_masks = differences.apart & (found.status == Status.NAN) & (x.counts[1] == 0) & (y.counts[1] == 0)
+    found.settle(of_masks, Status.SHARDED, Reason.SHARD_OF_WHOLE, error=np.nan)
     moved = limits.ordered & np.isnan(limits.rtol) & (found.reason == Reason.OTHER_BITS_SAME_NORMS)
-    found.status[moved], found.reason[moved] = Status.NOT_JUDGED, Reason.REARRANGED
-    found.error[of_masks | moved] = np.nan
+    found.settle(moved, Status.NOT_JUDGED, Reason.REARRANGED, error=np.nan)
     return found
 
 
@@ -180,12 +189,13 @@ class Differences:
         compared: bool, any number was compared.
         differ: bool, the digests are known and differ.
         equal: bool, they are known and equal.
+        apart: bool, the two are different parts of one tensor; known with the verdicts.
     """
 
     def __init__(self, x: Values, y: Values) -> None:
         self._x, self._y = x, y
         self.norms, self.extremes = np.zeros(len(x)), np.zeros(len(x))
-        self.nonfinite, self.uncounted, self.compared = np.zeros((3, len(x)), bool)
+        self.nonfinite, self.uncounted, self.compared, self.apart = np.zeros((4, len(x)), bool)
         known = x.known & y.known
         self.equal, self.differ = known & (x.digest == y.digest), known & (x.digest != y.digest)
         self._counted_x, self._counted_y = x.counts[1] >= 0, y.counts[1] >= 0
@@ -280,41 +290,40 @@ class Differences:
         beyond, far = self.beyond(most), most.tensors
         error = np.maximum(self.norms, self.extremes)
         by_extremes = (self.extremes > self.norms) & (self.norms <= most.norms)
-        limit = np.where(by_extremes, most.extremes, most.norms)
-        status = np.full(len(error), Status.SAME_PRINT, np.int8)
-        reason = np.full(len(error), Reason.SAME_NUMBERS, np.int8)
-
-        def settle(which: Bool, to: Status, why: Reason) -> None:
-            status[which], reason[which] = to, why
-
-        settle(self.differ, Status.CLOSE, Reason.OTHER_BITS_SAME_NORMS)
-        settle(self.uncounted, Status.CLOSE, Reason.INFINITE_NORM)
-        settle(error > 0, Status.CLOSE, Reason.WITHIN_TOLERANCE)
-        settle(beyond, Status.DIVERGED, Reason.BEYOND_TOLERANCE)
-        bound = np.ones(len(error), bool)
+        found = ValueVerdicts(
+            status=np.full(len(error), Status.SAME_PRINT, np.int8),
+            reason=np.full(len(error), Reason.SAME_NUMBERS, np.int8),
+            error=error,
+            bound=np.ones(len(error), bool),
+            tolerance=most.norms,
+            limit=np.where(by_extremes, most.extremes, most.norms),
+            compared=self.compared | self.equal,
+        )
+        found.settle(self.differ, Status.CLOSE, Reason.OTHER_BITS_SAME_NORMS)
+        found.settle(self.uncounted, Status.CLOSE, Reason.INFINITE_NORM)
+        found.settle(error > 0, Status.CLOSE, Reason.WITHIN_TOLERANCE)
+        found.settle(beyond, Status.DIVERGED, Reason.BEYOND_TOLERANCE)
         with np.errstate(invalid="ignore"):
             estimate = np.where(moved & ~(self.estimate <= far), np.nan, self.estimate)
             measured = (estimate > far) | (~np.isnan(estimate) & ~beyond)
-            settle(measured, Status.CLOSE, Reason.WITHIN_TOLERANCE)
-            settle(estimate > far, Status.DIVERGED, Reason.BEYOND_TOLERANCE)
-        error[measured], bound[measured], limit[measured] = estimate[measured], False, far[measured]
+            sketched = {"error": estimate[measured], "bound": False, "limit": far[measured], "compared": True}
+            found.settle(measured, Status.CLOSE, Reason.WITHIN_TOLERANCE, **sketched)
+            found.settle(estimate > far, Status.DIVERGED, Reason.BEYOND_TOLERANCE)
         exact = self.differ & self.whole & ~most.given & ~np.asarray(moved)
-        settle(exact, Status.DIVERGED, Reason.OTHER_WHOLE_NUMBERS)
-        limit[exact] = 0.0
-        settle(self.equal, Status.EQUAL, Reason.EQUAL_BITS)
-        error[self.equal], bound[self.equal] = 0.0, False
-        compared = self.compared | measured | self.equal
+        found.settle(exact, Status.DIVERGED, Reason.OTHER_WHOLE_NUMBERS, limit=0.0)
+        found.settle(self.equal, Status.EQUAL, Reason.EQUAL_BITS, error=0.0, bound=False)
         # nothing says how far the two are apart
-        settle(self.differ & ~compared & (status == Status.CLOSE), Status.NOT_JUDGED, Reason.UNSIZED)
-        other_shape, other_dtype, apart = self._kinds(most, moved)
-        settle(other_dtype, Status.SHAPE, Reason.OTHER_DTYPE)
-        settle(other_shape, Status.SHAPE, Reason.OTHER_SHAPE)
-        settle(apart & (status != Status.EQUAL), Status.SHARDED, Reason.SHARD_OF_WHOLE)
-        error[np.isin(status, (Status.SHAPE, Status.SHARDED, Status.NOT_JUDGED))] = np.nan
-        settle(self.nonfinite, Status.NAN, Reason.NON_FINITE)
-        settle(self.nonfinite & self.equal & (self._x.counts[1] > 0), Status.NAN, Reason.NAN_IN_BOTH)
-        error[self.nonfinite] = np.inf
-        return ValueVerdicts(status, reason, error, bound & np.isfinite(error), most.norms, limit, compared, apart)
+        unsized = self.differ & ~found.compared & (found.status == Status.CLOSE)
+        found.settle(unsized, Status.NOT_JUDGED, Reason.UNSIZED)
+        other_shape, other_dtype, self.apart = self._kinds(most, moved)
+        found.settle(other_dtype, Status.SHAPE, Reason.OTHER_DTYPE)
+        found.settle(other_shape, Status.SHAPE, Reason.OTHER_SHAPE)
+        found.settle(self.apart & (found.status != Status.EQUAL), Status.SHARDED, Reason.SHARD_OF_WHOLE)
+        error[np.isin(found.status, (Status.SHAPE, Status.SHARDED, Status.NOT_JUDGED))] = np.nan
+        found.settle(self.nonfinite, Status.NAN, Reason.NON_FINITE, error=np.inf)
+        found.settle(self.nonfinite & self.equal & (self._x.counts[1] > 0), Status.NAN, Reason.NAN_IN_BOTH)
+        found.bound[~np.isfinite(error)] = False
+        return found
 
     def _kinds(self, most: Tolerances, moved: bool | Bool) -> tuple[Bool, Bool, Bool]:
         """Masks: shapes differ; dtypes differ; the two are different parts of one tensor."""

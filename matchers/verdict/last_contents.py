@@ -16,13 +16,12 @@ import numpy as np
 
 from matchers.arrays import Int32
 from matchers.logs.columns import Ragged
-from matchers.ops.dataflow import DataFlow
 from matchers.ops.last_contents import GRADIENT, Touch
 from matchers.ops.laws import law_of, on_lists
 from matchers.ops.shapes import sharded_runs
 from matchers.ops.values import Result, records_changes
 from matchers.pairing.pairing import Pairing
-from matchers.status import Status
+from matchers.status import RED, Status
 from matchers.verdict.case import Case, Judgement
 from matchers.verdict.content_verdicts import ContentVerdict, ContentVerdicts
 from matchers.verdict.judge import Verdicts
@@ -124,10 +123,7 @@ class _Judge:
     def __init__(self, case: Case, verdicts: Verdicts, names: Iterable[str]) -> None:
         (self._a, self._b), self._pairing = case.contents, case.pairing
         self._bitwise, self._rtol = case.bitwise, case.expectation.rtol
-        self._upstream = (
-            _Upstream(case.flow, "a", case.pairing.of_a, verdicts),
-            _Upstream(case.flow, "b", case.pairing.of_b, verdicts),
-        )
+        self._flow, self._verdicts = case.flow, verdicts
         self._contents = {name: self._left(name) for name in names if name in self._a.last and name in self._b.last}
         x, y, alone = zip(*self._contents.values(), strict=True) if self._contents else ((), (), ())
         rtol = np.array(list(map(self._own_limit, x, y, alone)), np.float64)
@@ -212,7 +208,8 @@ class _Judge:
 
     def _explained(self, verdict: SlotVerdict, one: Touch, other: Touch) -> SlotVerdict | None:
         """A difference by what the writers read: an update of Adam amplifies the error of a gradient."""
-        received = max(self._upstream[0].error(one.row), self._upstream[1].error(other.row))
+        makers = zip(self._errors, (self._flow.a[one.row], self._flow.b[other.row]), strict=True)
+        received = max((errors[maker] for errors, made in makers for maker in made.tolist() if maker >= 0), default=0.0)
         for _, change in self._before(verdict.name):
             if change > verdict.limit:  # no operation of the step made it: nothing excuses it
                 return verdict
@@ -224,6 +221,12 @@ class _Judge:
         if allowed > MOST_ALLOWED:
             return None
         return replace(verdict, status=Status.CLOSE, reason=Reason.ROUNDING_EXPLAINED, limit=allowed)
+
+    @cached_property
+    def _errors(self) -> tuple[list[float], list[float]]:
+        """By record of a and of b, the error that it hands on."""
+        flow, pairing = self._flow, self._pairing
+        return _errors(flow.a, pairing.of_a, self._verdicts), _errors(flow.b, pairing.of_b, self._verdicts)
 
     def _before(self, name: str) -> Iterator[tuple[str, float]]:
         """The change of the norms of a parameter and its states as the step begins: no operation made it."""
@@ -262,34 +265,11 @@ def _same(x: Result, y: Result) -> bool:
     return x.digest is not None and x.digest == y.digest
 
 
-class _Upstream:
-    """The errors that arrive at unpaired records, through unpaired ones, from the pairs before them."""
-
-    def __init__(self, flow: DataFlow, side: str, of: Int32, verdicts: Verdicts) -> None:
-        self._flow, self._side, self._of, self._verdicts = flow, side, of, verdicts
-        self._known: dict[int, float] = {}
-
-    @cached_property
-    def _makers(self) -> Ragged:
-        return self._flow.a if self._side == "a" else self._flow.b
-
-    def error(self, row: int) -> float:
-        """The largest error of a pair that is not red, upstream of a record."""
-        left = [row]
-        while left:
-            at = left[-1]
-            makers = [maker for maker in self._makers[at].tolist() if 0 <= maker < at]
-            unknown = [m for m in makers if self._of[m] < 0 and m not in self._known]
-            if unknown:
-                left += unknown
-                continue
-            left.pop()
-            self._known[at] = max(map(self._of_maker, makers), default=0.0)
-        return self._known[row]
-
-    def _of_maker(self, maker: int) -> float:
-        pair = int(self._of[maker])
-        if pair < 0:
-            return self._known[maker]
-        error = float(self._verdicts.error[pair])
-        return 0.0 if Status(self._verdicts.status[pair]).red or not math.isfinite(error) else error
+def _errors(flow: Ragged, of: Int32, verdicts: Verdicts) -> list[float]:
+    """The error of each record's pair, unless that is red; of unpaired ones the largest that reaches them."""
+    counts = np.isfinite(verdicts.error) & ~np.isin(verdicts.status, RED)
+    errors: list[float] = np.append(np.where(counts, verdicts.error, 0.0), 0.0)[of].tolist()
+    read = np.flatnonzero((flow.value >= 0) & (of[flow.row] < 0))
+    for row, maker in zip(flow.row[read].tolist(), flow.value[read].tolist(), strict=True):
+        errors[row] = max(errors[row], errors[maker])
+    return errors

@@ -25,7 +25,7 @@ from matchers.ops.sketch import decode_sketches
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
 from matchers.verdict.case import Case, Judgement
-from matchers.verdict.judge import Verdicts, judge, replaced
+from matchers.verdict.judge import Verdicts, judge
 from matchers.verdict.reason import Reason
 
 __all__ = ["without_scale"]
@@ -55,7 +55,7 @@ def without_scale(case: Case, found: Judgement) -> Judgement:
     # the numbers in the logs are not the same
     agrees = np.isin(fresh.status, (Status.SAME_PRINT, Status.CLOSE))
     fresh = fresh.claimed(agrees, Status.CLOSE, Reason.LOSS_SCALE)
-    return replace(found, verdicts=replaced(verdicts, again, fresh), b=b, scaled=scaled, loss_scale=factor)
+    return replace(found, verdicts=verdicts.replaced(again, fresh), b=b, scaled=scaled, loss_scale=factor)
 
 
 def _loss_scale(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> float:

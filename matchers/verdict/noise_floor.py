@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Int32, Int64
+from matchers.arrays import Bool, Float64, Int64
 from matchers.logs.op_log import OpLog
 from matchers.pairing.pairing import Pairing
 from matchers.verdict.relative_error import relative
@@ -46,16 +46,10 @@ class NoiseFloor:
         """True if the third run is bitwise equal and shows no noise at all."""
         return not bool((self.error > 0).any())
 
-    def of(self, pairing: Pairing) -> Float64:
-        """float64[p], the noise of each pair."""
-        return self.error[self._rows(pairing)]
-
-    def norm_of(self, pairing: Pairing) -> Float64:
-        """float64[p], the noise of each pair's norms."""
-        return self.norm[self._rows(pairing)]
-
-    def _rows(self, pairing: Pairing) -> Int32:
-        return pairing.lead_a if self.side == "a" else pairing.lead_b
+    def of(self, pairing: Pairing) -> tuple[Float64, Float64]:
+        """float64[p] each, the noise of the pairs, and that of their norms."""
+        rows = pairing.lead_a if self.side == "a" else pairing.lead_b
+        return self.error[rows], self.norm[rows]
 
 
 def repeats_b(a: OpLog, b: OpLog, c: OpLog) -> bool:

@@ -1,8 +1,7 @@
 """Pairs whose sides hold different parts of one tensor: shards of it, or terms of a sum over ranks.
 
 Such a pair is not judged by its own numbers, which differ by design. What can be judged is the whole where ranks gather
-or sum the parts (gathered_results.py), the weights that the operation reads (gathered_weights.py), and its scalar
-arguments (scalars.py).
+or sum the parts (gathered_results.py), the weights that the operation reads, and its scalar arguments (scalars.py).
 """
 
 from __future__ import annotations
@@ -16,36 +15,30 @@ from matchers.arrays import Bool, Int64
 from matchers.laws.law import Bucket, Kind
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import OpLog
+from matchers.ops.dataflow import DataFlow
 from matchers.ops.laws import filling, rows_where
 from matchers.ops.run_info import divided_batch
 from matchers.ops.shapes import dimensions
 from matchers.ops.shards import Shards, other_parts
 from matchers.ops.values import first_outputs
+from matchers.pairing.pairing import Pairing
 from matchers.status import Status
 from matchers.verdict.case import Case, Judgement
+from matchers.verdict.digests import shared_inputs
 from matchers.verdict.gathered_results import Gathered, judge_gathered
-from matchers.verdict.gathered_weights import other_weights
 from matchers.verdict.judge_values import other_dtypes
 from matchers.verdict.reason import Reason
 from matchers.verdict.relative_error import relative
 from matchers.verdict.scalars import of_micro_batches, other_scalars
 from matchers.verdict.slots import SlotVerdict
-from matchers.verdict.tolerance import DtypePolicy
+from matchers.verdict.tolerance import DtypePolicy, by_dtype
 
 __all__ = ["judge_parts"]
 
 
 def judge_parts(case: Case, found: Judgement) -> Judgement:
     """Judge the pairs of parts; the verdicts on all others stay."""
-    a, b, shards, pairing, flow, rtol, policy = (
-        case.a,
-        found.b,
-        case.shards,
-        case.pairing,
-        case.flow,
-        case.rtol,
-        case.policy,
-    )
+    a, b, shards, pairing, flow = case.a, found.b, case.shards, case.pairing, case.flow
     i, j, verdicts = case.i.copy(), case.j.copy(), found.verdicts
     settled = np.zeros(len(i), bool)
     status = verdicts.status
@@ -59,15 +52,15 @@ def judge_parts(case: Case, found: Judgement) -> Judgement:
     if shards.a.parts or shards.b.parts:  # an optimizer reads shards, and this operation left them as they are
         reads = (status == Status.DIVERGED) & a.updates[i]
         apart |= reads & _without_result(a, i) & _without_result(b, j)
-    parts = apart & _by_first_output(a, b, i, j, status, policy)
+    parts = apart & _by_first_output(a, b, i, j, status, case.policy)
     parts[parts] = ~_impossible(a, b, shards, i[parts], j[parts], status[parts])
     verdicts = verdicts.claimed(parts, Status.SHARDED, reason[parts], error=np.nan, bound=False)
 
     slots: dict[int, SlotVerdict] = {}
     divided = divided_batch(a.header.run, b.header.run)
     if divided is not None and divided.by_all and parts.any():
-        slots |= other_weights(a, b, shards, pairing, np.flatnonzero(parts), flow)
-    folded, free = _folded(a)[i] | _folded(b)[j], np.isnan(rtol)
+        slots |= _other_weights(a, b, shards, pairing, np.flatnonzero(parts), flow)
+    folded, free = _folded(a)[i] | _folded(b)[j], np.isnan(case.rtol)
     # the scalars of a pair that agrees can differ, too: by less than the tolerance, like what they are applied to
     with np.errstate(invalid="ignore"):
         close = relative(a.inputs.first(i), b.inputs.first(j)) <= verdicts.tolerance
@@ -78,12 +71,36 @@ def judge_parts(case: Case, found: Judgement) -> Judgement:
     verdicts, settled[list(slots)] = verdicts.entered(slots), True
     if not parts.any():
         return replace(found, verdicts=verdicts, parts=apart, settled=settled)
-    whole = Gathered.of(a, b, shards, pairing, verdicts.status, flow)
-    whole = whole.before_insertions(a, b, shards, pairing, flow, rtol, policy)
-    verdicts, gathered = judge_gathered(a, b, verdicts, whole, pairing, rtol, policy)
+    whole = Gathered.of(case, b, verdicts.status).before_insertions(case, b)
+    verdicts, gathered = judge_gathered(case, b, verdicts, whole)
     by_whole = gathered[whole.k]
     i[whole.k[by_whole]], j[whole.k[by_whole]] = whole.i[by_whole], whole.j[by_whole]
     return replace(found, verdicts=verdicts, parts=apart, settled=settled, i=i, j=j)
+
+
+def _other_weights(
+    a: OpLog, b: OpLog, shards: Shards, pairing: Pairing, pairs: Int64, flow: DataFlow
+) -> dict[int, SlotVerdict]:
+    """Verdicts on the pairs among `pairs` that read another weight, by its norms: a gathered one is the whole.
+
+    Where the batch is divided, no result that a rank computes from its share of it can be judged.
+    """
+    pairs = pairs[~a.updates[pairing.lead_a[pairs]]]  # the optimizer reads shards
+    i, j = pairing.lead_a[pairs].astype(np.int64), pairing.lead_b[pairs].astype(np.int64)
+    k, place, at_a, at_b = shared_inputs(a, b, i, j)
+    made_a, made_b = flow.a.value[at_a], flow.b.value[at_b]
+    whole_a, whole_b = (
+        (made >= 0) & (of.share[made] == 1) & ~of.partial[made] for of, made in ((shards.a, made_a), (shards.b, made_b))
+    )
+    off = np.nan_to_num(relative(a.inputs.value[at_a], b.inputs.value[at_b]), nan=0.0)
+    limit = np.maximum(by_dtype(a.dtypes)[a.dtype[i]], by_dtype(b.dtypes)[b.dtype[j]])[k]
+    found = np.flatnonzero((((made_a < 0) & whole_b) | (whole_a & (made_b < 0))) & (off > limit))
+    slots = {}
+    for n in found[np.argsort(off[found])].tolist():  # the largest is written last
+        told = float(off[n]), True, float(limit[n])
+        name = f"input {place[n]}"
+        slots[int(pairs[k[n]])] = SlotVerdict(name, Status.DIVERGED, Reason.OTHER_WEIGHT, *told, read=True)
+    return slots
 
 
 def _arranged_otherwise(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:

@@ -19,7 +19,6 @@ from matchers.verdict.tolerance import EPSILON, MOST_ALLOWED, UNKNOWN_SCORES, UN
 __all__ = ["Inputs", "Nodes", "own_rounding"]
 
 
-@columns
 class Nodes:
     """The pairs, then the unpaired records of a, then those of b; the last node is that of no record.
 
@@ -37,48 +36,27 @@ class Nodes:
         whole: bool, a pair of different whole numbers.
     """
 
-    a: Int64
-    b: Int64
-    pairs: int
-    nothing: int
-    own: Float64
-    order: Int64
-    sure: Bool
-    placed: Bool
-    parts: Bool
-    settled: Bool
-    whole: Bool
-
-    @classmethod
-    def of(cls, a: OpLog, b: OpLog, pairing: Pairing, own: Float64, coarsest: float, **of_pairs: Bool) -> Nodes:
+    def __init__(self, a: OpLog, b: OpLog, pairing: Pairing, own: Float64, coarsest: float, **of_pairs: Bool) -> None:
         """The nodes of two logs; `own` and masks by pair, `coarsest` as of `rounding`."""
-        pairs = len(pairing)
+        self.pairs = len(pairing)
         alone_a, alone_b = np.flatnonzero(pairing.of_a < 0), np.flatnonzero(pairing.of_b < 0)
-        nothing = pairs + len(alone_a) + len(alone_b)
-        node_a, node_b = (np.append(of, nothing).astype(np.int64) for of in (pairing.of_a, pairing.of_b))
-        node_a[alone_a], node_b[alone_b] = (
-            pairs + np.arange(len(alone_a)),
-            nothing - len(alone_b) + np.arange(len(alone_b)),
+        self.nothing = self.pairs + len(alone_a) + len(alone_b)
+        self.a, self.b = (np.append(of, self.nothing).astype(np.int64) for of in (pairing.of_a, pairing.of_b))
+        self.a[alone_a], self.b[alone_b] = np.split(np.arange(self.pairs, self.nothing), [len(alone_a)])
+        masks = {"sure": pairing.confidence >= UNSURE, "placed": ~pairing.assembled, **of_pairs}
+        rest = np.zeros(self.nothing + 1 - self.pairs, bool)
+        self.sure, self.placed, self.parts, self.settled, self.whole = (
+            np.append(masks[name], rest) for name in ("sure", "placed", "parts", "settled", "whole")
         )
+        unpaired = _unpaired_rounding(a, alone_a, b, coarsest), _unpaired_rounding(b, alone_b, a, coarsest)
+        self.own = np.concatenate((own, *unpaired, [0.0]))
         judged = np.flatnonzero(~of_pairs["settled"])
         by_b = judged[np.argsort(pairing.lead_b[judged])]
         # the first pair, in the order of a, of those after a record of b
         first = np.minimum.accumulate(np.append(pairing.lead_a[by_b], len(a))[::-1])[::-1]
         before = first[np.searchsorted(pairing.lead_b[by_b], alone_b)]
         place = np.concatenate((pairing.lead_a[judged], alone_a, before - 0.5))
-        order = np.concatenate((judged, np.arange(pairs, nothing)))[np.argsort(place, kind="stable")]
-        unpaired = _unpaired_rounding(a, alone_a, b, coarsest), _unpaired_rounding(b, alone_b, a, coarsest)
-        masks = {"sure": pairing.confidence >= UNSURE, "placed": ~pairing.assembled, **of_pairs}
-        rest = np.zeros(nothing + 1 - pairs, bool)
-        return cls(
-            node_a,
-            node_b,
-            pairs,
-            nothing,
-            own=np.concatenate((own, *unpaired, [0.0])),
-            order=order,
-            **{name: np.append(mask, rest) for name, mask in masks.items()},
-        )
+        self.order = np.concatenate((judged, np.arange(self.pairs, self.nothing)))[np.argsort(place, kind="stable")]
 
     def alone(self, node: Int64) -> Bool:
         """bool: the nodes are records without a partner."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
@@ -61,6 +62,12 @@ class SlotVerdict:
     scalars: tuple[float, float] | None = None
     """The scalar arguments of a and of b that make the difference."""
 
+    @classmethod
+    def of(cls, name: str, found: ValueVerdicts, k: int, **more: Any) -> SlotVerdict:
+        """One of some verdicts."""
+        error, bound, limit = (column[k].item() for column in (found.error, found.bound, found.limit))
+        return cls(name, Status(found.status[k]), Reason(found.reason[k]), error, bound, limit, **more)
+
     @property
     def itself(self) -> bool:
         """True if the operation was given something else, whatever its producers returned."""
@@ -90,17 +97,9 @@ class Slots:
 
     def verdict(self, s: int) -> SlotVerdict:
         """One of them."""
-        name, of = self.x.name[s], self.found
-        error, bound, limit = (column[s].item() for column in (of.error, of.bound, of.limit))
-        return SlotVerdict(
-            name if not name.startswith("input ") else self.y.name[s],
-            Status(of.status[s]),
-            reason := Reason(of.reason[s]),
-            error,
-            bound,
-            limit,
-            self.only if reason == Reason.CHANGED_BY_ONE_RUN else "",
-        )
+        name = self.x.name[s]
+        only = self.only if self.found.reason[s] == Reason.CHANGED_BY_ONE_RUN else ""
+        return SlotVerdict.of(name if not name.startswith("input ") else self.y.name[s], self.found, s, only=only)
 
     def deciding(self) -> Iterator[tuple[int, SlotVerdict]]:
         """Yield the verdict that decides about each pair."""
@@ -179,9 +178,8 @@ def _of_one_side(
     found = judge_values(x, y, limits.taken(pair))
     new = before.known & (before.digest == unchanged.digest) & (x.digest != y.digest)
     # if it differed before, a change on one side only is no new finding
-    found.status[new], found.reason[new] = Status.DIVERGED, Reason.CHANGED_BY_ONE_RUN
-    found.bound[new], found.limit[new] = True, 0.0
-    found.error[new] = relative(x.l1, y.l1)[new]
+    error = relative(x.l1, y.l1)[new]
+    found.settle(new, Status.DIVERGED, Reason.CHANGED_BY_ONE_RUN, error=error, bound=True, limit=0.0)
     return Slots(pair, x, y, found, only)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable
+
 import numpy as np
 
 from matchers.arrays import Float64
@@ -25,6 +27,7 @@ __all__ = [
     "UNKNOWN_SCORES",
     "UNSEEN",
     "UNSURE",
+    "by_dtype",
     "counting",
     "default_tolerance",
     "growth_factor",
@@ -96,6 +99,11 @@ def default_tolerance(dtype: str) -> float:
     return (
         PRINT_RESOLUTION if eps is None else max(eps * TOLERANCE_IN_EPS.get(dtype, _DEFAULT_IN_EPS), PRINT_RESOLUTION)
     )
+
+
+def by_dtype(dtypes: Iterable[str], of: Callable[[str], float] = default_tolerance) -> Float64:
+    """float64[dtypes + 1], a tolerance for each entry of a table of dtypes; that of float32 for no dtype."""
+    return np.array([of(name) for name in (*dtypes, "float32")])
 
 
 def own_tolerance(dtype: str, by_element: bool) -> float:

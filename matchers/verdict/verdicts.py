@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import fields, replace
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int64, columns
 from matchers.logs.op_log import OpLog
@@ -73,6 +72,7 @@ _BY_NUMBERS = _CLOSE | _FAR | _OTHER_KIND | _UNKNOWN | _NAN | {Reason.EQUAL_BITS
 _EXPLAINED = frozenset({Reason.LOSS_SCALE, Reason.CANCELLATION})
 _UNEXPLAINED = _FAR | {Reason.NOT_BITWISE, Reason.NOT_REPEATED, Reason.MORE_THAN_ROUNDING, Reason.SYSTEMATIC}
 _GIVEN = frozenset({Reason.OTHER_SCALAR, Reason.OTHER_WEIGHT})
+_OUTCOMES = frozenset({Reason.UNREAD_OUTPUT, Reason.ROUNDING_EXPLAINED, Reason.OTHER_LIST_LENGTH})
 _RED = _UNEXPLAINED | _OTHER_KIND | _GIVEN | _NAN
 
 JUDGES: tuple[Judge, ...] = (
@@ -85,12 +85,12 @@ JUDGES: tuple[Judge, ...] = (
     Judge(explain_by_arithmetic, _CLOSE | _FAR | _EXPLAINED),
     Judge(without_unread, _RED),
     Judge(without_other_forms, _OTHER_KIND),
-    Judge(with_lengths, frozenset(Reason)),  # numbers of other lists say nothing
+    Judge(with_lengths, _BY_NUMBERS | _EXPLAINED | _UNEXPLAINED | _OUTCOMES),  # numbers of other lists say nothing
     Judge(without_terms, _UNEXPLAINED | _OTHER_KIND | {Reason.OTHER_LIST_LENGTH}),
     Judge(judge_sums, _RED),
     Judge(without_other_tensors, _RED | {Reason.OTHER_LIST_LENGTH}),
     Judge(judge_chunks, _UNEXPLAINED | _GIVEN),
-    Judge(judge_arguments, frozenset(Reason) - {Reason.EQUAL_BITS}),
+    Judge(judge_arguments, _RED | _CLOSE | _EXPLAINED | _OUTCOMES | {Reason.NO_NUMBERS}),
     Judge(judge_records, frozenset(Reason) - _RED),
     Judge(judge_settings, frozenset(Reason) - _RED),
 )
@@ -143,29 +143,18 @@ def judge_again(
     before: Judged | None = None,
 ) -> Judged:
     """Like `judge`, but reuse verdicts that still apply from `before`, which is about the same logs."""
-    if before is None or before.policy != policy or before.layouts != layouts:
+    if before is None or not len(before.j) or before.policy != policy or before.layouts != layouts:
         return Judged(i, j, rtol, policy, layouts, judge(a, b, i, j, rtol, policy, layouts))
     was = np.full(len(a), -1, np.int64)
     was[before.i] = np.arange(len(before.i))
     old = was[i]
-    holds = (old >= 0) & (before.j[old] == j) if len(before.j) else np.zeros(len(i), bool)
+    holds = (old >= 0) & (before.j[old] == j)
     holds[holds] = _same(before.rtol[old[holds]], rtol[holds])
     new = np.flatnonzero(~holds)
     if not len(new) and len(i) == len(before.i):
         return Judged(i, j, rtol, policy, layouts, before.verdicts)
     fresh = judge(a, b, i[new], j[new], rtol[new], policy, layouts)
-    columns: dict[str, NDArray[np.generic]] = {}
-    for column in fields(Verdicts):
-        if column.name != "slots":
-            values = getattr(fresh, column.name)
-            columns[column.name] = out = np.empty(len(i), values.dtype)
-            out[holds], out[new] = getattr(before.verdicts, column.name)[old[holds]], values
-    slots = {int(new[k]): slot for k, slot in fresh.slots.items()}
-    if before.verdicts.slots:
-        now = np.full(len(before.i), -1, np.int64)
-        now[old[holds]] = np.flatnonzero(holds)
-        slots |= {int(now[k]): slot for k, slot in before.verdicts.slots.items() if now[k] >= 0}
-    verdicts = Verdicts(**columns, slots=dict(sorted(slots.items())))  # type: ignore[arg-type]
+    verdicts = before.verdicts.taken(old).replaced(new, fresh)
     return Judged(i, j, rtol, policy, layouts, verdicts)
 
 
