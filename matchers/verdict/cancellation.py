@@ -10,34 +10,32 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Hash, Int64, columns
+from matchers.arrays import Bool, Float64, Hash, Int64, distinct, is_among, numbered
 from matchers.laws.law import Form, Law
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import float_bits
 from matchers.logs.op_log import MARKS, NO_DIGEST, OpLog, Phase
 from matchers.ops.arguments import place_of_output
-from matchers.ops.dataflow import DataFlow
 from matchers.ops.last_contents import LastContents
-from matchers.ops.laws import law_of, on_lists, positions, rows_where
+from matchers.ops.laws import in_place, on_lists, positions, rows_where
 from matchers.ops.module_path import canonical
 from matchers.ops.shapes import numel
 from matchers.ops.sketch import decode_sketches
-from matchers.ops.values import Result, further_output, parameter_name, written
-from matchers.pairing.pairing import Pairing
+from matchers.ops.values import Result, further, further_output, parameter_name
 from matchers.status import Status
 from matchers.verdict.case import Case, Judgement
 from matchers.verdict.fused import BY_PARTS
-from matchers.verdict.judge import Verdicts, judge
+from matchers.verdict.judge import judge
 from matchers.verdict.lists import in_one_order
 from matchers.verdict.reason import Reason
-from matchers.verdict.tolerance import ACCUMULATED, MOST_ALLOWED, RESOLUTION, default_tolerance
+from matchers.verdict.tolerance import ACCUMULATED, MOST_ALLOWED, RESOLUTION, by_dtype, default_tolerance
 
 __all__ = ["condition", "without_noise"]
 
@@ -92,91 +90,58 @@ def _further_terms(log: OpLog, row: int, l1: float) -> tuple[float, float]:
     return math.nan, math.nan
 
 
-@columns
-class _Silenced:
-    """Log b for judging, with the noise of a in place of its own.
-
-    Attributes:
-        b: the log.
-        pairs: bool[p], something of the pair is noise.
-        mixed: bool[p], noise is a part of a tensor on one side, or in another place of a list: nothing replaces it.
-        sums: bool[p], the pair is such a sum, and differs.
-        factor: float64[p], ‖terms‖ / ‖sum‖, at least 1.
-        limit: float64[p], the tolerance that its terms allow.
-        names: of parameters and states of an optimizer that are noise.
-    """
-
-    b: OpLog
-    pairs: Bool
-    mixed: Bool
-    sums: Bool
-    factor: Float64
-    limit: Float64
-    names: frozenset[str]
-
-
 def without_noise(case: Case, judged: Judgement) -> Judgement:
     """Judge pairs without what is noise; from here on, log b has that of a in place of its own."""
-    verdicts = judged.verdicts
-    found = None if case.bitwise else _silenced(case.a, judged.b, case.pairing, verdicts, case.flow)
-    if found is None:
-        return judged
-    again = np.flatnonzero(found.pairs & ~found.sums)
-    fresh = judge(case.a, found.b, case.i[again], case.j[again], case.rtol[again], case.policy)
-    verdicts = verdicts.replaced(again, fresh)
-    # what remains is equal because it was made so
-    unjudged = found.mixed & (verdicts.status == Status.DIVERGED)
-    unjudged[again[np.isin(fresh.status, (Status.EQUAL, Status.SAME_PRINT))]] = True
-    verdicts = verdicts.claimed(unjudged, Status.NOT_JUDGED, Reason.CANCELLATION)
-    limit = found.limit[found.sums]
-    status = np.where(limit > MOST_ALLOWED, np.int8(Status.NOT_JUDGED), np.int8(Status.CLOSE))
-    verdicts = verdicts.claimed(found.sums, status, Reason.CANCELLATION, limit=limit)
-    sums = np.flatnonzero((unjudged | found.sums) & (found.factor > 1))
-    factors = dict(zip(sums.tolist(), found.factor[sums].tolist(), strict=True))
-    return replace(judged, verdicts=verdicts, b=found.b, noise=found.names, cancellation=factors)
-
-
-def _silenced(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts, flow: DataFlow) -> _Silenced | None:
-    """Find what is noise in the pairs; None if nothing that differs is.
-
-    Args:
-        verdicts: on each pair by itself.
-    """
+    a, b, pairing, flow, verdicts = case.a, judged.b, case.pairing, case.flow, judged.verdicts
     # of shards, what an optimizer leaves is judged by name
-    if not np.isin(verdicts.status, (Status.DIVERGED, Status.SHARDED)).any():
-        return None
+    if case.bitwise or not np.isin(verdicts.status, (Status.DIVERGED, Status.SHARDED)).any():
+        return judged
     diverged = verdicts.status == Status.DIVERGED
-    i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
     parts = np.isin(pairing.method, BY_PARTS) & pairing.grouped
-    factor_a, factor_b = condition(a, flow.a), condition(b, flow.b)
-    noise_a, noise_b = _meaningless(a, factor_a), _meaningless(b, factor_b)
-    factor = np.maximum(factor_a[i], factor_b[j])
+    factors = condition(a, flow.a), condition(b, flow.b)
+    # the sums that differ by no more than their terms allow
+    factor = np.maximum(factors[0][case.i], factors[1][case.j])
     limit = verdicts.limit * factor
     with np.errstate(invalid="ignore"):
-        excused = diverged & (factor > 1) & (verdicts.error <= limit) & ~parts
-    noise_a[i[excused]], noise_b[j[excused]] = True, True
-    concerned = np.append(diverged, True)  # what agrees is judged, noise or not
-    contents = [LastContents(log, tuple(log.modules)) for log in (a, b)]
-    with_zeros = _with_zeros(*contents)
-    updates_a = _updates_of_noise(contents[0], noise_a, concerned[pairing.of_a], with_zeros)
-    updates_b = _updates_of_noise(contents[1], noise_b, concerned[pairing.of_b], with_zeros)
-    further_a, further_b = _further_sums(a, flow.a, i[diverged]), _further_sums(b, flow.b, j[diverged])
-    if not (noise_a.any() or noise_b.any() or updates_a or updates_b or further_a or further_b):
-        return None
-    of_a, of_b = _Noise(a, noise_a, updates_a, further_a), _Noise(b, noise_b, updates_b, further_b)
-    reads = np.zeros(len(pairing) + 1, bool)
-    reads[pairing.of_a[of_a.reads]], reads[pairing.of_b[of_b.reads]] = True, True
-    pairs = (verdicts.status > Status.EQUAL) & (verdicts.status != Status.NAN) & reads[:-1]
-    for k in np.flatnonzero(diverged & reads[:-1] & ~parts & rows_where(a, _mixes)[i]).tolist():
-        allowed = ACCUMULATED * max(of_a.share(int(i[k])), of_b.share(int(j[k])))
-        if verdicts.error[k] <= allowed <= MOST_ALLOWED:
-            excused[k], limit[k] = True, allowed
-    mixed = pairs & parts
-    for k in np.flatnonzero(pairs & on_lists(a)[i]).tolist():
-        mixed[k] = not in_one_order(a, b, int(i[k]), int(j[k]))
-    pairs &= ~mixed
-    patched = _patched(a, b, i[pairs], j[pairs], of_a, of_b)
-    return _Silenced(patched, pairs, mixed, excused, factor, limit, frozenset((*of_a.names(), *of_b.names())))
+        sums = diverged & (factor > 1) & (verdicts.error <= limit) & ~parts
+    contents = LastContents(a, tuple(a.modules)), LastContents(b, tuple(b.modules))
+    with_zeros, noise = _with_zeros(*contents), []
+    sides = zip(
+        (a, b), (flow.a, flow.b), (case.i, case.j), (pairing.of_a, pairing.of_b), factors, contents, strict=True
+    )
+    for log, made, lead, of, of_log, left in sides:
+        begins = _meaningless(log, of_log)
+        begins[lead[sums]] = True
+        # what agrees is judged, noise or not
+        updates = [*_updates_of_noise(left, begins, np.append(diverged, True)[of], with_zeros)]
+        noise.append(_Noise(log, begins, updates, _further_sums(log, made, lead[diverged])))
+    if not any(of.begins for of in noise):
+        return judged
+    reads = noise[0].reads[case.i] | noise[1].reads[case.j]
+    share = ACCUMULATED * np.maximum(noise[0].share[case.i], noise[1].share[case.j])
+    with np.errstate(invalid="ignore"):
+        mixed = diverged & reads & ~parts & (verdicts.error <= share) & (share <= MOST_ALLOWED)
+    sums, limit = sums | mixed, np.where(mixed, share, limit)
+    pairs = (verdicts.status > Status.EQUAL) & (verdicts.status != Status.NAN) & reads
+    # a part of a tensor on one side, or in another place of a list: nothing replaces it
+    elsewhere = pairs & parts
+    for k in np.flatnonzero(pairs & on_lists(a)[case.i]).tolist():
+        elsewhere[k] = not in_one_order(a, b, int(case.i[k]), int(case.j[k]))
+    pairs &= ~elsewhere
+    b = _patched(a, b, case.i[pairs], case.j[pairs], *noise)
+    again = np.flatnonzero(pairs & ~sums)
+    fresh = judge(a, b, case.i[again], case.j[again], case.rtol[again], case.policy)
+    verdicts = verdicts.replaced(again, fresh)
+    # what remains is equal because it was made so
+    unjudged = elsewhere & (verdicts.status == Status.DIVERGED)
+    unjudged[again[np.isin(fresh.status, (Status.EQUAL, Status.SAME_PRINT))]] = True
+    verdicts = verdicts.claimed(unjudged, Status.NOT_JUDGED, Reason.CANCELLATION)
+    status = np.where(limit[sums] > MOST_ALLOWED, np.int8(Status.NOT_JUDGED), np.int8(Status.CLOSE))
+    verdicts = verdicts.claimed(sums, status, Reason.CANCELLATION, limit=limit[sums])
+    told = np.flatnonzero((unjudged | sums) & (factor > 1))
+    cancellation = dict(zip(told.tolist(), factor[told].tolist(), strict=True))
+    names = frozenset((*noise[0].names(), *noise[1].names()))
+    return replace(judged, verdicts=verdicts, b=b, noise=names, cancellation=cancellation)
 
 
 def _with_zeros(a: LastContents, b: LastContents) -> frozenset[str]:
@@ -207,58 +172,36 @@ def _with_zeros(a: LastContents, b: LastContents) -> frozenset[str]:
 
 def _updates_of_noise(
     contents: LastContents, sums: Bool, concerned: Bool, known: AbstractSet[str]
-) -> dict[int, set[int]]:
-    """By record (of those concerned), the slots of what follows from noise, though not by equal bits.
+) -> Iterator[tuple[int, int]]:
+    """Yield records (of those concerned) and slots of what follows from noise, though not by equal bits.
+
+    Parameters that an optimizer updates by rounding over rounding: a part of their gradient is a sum that cancels, such
+    as the keys' part of one bias for queries, keys and values. The mean squares of the gradient tell: the least is
+    above zero, and less by far than of so many numbers by chance.
+
+    And what is named after the bias whose gradient is one of these sums: ranks that reduce gradients in flat buffers
+    read the sum, and the updates read what comes out of the buffer.
 
     Args:
+        sums: bool[n], the sums.
         known: parameters whose gradients are noise in part.
     """
-    updates = _updates_by_noise(contents, concerned, known)
-    for row, slots in _named_after(contents, sums, concerned).items():
-        updates.setdefault(row, set()).update(slots)
-    return updates
-
-
-def _updates_by_noise(contents: LastContents, concerned: Bool, known: AbstractSet[str]) -> dict[int, set[int]]:
-    """By record (of those concerned), the slots of parameters that an optimizer updates by rounding over rounding.
-
-    A part of their gradient is a sum that cancels, such as the keys' part of one bias for queries, keys and values. The
-    mean squares of the gradient tell: the least is above zero, and less by far than of so many numbers by chance.
-    """
     log = contents.log
-    rows = contents.rows[(log.phase[contents.rows] == Phase.OPTIMIZER) & concerned[contents.rows]]
     states = contents.rows[_far_apart(*log.stats[2:4, contents.rows]) | on_lists(log)[contents.rows]].tolist()
-    names = {
+    parameters = known | {
         _owner(contents.names(row)[slot])
         for row in states
         for slot, state in contents.changes(row).items()
         if slot < len(contents.names(row)) and _far_apart(state.min, state.max, state.numel)
     }
-    names |= known
-    found: dict[int, set[int]] = {}
-    for row in rows.tolist() if names else ():
-        read = contents.names(row)
-        bases = {_owner(name) for name in read}
-        slots = {slot for slot, name in enumerate(read) if name in names and name in bases}
-        if slots:
-            found[row] = slots
-    return found
-
-
-def _named_after(contents: LastContents, sums: Bool, concerned: Bool) -> dict[int, set[int]]:
-    """By record (of those concerned), the slots of what is named after the bias whose gradient is one of these sums.
-
-    Ranks that reduce gradients in flat buffers read the sum, and the updates read what comes out of the buffer.
-    """
-    biases = {f"{canonical(contents.log.module_name(row))}.bias" for row in np.flatnonzero(sums).tolist()}
-    if not biases:
-        return {}
-    rows = contents.rows[concerned[contents.rows]].tolist()
-    found = {
-        row: {slot for slot, name in enumerate(contents.names(row)) if not biases.isdisjoint((name, _owner(name)))}
-        for row in rows
-    }
-    return {row: slots for row, slots in found.items() if slots}
+    biases = {f"{canonical(log.module_name(row))}.bias" for row in np.flatnonzero(sums).tolist()}
+    rows = contents.rows[concerned[contents.rows]]
+    for row in rows.tolist() if parameters or biases else ():
+        names = contents.names(row)
+        updated = parameters & set(map(_owner, names)) if log.phase[row] == Phase.OPTIMIZER else frozenset()
+        for slot, name in enumerate(names):
+            if name in updated or not biases.isdisjoint((name, _owner(name))):
+                yield row, slot
 
 
 def _owner(name: str) -> str:
@@ -278,13 +221,12 @@ def _far_apart(least: Any, largest: Any, numel: Any = 1.0) -> Any:
 
 def _meaningless(log: OpLog, factor: Float64) -> Bool:
     """bool[n], sums without a digit that means anything; what a coarse dtype rounds is none."""
-    tolerance = np.array([*map(default_tolerance, log.dtypes), default_tolerance("float32")])[log.dtype]
+    tolerance = by_dtype(log.dtypes)[log.dtype]
     return (factor > 1) & (factor * tolerance > MOST_ALLOWED) & (np.nan_to_num(log.outputs.first()) > 0)
 
 
-def _further_sums(log: OpLog, flow: Ragged, rows: Int64) -> dict[int, int]:
-    """The same among further outputs of some records: their numbers, by record."""
-    found = {}
+def _further_sums(log: OpLog, flow: Ragged, rows: Int64) -> Iterator[tuple[int, int]]:
+    """Yield the same among further outputs of some records: the record, and the number of the output."""
     number = positions(log, lambda law: law.bias_gradient)
     for row in rows[number[rows] >= 0].tolist():
         output, maker = place_of_output(log, row, int(number[row])), int(flow[row][0]) if len(flow[row]) else -1
@@ -292,168 +234,164 @@ def _further_sums(log: OpLog, flow: Ragged, rows: Int64) -> dict[int, int]:
         if total is None or maker < 0 or log.outputs.first()[maker] != log.inputs.first()[row] or not total.l2 > 0:
             continue
         if log.stats[1, maker] / total.l2 * default_tolerance(total.dtype) > MOST_ALLOWED:
-            found[row] = output
-    return found
-
-
-def _mixes(law: Law) -> bool:
-    return law.form in _MIXES and not law.on_lists
+            yield row, output
 
 
 class _Noise:
     """The noise in one log, followed by equal bits from the sums that cancel.
 
     Attributes:
+        begins: there is any.
         reads: bool[n], an input of the record is noise.
-        inputs: by record, the places of such inputs.
-        results: by record, the numbers of its outputs and the slots changed in place that are noise.
+        share: float64[n], the share of noise in a mixed result that is none itself, as far as norms tell; else 0.
+        inputs, outputs: bool, the entries of `log.inputs` and of `log.outputs` that are noise.
+        written: bool[v], the rows of `further`, of inputs changed in place, that are noise.
     """
 
-    def __init__(self, log: OpLog, begins: Bool, updates: Mapping[int, set[int]], further: Mapping[int, int]) -> None:
+    def __init__(
+        self, log: OpLog, sums: Bool, updates: Sequence[tuple[int, int]], further_sums: Iterable[tuple[int, int]]
+    ) -> None:
         """Follow the noise.
 
         Args:
-            begins: bool[n], the first outputs of these records are sums that cancel.
-            updates: by record, slots that are noise beside what follows from the sums.
-            further: by record, the number of a further output that is such a sum.
+            sums: bool[n], the first outputs of these records are sums that cancel.
+            updates: records and their slots that are noise beside what follows from the sums.
+            further_sums: records and the numbers of further outputs that are such sums.
         """
-        self._log = log
-        self._digests = np.array_equal(log.inputs.start, log.input_digests.start) and len(log.digests.value) > 0
-        self.reads = np.zeros(len(log), bool)
-        self.inputs: dict[int, set[int]] = {}
-        self.results: dict[int, tuple[set[int], set[int]]] = {
-            row: (slots & set(range(int(log.outputs.count[row]))), slots) for row, slots in updates.items()
-        }
-        self.results |= {row: ({output}, set()) for row, output in further.items()}
-        self.reads[[*updates, *further]] = True
-        unknown = np.full(len(log.inputs.value), NO_DIGEST)
-        read = self._bits(log.input_digests.value if self._digests else unknown, log.inputs.value)
-        owner = log.inputs.row
-        place = np.arange(len(owner)) - log.inputs.start[owner]
-        first = np.flatnonzero(begins)
-        keys = [key for row, (made, _) in self.results.items() for key in self._keys(row, made)]
-        noise = np.append(self._made(first), np.array(keys, np.uint64))
-        first = np.append(first, list(self.results)).astype(np.int64)
-        seen = owner <= first.min(initial=len(log))  # what was read before has the same bits by chance
+        self._log, self._values = log, further(log)
+        self.inputs, self.outputs = np.zeros(len(log.inputs.value), bool), np.zeros(len(log.outputs.value), bool)
+        told = {*updates}
+        slots = zip(self._values.maker.tolist(), (-1 - self._values.slot).tolist(), strict=True)
+        self.written = np.array([at in told for at in slots], bool)
+        rows, places = np.array([*updates, *further_sums], np.int64).reshape(-1, 2).T
+        there = places < log.outputs.count[rows]
+        self.outputs[log.outputs.start[rows[there]] + places[there]] = True
+        self.reads, self.share = np.zeros(len(log), bool), np.zeros(len(log))
+        self.reads[rows] = True
+        self.begins = bool(sums.any()) or len(rows) > 0
+        if self.begins:
+            self._follow(np.flatnonzero(sums), int(min(rows.min(initial=len(log)), np.argmax(np.append(sums, True)))))
+
+    def _follow(self, sums: Int64, first: int) -> None:
+        """Follow the noise from its first record on; in lists, each tensor from those at its place."""
+        log, inputs, outputs, values = self._log, self._log.inputs, self._log.outputs, self._values
+        written = np.flatnonzero(values.slot < 0)
+        row = np.append(outputs.row, values.maker[written])
+        place = np.append(_places(outputs), -1 - values.slot[written])
+        noise = np.concatenate((self.outputs, self.written[written]))
+        fresh = np.append(self.outputs, np.zeros(len(written), bool))
+        fresh[outputs.start[sums[outputs.count[sums] > 0]]] = True
+        norms = np.concatenate((inputs.value, outputs.value, values.l1[written]))
+        digests = np.full(len(norms), NO_DIGEST)
+        if np.array_equal(inputs.start, log.input_digests.start) and len(log.digests.value):
+            returned = log.digests.at(outputs.row, place[: len(outputs.value)], NO_DIGEST)
+            digests = np.concatenate((log.input_digests.value, returned, values.digest[written]))
+        bits = _bits(digests, norms)
+        read, made = np.split(bits, [len(inputs.value)])
+        reader = inputs.row
+        left = (reader > first) & (read != NO_DIGEST)  # what was read before has the same bits by chance
+        if not is_among(read[left], distinct(made[fresh])).any():
+            return
+        # of a list that is changed in place, as many tensors as were changed from the first one on
+        changes = row[len(outputs.value) :]
+        from_first = place[len(outputs.value) :] == np.arange(len(written)) - np.searchsorted(changes, changes)
+        changed = np.bincount(changes[from_first], minlength=len(log))
+        tensors = np.where(on_lists(log), np.where(outputs.count > 1, outputs.count, changed), 1).clip(min=1)
+        cells = np.cumsum(tensors) - tensors
+        reads, makes = (cells[of] + at % tensors[of] for of, at in ((reader, _places(inputs)), (row, place)))
+        ids, many = numbered(bits.view(np.int64))
+        mixes, result, followed = rows_where(log, _mixes), log.outputs.first(), fresh.copy()
         for _ in range(_STEPS):
-            hit = np.flatnonzero(np.isin(read, noise[noise != NO_DIGEST]) & ~seen)
+            named, hot = np.zeros(many, bool), np.zeros(int(tensors.sum()), bool)
+            named[ids[len(read) :][fresh]] = True
+            hit = np.flatnonzero(named[ids[: len(read)]] & left)
             if not len(hit):
                 break
-            seen[hit] = True
-            self.reads[owner[hit]] = True
-            rows: dict[int, set[int]] = {}
-            for row, at in zip(owner[hit].tolist(), place[hit].tolist(), strict=True):
-                rows.setdefault(row, set()).add(at)
-                self.inputs.setdefault(row, set()).add(at)
-            noise = np.array([key for row, places in rows.items() for key in self._follow(row, places)], np.uint64)
+            left[hit], self.inputs[hit] = False, True
+            size = np.bincount(reader[hit], inputs.value[hit], len(log))
+            partly = mixes & (np.bincount(reader[hit], minlength=len(log)) < inputs.count)
+            partly &= ~(size > _DOMINATES * result)
+            hot[reads[hit[~partly[reader[hit]]]]] = True
+            fresh = hot[makes] & ~followed
+            followed |= fresh
+            noise |= fresh
+        self.outputs, self.written[written] = np.split(noise, [len(outputs.value)])
+        self.reads[reader[self.inputs]] = True
+        with np.errstate(divide="ignore", invalid="ignore"):
+            size = np.bincount(reader[self.inputs], inputs.value[self.inputs], len(log)) / result
+        size[row[noise]] = 0.0
+        self.share = np.where(mixes & (result > 0), size, 0.0)
 
-    def share(self, row: int) -> float:
-        """The share of noise in a mixed result that is none itself, as far as norms tell; 0 for other results."""
-        norms, places = self._log.inputs[row], self.inputs.get(row, set())
-        result = float(self._log.outputs.first(np.array([row]))[0])
-        return sum(float(norms[at]) for at in places) / result if row not in self.results and result > 0 else 0.0
+    def places(self, name: str, records: Int64) -> tuple[Int64, Int64]:
+        """The noise in `inputs` or `outputs` of some records: the number of the record among them, and the place."""
+        lists: Ragged = getattr(self._log, name)
+        at = np.flatnonzero(getattr(self, name))
+        number = np.full(len(self._log), -1)
+        number[records] = np.arange(len(records))
+        found, place = number[lists.row[at]], _places(lists)[at]
+        return found[found >= 0], place[found >= 0]
+
+    def slots(self) -> dict[int, set[int]]:
+        """The inputs changed in place that are noise, by record."""
+        found: dict[int, set[int]] = {}
+        columns = (column[self.written].tolist() for column in (self._values.maker, self._values.slot))
+        for row, slot in zip(*columns, strict=True):
+            found.setdefault(row, set()).add(-1 - slot)
+        return found
 
     def names(self) -> Iterator[str]:
         """The names of the tensors that are noise, canonical."""
-        for row, (made, slots) in self.results.items():
-            if 0 in made and law_of(self._log, row).in_place:  # it returns what it changed in place
-                slots = slots | {0}
+        for row, slots in self.slots().items():
             yield from (canonical(parameter_name(self._log, row, slot)) for slot in slots)
-
-    def _bits(self, digests: Hash, norms: Float64) -> Hash:
-        """The bits by which some tensors are known: the digest, else those of the norm; NO_DIGEST for zeros."""
-        known = ~np.isin(digests, MARKS) & self._digests
-        bits = np.where(known, digests, float_bits(norms))
-        return np.where((norms == 0) | (np.isnan(norms) & ~known), NO_DIGEST, bits)
-
-    def _made(self, rows: Int64) -> Hash:
-        """The bits by which the first outputs of some records are known."""
-        return self._bits(self._log.digests.first(rows, NO_DIGEST), self._log.outputs.first(rows))
-
-    def _keys(self, row: int, made: Iterable[int]) -> list[int]:
-        """The bits by which some outputs of a record are known."""
-        norms, digests = self._log.outputs[row], self._log.digests[row]
-        which = np.array([k for k in made if k < len(norms)], np.int64)
-        known = digests[which] if len(digests) == len(norms) else np.full(len(which), NO_DIGEST)
-        return [int(key) for key in self._bits(known, norms[which])]
-
-    def _follow(self, row: int, places: set[int]) -> list[int]:
-        """Enter the results that are noise because these inputs are; return the bits they are known by."""
-        log = self._log
-        law = law_of(log, row)
-        changed = written(log, row)
-        outputs = len(log.outputs[row])
-        if _mixes(law) and len(places) < len(log.inputs[row]):
-            read = sum(float(log.inputs[row][at]) for at in places)
-            if not outputs or not read > _DOMINATES * float(log.outputs[row][0]):
-                return []
-        tensors = _tensors(outputs, changed) if law.on_lists else 1
-        which = {at % tensors for at in places}
-        made = {k for k in range(outputs) if k % tensors in which}
-        slots = {slot for slot in changed if slot % tensors in which}
-        before = self.results.setdefault(row, (set(), set()))
-        before[0].update(made)
-        before[1].update(slots)
-        keys = self._keys(row, made)
-        for slot in slots:
-            result = changed[slot]
-            digest = NO_DIGEST if result.digest is None else result.digest
-            keys.append(int(self._bits(np.array([digest], np.uint64), np.array([result.l1]))[0]))
-        return keys
+        returned = self._log.outputs.row[self.outputs]  # by an operation in place: what it changed
+        for row in distinct(returned[in_place(self._log)[returned]]).tolist():
+            yield canonical(parameter_name(self._log, row, 0))
 
 
-def _tensors(outputs: int, changed: Mapping[int, Any]) -> int:
-    """Number of tensors in each list of an operation on lists."""
-    if outputs > 1:
-        return outputs
-    n = 0
-    while n in changed:
-        n += 1
-    return max(n, 1)
+def _places(lists: Ragged) -> Int64:
+    """int64: the place of each value in its list."""
+    return np.arange(len(lists.value)) - lists.start[lists.row]
+
+
+def _mixes(law: Law) -> bool:
+    return law.form in _MIXES and not law.on_lists
+
+
+def _bits(digests: Hash, norms: Float64) -> Hash:
+    """The bits by which some tensors are known: the digest, else those of the norm; NO_DIGEST for zeros."""
+    known = ~np.isin(digests, MARKS)
+    bits = np.where(known, digests, float_bits(norms))
+    return np.where((norms == 0) | (np.isnan(norms) & ~known), NO_DIGEST, bits)
 
 
 def _patched(a: OpLog, b: OpLog, i: Int64, j: Int64, of_a: _Noise, of_b: _Noise) -> OpLog:
     """Log b with what a has wherever one of the two is noise, in the pairs (i[k], j[k])."""
-    stats, counts, present = b.stats.copy(), b.counts.copy(), b.present.copy()
-    lists = {name: Ragged(getattr(b, name).start, getattr(b, name).value.copy()) for name in _LISTS}
+    changed: dict[str, Any] = {name: getattr(b, name).copy() for name in ("stats", "counts", "present")}
     texts: dict[str, dict[int, bytes]] = {}
-    nothing: tuple[set[int], set[int]] = (set(), set())
+    for kind, names in (("inputs", ("inputs", "input_digests")), ("outputs", ("outputs", "digests"))):
+        both = of_a.places(kind, i), of_b.places(kind, j)
+        k, place = (np.concatenate(of) for of in zip(*both, strict=True))
+        for name in names:
+            mine, theirs = getattr(a, name), getattr(b, name)
+            fits = (place < mine.count[i[k]]) & (place < theirs.count[j[k]])
+            value = theirs.value.copy()
+            value[theirs.start[j[k[fits]]] + place[fits]] = mine.at(i[k[fits]], place[fits], 0)
+            changed[name] = Ragged(theirs.start, value)
+    first = k[place == 0]
+    for name in ("stats", "counts", "present"):
+        changed[name][..., j[first]] = getattr(a, name)[..., i[first]]
+    for pair, at in zip(k.tolist(), place.tolist(), strict=True):
+        field = f"Output {at}" if at else "Sketch"
+        if field in a.extra or field in b.extra:
+            texts.setdefault(field, {})[int(j[pair])] = a.texts(field).raw(int(i[pair]))
+    slots_a, slots_b = of_a.slots(), of_b.slots()
     for x, y in zip(i.tolist(), j.tolist(), strict=True):
-        for place in of_a.inputs.get(x, set()) | of_b.inputs.get(y, set()):
-            for name in ("inputs", "input_digests"):
-                _copy_entry(getattr(a, name), x, lists[name], y, place)
-        made_a, slots_a = of_a.results.get(x, nothing)
-        made_b, slots_b = of_b.results.get(y, nothing)
-        for k in made_a | made_b:
-            for name in ("outputs", "digests"):
-                _copy_entry(getattr(a, name), x, lists[name], y, k)
-            if k == 0:
-                stats[:, y], counts[:, y], present[y] = a.stats[:, x], a.counts[:, x], a.present[x]
-            field = f"Output {k}" if k else "Sketch"
-            texts.setdefault(field, {})[y] = a.texts(field).raw(x)
-        if slots_a | slots_b:
-            raw = _slots_of(a.texts("Mutated").raw(x), b.texts("Mutated").raw(y), slots_a | slots_b)
+        if slots := slots_a.get(x, set()) | slots_b.get(y, set()):
+            raw = _slots_of(a.texts("Mutated").raw(x), b.texts("Mutated").raw(y), slots)
             texts.setdefault("Mutated", {})[y] = raw
-    extra = {**b.extra, **{field: b.texts(field).changed(rows) for field, rows in texts.items()}}
     return replace(
-        b,
-        stats=stats,
-        counts=counts,
-        present=present,
-        extra=extra,
-        outputs=lists["outputs"],
-        digests=lists["digests"],
-        inputs=lists["inputs"],
-        input_digests=lists["input_digests"],
+        b, **changed, extra={**b.extra, **{field: b.texts(field).changed(rows) for field, rows in texts.items()}}
     )
-
-
-_LISTS = ("outputs", "digests", "inputs", "input_digests")
-
-
-def _copy_entry(of: Ragged, row: int, into: Ragged, other: int, place: int) -> None:
-    if place < of.start[row + 1] - of.start[row] and place < into.start[other + 1] - into.start[other]:
-        into.value[into.start[other] + place] = of.value[of.start[row] + place]
 
 
 def _slots_of(a: bytes, b: bytes, slots: set[int]) -> bytes:
