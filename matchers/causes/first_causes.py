@@ -91,7 +91,7 @@ class _Search:
         self._flows = flow_of_red_tensors(c, "a", c.flow.a), flow_of_red_tensors(c, "b", c.flow.b)
         self._flow = c.edges_of(*self._flows)
         self._branches = Branches(c, self._flow)
-        self._folded = c.a.folding is not None or c.b.folding is not None
+        self._folded = c.a.batches > 1 or c.b.batches > 1
         # not judged, or within the tolerance: their results may differ
         self._passive = (c.verdict >= Status.CLOSE) & (c.verdict < Status.SHAPE)
         # norms of micro-batches hide a difference that a mask, say, is larger than

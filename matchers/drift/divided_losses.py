@@ -27,7 +27,7 @@ def divided_losses(c: Comparison) -> Iterator[Finding]:
             c, rows, f"{said} losses by the number of micro-batches, the other averages gradients over ranks."
         )
         return
-    batches = [1 if log.folding is None else log.folding.batches for log in (c.a, c.b)]
+    batches = c.a.batches, c.b.batches
     if batches[0] == batches[1]:
         return
     one = numel(c.a)[c.a.shape[c.row_a[pairs]]] == 1

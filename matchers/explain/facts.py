@@ -332,8 +332,8 @@ def _changed(c: Comparison, row: int, i: int, j: int) -> list[Fact]:
 
 
 def _micro_batch(log: OpLog, record: int) -> str:
-    if log.folding is not None and (log.folding.into == record).any():
-        return f"{log.folding.batches} together"
+    if (log.joined == record).any():
+        return f"{log.batches} together"
     number = int(log.micro_batch[record])
     return str(number) if number >= 0 else ""
 

@@ -177,7 +177,7 @@ def _came_in(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> tuple[st
 def _unjudged_inputs(c: Comparison, row: int) -> bool:
     """True if the inputs are parts, or terms of micro-batches of which only the scalar arguments are compared."""
     slot = c.slots.get(row)
-    folded = c.a.folding is not None or c.b.folding is not None
+    folded = c.a.batches > 1 or c.b.batches > 1
     return bool(c.parts[row]) or (folded and slot is not None and slot.scalars is not None)
 
 

@@ -122,8 +122,7 @@ def _pairing(c: Comparison, row: int) -> str:
         elif method == Method.ALIGNED:
             text += "; no close alternative"
     if c.pairing.grouped[pair] and not c.pairing.assembled[pair]:
-        many = [str(log.folding.batches if log.folding is not None else 1) for log in (c.a, c.b)]
-        text += f"; {' and '.join(many)} micro-batches, compared together"
+        text += f"; {c.a.batches} and {c.b.batches} micro-batches, compared together"
     elif c.pairing.grouped[pair]:
         a, b = c.pairing.members(pair)
         log, side = (c.a, a) if len(a) > 1 else (c.b, b)

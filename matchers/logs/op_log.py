@@ -225,6 +225,21 @@ class OpLog:
         return self.header.format is not None
 
     @property
+    def batches(self) -> int:
+        """Number of micro-batches that are read as one; 1 for a log as it was written."""
+        return 1 if self.folding is None else self.folding.batches
+
+    @property
+    def joined(self) -> Int64:
+        """int64[n], the record that stands for this one and those of other micro-batches; -1 for all others."""
+        return np.full(len(self), -1) if self.folding is None else self.folding.into
+
+    @property
+    def written(self) -> OpLog:
+        """The log as it was written, each record with the numbers of its own micro-batch."""
+        return self if self.folding is None else self.folding.raw
+
+    @property
     def updates(self) -> NDArray[np.bool_]:
         """bool[n]: records of the phases that change parameters and states: gradients, optimizer, after."""
         return np.isin(self.phase, (Phase.GRADIENTS, Phase.OPTIMIZER, Phase.AFTER))

@@ -52,8 +52,7 @@ def sources(log: OpLog) -> Ragged:
         # only its wait can read the buffer of an unfinished collective
         early = unfinished(log)
         # of several micro-batches that are read as one, the records of the last one stand for all
-        stands = ~early if log.folding is None else ~early & (log.folding.into < 0)
-        found = _last_with_value(log, inputs.value[unknown], owner[unknown], stands)
+        found = _last_with_value(log, inputs.value[unknown], owner[unknown], ~early & (log.joined < 0))
         out[unknown] = np.where(_other_whole_numbers(log, unknown, found), -1, found)
         waiting = unknown[(out[unknown] < 0) & awaiting(log)[owner[unknown]]]
         out[waiting] = _last_with_value(log, inputs.value[waiting], owner[waiting], early)

@@ -319,13 +319,12 @@ class Features:
         phase = log.phase.astype(np.int64)
         kind = ((op + 1) * (self.shapes + 2) + shape + 1) * len(Phase) + phase
         # a step of a chain, and one of several micro-batches, has no partner of its own: a kind that no other row has
-        alone = lead >= 0 if log.folding is None else (lead >= 0) | (log.folding.into >= 0)
-        kind = np.where(alone, -parity - 2 * np.arange(len(log)), kind)
+        kind = np.where((lead >= 0) | (log.joined >= 0), -parity - 2 * np.arange(len(log)), kind)
 
         l1 = log.outputs.first()
         telling = np.nan_to_num(l1) != 0
         no_output = log.outputs.count == 0
-        written = log if log.folding is None else log.folding.raw
+        written = log.written
         if by_digest:
             output, inputs_read = written.fingerprints("digests"), written.fingerprints("input_digests")
             result = np.where(telling & (log.digests.count > 0), mix(output), _U(0))

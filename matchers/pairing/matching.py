@@ -111,8 +111,7 @@ def paired_by(f: Features, state: State, forced: Sequence[ForcedPair], apart: Se
             of_a[list(group.a)], of_b[list(group.b)] = k, k
     assembled = _size(of_a, of_b, len(lead_a)) > 2
     for log, of in ((f.a.log, of_a), (f.b.log, of_b)):
-        if log.folding is not None:
-            _join(log.folding.into, of)
+        _join(log.joined, of)
     return Pairing(
         of_a=of_a,
         of_b=of_b,

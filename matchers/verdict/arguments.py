@@ -147,8 +147,7 @@ def explained_by(a: OpLog, b: OpLog, i: int, j: int, difference: ArgumentDiffere
     layouts |= bool(a.members or b.members)
     if other := _other_shapes(_shapes(a, i), _shapes(b, j), difference, pairs, layouts):
         return other
-    many = [1 if log.folding is None else log.folding.batches for log in (a, b)]
-    factors = {many[0] / many[1], loss_scale, *(float(n) for n in range(2, _ranks(a, b) + 1) if layouts)}
+    factors = {a.batches / b.batches, loss_scale, *(float(n) for n in range(2, _ranks(a, b) + 1) if layouts)}
     if all(_is_factor(v, w, factors) for v, w in pairs):
         return "a factor of the layout"
     # another order of the same arithmetic in Python; and of a number that was computed from a tensor

@@ -158,8 +158,8 @@ def _one_rank(log: OpLog, side: str) -> Iterator[Note]:
 
 
 def _micro_batches(a: OpLog, b: OpLog) -> Iterator[Note]:
-    x, y = (int(log.micro_batch.max(initial=-1)) + 1 if log.folding is None else log.folding.batches for log in (a, b))
-    if a.folding is not None or b.folding is not None:
+    x, y = (log.batches if log.batches > 1 else int(log.micro_batch.max(initial=-1)) + 1 for log in (a, b))
+    if a.batches > 1 or b.batches > 1:
         text = f"a has {x or 1} micro-batch{'es' * (x > 1)} in the step and b {y or 1}, which are judged together"
         yield Note(Severity.HARMLESS, "micro-batches", text)
     elif x != y and x > 0 and y > 0:

@@ -66,7 +66,7 @@ def _loss_scale(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> flo
     """
     if a.ours != b.ours:
         return 1.0
-    folded = a.folding is not None or b.folding is not None
+    folded = a.batches > 1 or b.batches > 1
     many = [batch_ranks(log) if folded else own_micro_batches(log) for log in (a, b)]
     if many[0] == many[1]:
         return 1.0

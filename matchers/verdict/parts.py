@@ -121,8 +121,7 @@ def _in_flat_buffers(log: OpLog) -> Bool:
 def _folded(log: OpLog) -> Bool:
     """bool[n]: the record stands for several micro-batches, each with scalars of its own."""
     folded = np.zeros(len(log), bool)
-    if log.folding is not None:
-        folded[log.folding.into[log.folding.into >= 0]] = True
+    folded[log.joined[log.joined >= 0]] = True
     return folded
 
 

@@ -60,19 +60,16 @@ def of_micro_batches(a: OpLog, b: OpLog, pairing: Pairing, k: Int64) -> dict[int
     A scalar is compared where all micro-batches of a run have the same: others are computed from the batch.
     """
     i, j = pairing.lead_a[k].astype(np.int64), pairing.lead_b[k].astype(np.int64)
-    many_a, many_b = (1 if log.folding is None else log.folding.batches for log in (a, b))
-    raw_a, raw_b = (log if log.folding is None else log.folding.raw for log in (a, b))
-    found = different_scalars(raw_a, raw_b, i, j, np.array([many_a / many_b, many_b / many_a]))
+    by_layout = np.array([a.batches / b.batches, b.batches / a.batches])
+    found = different_scalars(a.written, b.written, i, j, by_layout)
     same = np.array([_constant(a, int(i[n])) and _constant(b, int(j[n])) for n in found.k.tolist()], bool)
     return _verdicts(a, k, i, ScalarDifference(found.k[same], found.a[same], found.b[same], found.error[same]))
 
 
 def _constant(log: OpLog, lead: int) -> bool:
     """True if all micro-batches that a record stands for used one scalar."""
-    if log.folding is None:
-        return True
-    parts = np.flatnonzero(log.folding.into == lead)
-    return not len(different_scalars(log.folding.raw, log.folding.raw, parts, np.full(len(parts), lead), np.ones(0)).k)
+    parts = np.flatnonzero(log.joined == lead)
+    return not len(different_scalars(log.written, log.written, parts, np.full(len(parts), lead), np.ones(0)).k)
 
 
 def _verdicts(a: OpLog, k: Int64, i: Int64, found: ScalarDifference) -> dict[int, SlotVerdict]:
