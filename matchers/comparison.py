@@ -42,7 +42,7 @@ from matchers.verdict.content_verdicts import ContentVerdicts
 from matchers.verdict.error_propagation import Arithmetic
 from matchers.verdict.expectation import Expectation
 from matchers.verdict.noise_floor import NoiseFloor, measure_noise, repeats_b
-from matchers.verdict.recomputed import RecomputeMismatch
+from matchers.verdict.records import RecomputeMismatch
 from matchers.verdict.tolerance import DtypePolicy
 from matchers.verdict.verdicts import Judged, judge_all, within_rules_only
 

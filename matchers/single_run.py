@@ -28,7 +28,7 @@ from matchers.rules.model import RuleSet
 from matchers.status import Role, Status
 from matchers.verdict.comparability import Comparability
 from matchers.verdict.reason import Reason
-from matchers.verdict.recomputed import RecomputeMismatch
+from matchers.verdict.records import RecomputeMismatch
 
 __all__ = ["SingleRun", "dtype_changes", "explain_single", "explained", "single_run"]
 

@@ -19,7 +19,7 @@ from matchers.ops.run_info import cut_gradients
 from matchers.pairing.pairing import Method
 from matchers.status import Role, Status
 from matchers.verdict.reason import Reason
-from matchers.verdict.recomputed import RecomputeMismatch
+from matchers.verdict.records import RecomputeMismatch
 from matchers.verdict.relative_error import relative_difference
 from matchers.verdict.sketches import error_range
 

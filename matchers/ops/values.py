@@ -386,10 +386,8 @@ def read(log: OpLog, rows: Int64, slots: Int64) -> Values:
     """The known facts about inputs that operations left unchanged: of each row one."""
     at = zip(rows.tolist(), slots.tolist(), strict=True)
     nothing = _of([(row, -1 - slot, parameter_name(log, row, slot), {}) for row, slot in at])
-    stats, digest = nothing.stats, nothing.digest
-    for lists, into in ((log.inputs, stats[0]), (log.input_digests, digest)):
-        there = slots < lists.count[rows]
-        into[there] = lists.value[lists.start[rows[there]] + slots[there]]
+    stats, digest = nothing.stats, log.input_digests.at(rows, slots, NO_DIGEST)
+    stats[0] = log.inputs.at(rows, slots)
     return replace(nothing, stats=stats, digest=digest, present=_present(stats))
 
 

@@ -25,8 +25,7 @@ from matchers.verdict.tolerance import DtypePolicy
 
 if TYPE_CHECKING:
     from matchers.verdict.error_propagation import Arithmetic
-    from matchers.verdict.recomputed import RecomputeMismatch
-    from matchers.verdict.records import Place
+    from matchers.verdict.records import Place, RecomputeMismatch
     from matchers.verdict.slots import SlotVerdict
 
 __all__ = ["Case", "Judgement"]

@@ -139,16 +139,15 @@ def altered_by_one_run(a: OpLog, b: OpLog, i: Int64, j: Int64, inputs_equal: Boo
     alone_a, alone_b = _unmatched_updates(a, i), _unmatched_updates(b, j)
     if not (alone_a.any() or alone_b.any()):
         return found
-    later = a.updates[i] & b.updates[j] & ~inputs_equal
-    for k in np.flatnonzero(later).tolist():
-        row_a, row_b = int(i[k]), int(j[k])
-        digests_a, digests_b = a.input_digests[row_a], b.input_digests[row_b]
-        makers_a, makers_b = a.producers[row_a], b.producers[row_b]
-        if not len(digests_a) == len(digests_b) == len(makers_a) == len(makers_b):
-            continue
-        differ = digests_a != digests_b
-        excused = _is_in(makers_a[differ], alone_a) | _is_in(makers_b[differ], alone_b)
-        found[k] = differ.any() and excused.all()
+    later = np.flatnonzero(a.updates[i] & b.updates[j] & ~inputs_equal)
+    counts = [lists.count[of[later]] for log, of in ((a, i), (b, j)) for lists in (log.input_digests, log.producers)]
+    later = later[np.min(counts, axis=0) == np.max(counts, axis=0)]
+    k, place = repeated(later, a.input_digests.count[i[later]])
+    differ = a.input_digests.at(i[k], place, 0) != b.input_digests.at(j[k], place, 0)
+    made_a, made_b = a.producers.at(i[k], place, -1), b.producers.at(j[k], place, -1)
+    excused = ((made_a >= 0) & alone_a[made_a]) | ((made_b >= 0) & alone_b[made_b])
+    found[k[differ]] = True
+    found[k[differ & ~excused]] = False
     return found
 
 
@@ -156,7 +155,3 @@ def _unmatched_updates(log: OpLog, matched: Int64) -> Bool:
     alone = log.updates & ~collective(log)  # communication alone alters no values
     alone[matched] = False
     return alone
-
-
-def _is_in(rows: Int64, mask: Bool) -> Bool:
-    return (rows >= 0) & mask[np.maximum(rows, 0)]

@@ -32,7 +32,6 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, columns
-from matchers.logs.op_log import OpLog
 from matchers.ops.laws import additions
 from matchers.status import Status
 from matchers.verdict.case import Case, Judgement
@@ -102,12 +101,9 @@ def _coarsest(case: Case) -> float:
     coarsest = max((EPSILON[name] for names in case.policy for name in names), default=0.0)
     if case.expectation.preset != Expect.LOW_PRECISION:
         return coarsest
-    return max(coarsest, TF32_EPSILON, *(epsilon for log in (case.a, case.b) for epsilon in _epsilons(log)))
-
-
-def _epsilons(log: OpLog) -> list[float]:
-    """ε of the dtypes that a run computes in; eight-bit dtypes only store values scaled elsewhere."""
-    return [EPSILON[name] for name in log.dtypes if name in EPSILON and not name.startswith("float8")]
+    # eight-bit dtypes only store values scaled elsewhere
+    names = {name for name in (*case.a.dtypes, *case.b.dtypes) if not name.startswith("float8")}
+    return max(coarsest, TF32_EPSILON, *(EPSILON[name] for name in names & EPSILON.keys()))
 
 
 _STATUS = {

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int64, columns, distinct
-from matchers.logs.columns import Texts, repeated
+from matchers.logs.columns import repeated
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import STATISTICS, OpLog, Phase
 from matchers.ops.collectives import unfinished
@@ -317,18 +317,17 @@ def _add_norms(found: Differences, a: OpLog, b: OpLog, i: Int64, j: Int64, slots
         changed: pairs that are judged by the inputs they changed in place.
     """
     count = np.minimum(a.outputs.count[i], b.outputs.count[j])
-    told = slots[_in_rows(a.texts("Output 1"), i[slots]) & _in_rows(b.texts("Output 1"), j[slots])]
+    told = slots[np.isin(i[slots], a.texts("Output 1").rows) & np.isin(j[slots], b.texts("Output 1").rows)]
     count[told] = np.minimum(count[told], 1)
     pairs, place = repeated(np.arange(len(i)), count)
     pairs, place = pairs[place > 0], place[place > 0]
-    x, y = (log.outputs.value[log.outputs.start[rows[pairs]] + place] for log, rows in ((a, i), (b, j)))
-    found.add(pairs, x, y, found.norms)
+    found.add(pairs, a.outputs.at(i[pairs], place), b.outputs.at(j[pairs], place), found.norms)
     printed = np.flatnonzero(a.present[i] & b.present[j] & 1)
     found.add(printed, a.stats[0][i[printed]], b.stats[0][j[printed]], found.norms)
     nothing = (a.outputs.count[i] == 0) & (b.outputs.count[j] == 0) & (a.present[i] == 0) & (b.present[j] == 0)
     rows = np.flatnonzero(nothing & ~changed)
     owner, place = repeated(rows, np.minimum(a.inputs.count[i[rows]], b.inputs.count[j[rows]]))
-    x, y = (log.inputs.value[log.inputs.start[of[owner]] + place] for log, of in ((a, i), (b, j)))
+    x, y = a.inputs.at(i[owner], place), b.inputs.at(j[owner], place)
     unread = (np.isnan(x) & a.ours) | (np.isnan(y) & b.ours)
     odd = (~np.isfinite(x) | ~np.isfinite(y)) & ~(np.isinf(x) & (x == y)) & ~unread
     found.nonfinite[owner[odd]] = True
@@ -336,10 +335,6 @@ def _add_norms(found: Differences, a: OpLog, b: OpLog, i: Int64, j: Int64, slots
     by_inputs = np.zeros(len(i), bool)
     found.compared[owner] = by_inputs[owner] = True
     return by_inputs
-
-
-def _in_rows(texts: Texts, rows: Int64) -> Bool:
-    return np.isin(rows, texts.rows)
 
 
 _WHOLLY = sum(1 << STATISTICS.index(name) for name in ("L2 norm", "Min", "Max", "Mean"))

@@ -1,7 +1,7 @@
 """Pairs whose sides hold different parts of one tensor: shards of it, or terms of a sum over ranks.
 
 Such a pair is not judged by its own numbers, which differ by design. What can be judged is the whole where ranks gather
-or sum the parts (gathered_results.py), the weights that the operation reads, and its scalar arguments (scalars.py).
+or sum the parts, the weights that the operation reads, and its scalar arguments (scalars.py).
 """
 
 from __future__ import annotations
@@ -11,21 +11,22 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Int64
+from matchers.arrays import Bool, Float64, Int32, Int64, columns
 from matchers.laws.law import Bucket, Kind
+from matchers.logs.columns import Ragged
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.laws import filling, rows_where
 from matchers.ops.run_info import divided_batch
-from matchers.ops.shapes import dimensions
-from matchers.ops.shards import Shards, other_parts
+from matchers.ops.shapes import dimensions, numel
+from matchers.ops.shards import ShardInfo, Shards, other_parts
 from matchers.ops.values import first_outputs
 from matchers.pairing.pairing import Pairing
-from matchers.status import Status
+from matchers.status import AGREE, Status
 from matchers.verdict.case import Case, Judgement
 from matchers.verdict.digests import shared_inputs
-from matchers.verdict.gathered_results import Gathered, judge_gathered
+from matchers.verdict.judge import Verdicts, judge
 from matchers.verdict.judge_values import other_dtypes
 from matchers.verdict.reason import Reason
 from matchers.verdict.relative_error import relative
@@ -71,11 +72,105 @@ def judge_parts(case: Case, found: Judgement) -> Judgement:
     verdicts, settled[list(slots)] = verdicts.entered(slots), True
     if not parts.any():
         return replace(found, verdicts=verdicts, parts=apart, settled=settled)
-    whole = Gathered.of(case, b, verdicts.status).before_insertions(case, b)
-    verdicts, gathered = judge_gathered(case, b, verdicts, whole)
+    whole = _Gathered.of(case, b, verdicts.status).before_insertions(case, b)
+    verdicts, gathered = _judge_gathered(case, b, verdicts, whole)
     by_whole = gathered[whole.k]
     i[whole.k[by_whole]], j[whole.k[by_whole]] = whole.i[by_whole], whole.j[by_whole]
     return replace(found, verdicts=verdicts, parts=apart, settled=settled, i=i, j=j)
+
+
+@columns
+class _Gathered:
+    """Pairs k of shards, and the records i of a and j of b with their whole results; k ascending.
+
+    A shard shows nothing about its whole: no norm of it is known. But the next operation often reads the whole, put
+    together by ranks, where its partner reads the unsharded result of the other run. These two are the same tensor, and
+    the pair of the shard is judged by them.
+    """
+
+    k: Int64
+    i: Int64
+    j: Int64
+
+    @classmethod
+    def of(cls, case: Case, b: OpLog, status: NDArray[np.int8]) -> _Gathered:
+        """Find the wholes that partners read at the same place.
+
+        Args:
+            b: log b as it is judged.
+            status: int8[p]; only SHARDED pairs are looked for.
+        """
+        a, shards, pairing, flow = case.a, case.shards, case.pairing, case.flow
+        single = ~pairing.grouped
+        _, _, at_a, at_b = shared_inputs(a, b, case.i[single], case.j[single])
+        u, v = flow.a.value[at_a], flow.b.value[at_b]
+        whole = _whole(a, shards.a, u, a.inputs.value[at_a]) & _whole(b, shards.b, v, b.inputs.value[at_b])
+        whole[whole] = numel(a)[a.shape[u[whole]]] == numel(b)[b.shape[v[whole]]]
+        u, v = u[whole], v[whole]
+        pair_u, pair_v = pairing.of_a[u].astype(np.int64), pairing.of_b[v].astype(np.int64)
+        unjudged = np.append(status == Status.SHARDED, True)
+        open_ = (pair_u != pair_v) & unjudged[pair_u] & unjudged[pair_v]
+        k = np.where(pair_u >= 0, pair_u, pair_v)
+        # the first reader decides: all read the same tensors
+        k, first = np.unique(k[open_], return_index=True)
+        return cls(k, u[open_][first], v[open_][first])
+
+    def before_insertions(self, case: Case, b: OpLog) -> _Gathered:
+        """The same, with an earlier whole where that one agrees: one run may change it before the next operation."""
+        a, shards, pairing, flow = case.a, case.shards, case.pairing, case.flow
+        found = judge(a, b, self.i, self.j, case.rtol[self.k], case.policy)
+        records = [[i, j] for i, j in zip(self.i.tolist(), self.j.tolist(), strict=True)]
+        sides = (a, shards.a, flow.a, pairing.of_a), (b, shards.b, flow.b, pairing.of_b)
+        for n in np.flatnonzero(found.status == Status.DIVERGED).tolist():
+            pair = list(records[n])
+            for side, (log, of_log, made, of) in enumerate(sides):
+                while of[pair[side]] < 0 and (earlier := _earlier(log, of_log, made, of, pair[side])) >= 0:
+                    pair[side] = earlier
+                    i, j = (np.array([record], np.int64) for record in pair)
+                    if judge(a, b, i, j, case.rtol[self.k[n : n + 1]], case.policy).status[0] in AGREE:
+                        records[n] = pair
+                        break
+        i, j = np.array(records, np.int64).reshape(-1, 2).T
+        return replace(self, i=i, j=j)
+
+
+def _earlier(log: OpLog, shards: ShardInfo, flow: Ragged, of: Int32, record: int) -> int:
+    """The unpaired record that made a whole tensor of this size for an unpaired one, -1 for none."""
+    makers = flow[record]
+    makers = makers[makers >= 0]
+    size = numel(log)
+    whole = (of[makers] < 0) & (shards.share[makers] == 1) & ~shards.partial[makers]
+    whole &= (log.outputs.count[makers] == 1) & (size[log.shape[makers]] == size[log.shape[record]])
+    return int(makers[whole][0]) if whole.any() else -1
+
+
+def _whole(log: OpLog, shards: ShardInfo, maker: Int64, read: Float64) -> Bool:
+    """bool: the producer exists, holds a whole tensor as its only result, and this is what was read."""
+    known = maker >= 0
+    made = maker[known]
+    known[known] = (
+        (shards.share[made] == 1)
+        & ~shards.partial[made]
+        & (log.outputs.count[made] == 1)
+        & (log.outputs.first(made) == read[known])
+    )
+    return known
+
+
+def _judge_gathered(case: Case, b: OpLog, verdicts: Verdicts, gathered: _Gathered) -> tuple[Verdicts, Bool]:
+    """The verdicts, with those of shards by their wholes; and bool[p], the pairs that were judged so."""
+    a, pairing, k = case.a, case.pairing, gathered.k
+    found = judge(a, b, gathered.i, gathered.j, case.rtol[k], case.policy)
+    comparable = ~np.isin(found.status, (Status.SHAPE, Status.SHARDED, Status.UNFINISHED))
+    slots = {}
+    for n, at in enumerate(np.flatnonzero(comparable).tolist()):
+        i, j = int(gathered.i[at]), int(gathered.j[at])
+        key = b.keys[j] if j != pairing.lead_b[k[at]] else a.keys[i]
+        slots[n] = SlotVerdict.of(key, found, at, gathered=True)
+    found, k = found.taken(np.flatnonzero(comparable)), k[comparable]
+    judged = np.zeros(len(pairing), bool)
+    judged[k] = True
+    return verdicts.replaced(k, replace(found, inputs_equal=verdicts.inputs_equal[k], slots=slots)), judged
 
 
 def _other_weights(

@@ -113,7 +113,7 @@ def different_scalars(a: OpLog, b: OpLog, i: Int64, j: Int64, by_layout: Float64
 def _interval(log: OpLog, rows: Int64, term: Bool, known: Bool) -> tuple[Float64, Float64]:
     """The least and the largest scalar that turns what a row reads into what it returns, or changes in place."""
     low, high = np.full(len(rows), np.nan), np.full(len(rows), np.nan)
-    slack = np.array([scalar_rounding(name) for name in (*log.dtypes, "")]) + (0.0 if log.ours else PRINT_RESOLUTION)
+    slack = np.array([_slack(log, name) for name in (*log.dtypes, "")])
     one = known & (log.inputs.count[rows] == 1) & (log.outputs.count[rows] == 1)
 
     k = np.flatnonzero(one & ~term)
@@ -140,6 +140,11 @@ def _interval(log: OpLog, rows: Int64, term: Bool, known: Bool) -> tuple[Float64
     return low, high
 
 
+def _slack(log: OpLog, dtype: str) -> float:
+    """The relative rounding of a scalar operation, and of what the log prints of it."""
+    return scalar_rounding(dtype) + (0.0 if log.ours else PRINT_RESOLUTION)
+
+
 def _factor_in_place(log: OpLog, row: int) -> tuple[float, float]:
     """The size of the factor by which an operation scaled all its inputs, from the norm of the first; NaN for none."""
     changed = written(log, row)
@@ -147,7 +152,7 @@ def _factor_in_place(log: OpLog, row: int) -> tuple[float, float]:
     if first is None or len(changed) != len(log.inputs[row]) or not log.inputs[row][0] > 0:
         return np.nan, np.nan
     factor = first.l1 / float(log.inputs[row][0])
-    off = factor * (scalar_rounding(first.dtype) + (0.0 if log.ours else PRINT_RESOLUTION))
+    off = factor * _slack(log, first.dtype)
     return factor - off, factor + off
 
 
@@ -161,7 +166,7 @@ def _term_in_place(log: OpLog, row: int) -> tuple[float, float]:
         y = changed.get(slot)
         if len(x) != 1 or y is None or x[0].dtype != y.dtype:
             continue
-        slack = scalar_rounding(y.dtype) + (0.0 if log.ours else PRINT_RESOLUTION)
+        slack = _slack(log, y.dtype)
         for before, after in ((x[0].min, y.min), (x[0].max, y.max)):
             width = slack * (abs(before) + abs(after))
             low, high = max(low, after - before - width), min(high, after - before + width)

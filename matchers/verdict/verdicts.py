@@ -23,13 +23,12 @@ from matchers.verdict.last_contents import without_other_tensors
 from matchers.verdict.list_lengths import with_lengths
 from matchers.verdict.loss_scale import without_scale
 from matchers.verdict.micro_batch_terms import without_terms
-from matchers.verdict.other_forms import without_other_forms
 from matchers.verdict.partial_sums import judge_chunks, judge_sums
 from matchers.verdict.parts import judge_parts
 from matchers.verdict.reason import UNSIZED, Reason
 from matchers.verdict.records import judge_records
 from matchers.verdict.tolerance import DtypePolicy
-from matchers.verdict.unread_outputs import without_unread
+from matchers.verdict.without_effect import without_other_forms, without_unread
 
 __all__ = ["JUDGES", "Judge", "Judged", "judge_again", "judge_all", "within_rules_only"]
 
