@@ -7,6 +7,8 @@ rows are compared.
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -60,19 +62,9 @@ class Pairing:
     @classmethod
     def none(cls, n_a: int, n_b: int) -> Pairing:
         """An empty pairing of n_a and n_b rows."""
-        rows, scores = np.zeros(0, np.int32), np.zeros(0, np.float32)
-        return cls(
-            of_a=np.full(n_a, -1, np.int32),
-            of_b=np.full(n_b, -1, np.int32),
-            lead_a=rows,
-            lead_b=rows,
-            method=rows.astype(np.int8),
-            confidence=scores,
-            runner_up=rows,
-            runner_up_score=scores,
-            grouped=rows.astype(bool),
-            assembled=rows.astype(bool),
-        )
+        kinds = np.int32, np.int32, np.int8, np.float32, np.int32, np.float32, np.bool_, np.bool_
+        columns: tuple[Any, ...] = tuple(np.zeros(0, kind) for kind in kinds)
+        return cls(np.full(n_a, -1, np.int32), np.full(n_b, -1, np.int32), *columns)
 
     def __len__(self) -> int:
         return len(self.lead_a)
