@@ -143,9 +143,11 @@ def with_values(log: OpLog, values: Values, unknown: Sequence[tuple[int, int]] =
     stats[0, at[present[at] & 1 == 0]] = np.nan
     shapes, shape = _taken_over(log.shapes, log.shape, at, values.shapes, values.shape[first])
     dtypes, dtype = _taken_over(log.dtypes, log.dtype, at, values.dtypes, values.dtype[first])
+    lost = np.array([of for of in unknown if of[1] > 0], np.int64).reshape(-1, 2).T
+    outputs = _replaced(log.outputs, lost[0], lost[1], np.full(lost.shape[1], np.nan))
     outputs, digests = (
         _replaced(each, values.maker[lists], values.slot[lists], new[lists])
-        for each, new in ((log.outputs, values.l1), (log.digests, values.digest))
+        for each, new in ((outputs, values.l1), (log.digests, values.digest))
     )
     texts = _texts(values, unknown)
     return replace(

@@ -12,25 +12,27 @@ dropout's mask. `Folding.terms` and `Folding.by_part` name these results.
 
 from __future__ import annotations
 
-import json
 import math
 from collections import defaultdict
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
-from typing import Any
+from itertools import compress
+from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Hash, Int64, columns, distinct
-from matchers.logs.columns import Ragged, Strings, repeated
+from matchers.logs.columns import Ragged, repeated
 from matchers.logs.hashing import float_bits, mix, shared_ids
-from matchers.logs.op_log import NO_DIGEST, Folding, OpLog, Phase, once_per_log
-from matchers.ops.combine import folded_counts, folded_statistics
+from matchers.logs.op_log import MARKS, NO_DIGEST, Folding, OpLog, Phase, once_per_log
+from matchers.ops.combine import combine, joined, with_values
 from matchers.ops.dataflow import sources
 from matchers.ops.laws import additions, drawing, in_place, rows_where
 from matchers.ops.module_path import canonical
 from matchers.ops.shapes import dimensions, numel
+from matchers.ops.share import Holds, Share
+from matchers.ops.values import Values, first_outputs, further
 
 __all__ = [
     "BATCH_RANKS",
@@ -42,6 +44,8 @@ __all__ = [
     "output_read",
     "own_micro_batches",
 ]
+
+Shape = tuple[int, ...]
 
 BATCH_RANKS = "batch_ranks"
 """Entry of the run info of a virtual log (`matchers.runs.layouts`): by how many its micro-batches are divided."""
@@ -144,6 +148,32 @@ def of_other_ranks(log: OpLog, other: OpLog, paired: Bool) -> Bool:
     return inside & ~np.isin(number, here) & ~paired & (len(here) * others == many * ranks)
 
 
+class _Whole(NamedTuple):
+    """What the results of several micro-batches make together.
+
+    Attributes:
+        shape: None if they have none.
+        term: they are terms, or each has a result of its own, and nothing is known of the whole.
+        certain: they are certainly parts.
+    """
+
+    shape: tuple[int, ...] | None
+    term: bool
+    certain: bool
+
+    @classmethod
+    def of(cls, dims: Shape | None, many: int, there: Collection[tuple[Shape, int]]) -> _Whole:
+        """Of so many parts of a shape, where the other log has parts, or wholes, `there`: shapes and their numbers."""
+        if dims is None:
+            return cls(None, term=False, certain=False)
+        divided, known = _divided(dims, many, there), any(dims == shape for shape, _ in there)
+        term = divided is None and (math.prod(dims) == 1 or known)
+        whole = list(dims)
+        if not term and dims:
+            whole[divided or 0] *= many
+        return cls(tuple(whole), term, certain=divided is not None and not known)
+
+
 @columns
 class _Parts:
     """The records of a log, those that are one operation in several micro-batches together.
@@ -218,86 +248,105 @@ class _Parts:
         log, lead = self.log, self.lead
         alike = _alike(self._prints()[self.rows], self.start)
         several = np.flatnonzero(self.size > 1)
-        shape, terms, parts, shapes = self._whole_shapes(other, several)
-        uneven = np.flatnonzero(~_alike(log.shape[self.rows], self.start)[several])
-        shape[uneven], shapes = self._joined_shapes(several[uneven], shapes)
-        terms[uneven], parts[uneven] = False, True
+        wholes = self._wholes(other, several)
         # parts may hold equal numbers by themselves
-        differ = ~alike[several] | parts
-        fold = np.zeros(len(lead), bool)
-        fold[several[differ]] = True
-        shape, terms = shape[differ], terms[differ]
-        rows, start = self._members(fold)
-        k = lead[fold]
-        stats, counts, present = log.stats.copy(), log.counts.copy(), log.present.copy()
-        stats[:, k] = folded_statistics(log.stats[:, rows], log.counts[:, rows], numel(log)[log.shape[rows]], start)
-        counts[:, k] = folded_counts(log.counts[:, rows], start)
-        scalar = k[terms & (numel(log)[log.shape[k]] == 1)]
-        stats[:, scalar] = stats[4, scalar] * self.size[fold][np.isin(k, scalar)]
-        stats[:2, scalar] = np.abs(stats[:2, scalar])
-        present[np.setdiff1d(k[terms], scalar)] = 0
-        whole = np.zeros(len(log), bool)
-        whole[k] = True
-        first = np.zeros(len(log.outputs.value), bool)
+        differ = [not alike[group] or of.certain for group, of in zip(several.tolist(), wholes, strict=True)]
+        wholes, fold = list(compress(wholes, differ)), np.zeros(len(lead), bool)
+        fold[list(compress(several.tolist(), differ))] = True
+        k, of_whole, first = lead[fold], np.zeros(len(log), bool), np.zeros(len(log.outputs.value), bool)
+        of_whole[k] = True
         first[log.outputs.start[k[log.outputs.count[k] > 0]]] = True
         outputs, digests = self._lists(log.outputs, log.digests, fold, first, unknown)
-        of_whole = (self.flow.value >= 0) & whole[self.flow.value]
-        inputs, input_digests = self._lists(log.inputs, log.input_digests, self.size > 1, of_whole, unknown)
-        outputs.value[outputs.start[scalar]] = stats[0, scalar]
-        drawn = drawing(log)[k]
-        mean = rows_where(log, lambda law: law.over_batch)[k]
-        whole_shape = log.shape.copy()
-        whole_shape[k] = shape
-        batch = np.where(log.micro_batch > 0, 0, log.micro_batch)
-        run = {name: value for name, value in log.header.run.items() if name != "batch"}
-        texts = {name: dict.fromkeys(k.tolist(), b"") for name in ("Sketch", "User hash") if name in log.extra}
-        for output, row, text in self._further_outputs(other, np.flatnonzero(fold)):
-            texts.setdefault(f"Output {output}", {})[row] = text
-            if not text and output < outputs.count[row]:
-                outputs.value[outputs.start[row] + output] = np.nan
-        for (row, output), last in self.total.items():
-            _take(outputs, row, output, log.outputs, last)
-            _take(digests, row, output, log.digests, last)
-            if output:
-                texts.setdefault(f"Output {output}", {})[row] = _as_json(log, last)
-            else:
-                stats[:, row], counts[:, row], present[row] = log.stats[:, last], log.counts[:, last], log.present[last]
-                whole_shape[row] = log.shape[row]
-                texts.setdefault("Sketch", {})[row] = log.texts("Sketch").raw(last)
+        read = (self.flow.value >= 0) & of_whole[self.flow.value]
+        inputs, input_digests = self._lists(log.inputs, log.input_digests, self.size > 1, read, unknown)
         for last, chain in self.running.items():
-            _join_terms(
-                log, inputs, input_digests, chain, int(self.flow.value[self.flow.start[last]]) != chain[-2], unknown
-            )
-        known = np.array([row for row, output in self.total if not output], np.int64)
+            place = int(self.flow.value[self.flow.start[last]]) != chain[-2]
+            _join_terms(log, inputs, input_digests, chain, place, unknown)
+        made, lost = self._further_outputs(other, np.flatnonzero(fold))
+        values = joined([self._first_outputs(fold, wholes, unknown), made, self._totals()])
         is_term, by_part = np.zeros(len(log), bool), np.zeros(len(log), bool)
-        is_term[np.setdiff1d(k[terms], known)] = True
+        terms = k[[of.term for of in wholes]] if wholes else k
+        is_term[np.setdiff1d(terms, [row for row, output in self.total if not output])] = True
         # whole numbers may be positions within a part
         is_term[k[np.array(["int" in name for name in log.dtypes] + [False])[log.dtype[k]]]] = True
         # a factor of each micro-batch, such as the share of its loss
         is_term[lead[(self.size > 1) & alike & (numel(log)[log.shape[lead]] == 1)]] = True
-        by_part[k[drawn | mean]] = True
-        return replace(
+        by_part[k] = (drawing(log) | rows_where(log, lambda law: law.over_batch))[k]
+        run = {name: value for name, value in log.header.run.items() if name != "batch"}
+        whole = replace(
             log,
             header=replace(log.header, run=run),
-            shapes=shapes,
-            shape=whole_shape.astype(np.int32),
-            stats=stats,
-            counts=counts,
-            present=present,
             outputs=outputs,
             digests=digests,
             inputs=inputs,
             input_digests=input_digests,
-            micro_batch=batch,
-            extra={**log.extra, **{name: log.texts(name).changed(rows) for name, rows in texts.items()}},
+            micro_batch=np.where(log.micro_batch > 0, 0, log.micro_batch),
+            extra={**log.extra, "User hash": log.texts("User hash").changed(dict.fromkeys(k.tolist(), b""))},
             folding=Folding(log, self.batches, self.into, is_term, by_part),
         )
+        return with_values(whole, values, lost)
+
+    def _first_outputs(self, fold: Bool, wholes: Sequence[_Whole], unknown: np.uint64) -> Values:
+        """The first outputs of some groups (bool[g]), of all micro-batches."""
+        rows, start = self._members(fold)
+        found = combine(first_outputs(self.log, rows), start, [Share(Holds.SHARD, whole=of.shape) for of in wholes])
+        term = np.array([of.term for of in wholes], bool)
+        scalar = term & (found.numel == 1)
+        stats, present = found.stats, found.present
+        stats[:, scalar] = stats[4, scalar] * self.size[fold][scalar]
+        stats[:2, scalar] = np.abs(stats[:2, scalar])
+        present[term & ~scalar] = 0
+        return replace(found, maker=self.lead[fold], digest=np.full(len(found), unknown))
+
+    def _further_outputs(self, other: _Parts, groups: Int64) -> tuple[Values, list[tuple[int, int]]]:
+        """The further outputs of some groups that differ between parts, of all micro-batches; and (record, output) of
+        those of which the whole is unknown.
+        """
+        values, theirs, twin = further(self.log), further(other.log), self._counterparts(other)
+        place = {at: v for v, at in enumerate(zip(values.maker.tolist(), values.slot.tolist(), strict=True))}
+        parts, shares, lost = list[list[int]](), list[Share](), list[tuple[int, int]]()
+        makers = list[int]()
+        for group in groups.tolist():
+            rows, of_twin, many_twins = self._rows_of(group), range(0), int(other.size[twin[group]])
+            if twin[group] >= 0:
+                of_twin = theirs.of(int(other.lead[twin[group]]))
+            for v in values.of(rows[-1]):
+                slot = int(values.slot[v])
+                if slot < 0 or len({_digest(self.log, row, slot) for row in rows}) == 1:
+                    continue
+                of = [place[row, slot] for row in rows if (row, slot) in place]
+                shapes = [dims for at in of if (dims := values.dims(at)) is not None]
+                whole, told = None, ((theirs.dims(w), many_twins) for w in of_twin if theirs.slot[w] == slot)
+                # whole numbers may be positions within a part
+                if len(shapes) == len(rows) and "int" not in values.dtypes[values.dtype[v]]:
+                    by = _divided(shapes[-1], len(rows), told)
+                    whole = None if by is None else _put_together(shapes, by)
+                if whole is None:
+                    lost.append((rows[-1], slot))
+                else:
+                    makers.append(rows[-1])
+                    parts.append(of)
+                    shares.append(Share(Holds.SHARD, whole=whole))
+        start = np.cumsum([0, *map(len, parts)])[:-1]
+        found = combine(values.taken(np.array([at for of in parts for at in of], np.int64)), start, shares)
+        return replace(found, maker=np.array(makers, np.int64)), lost
+
+    def _totals(self) -> Values:
+        """What gradients have added up to, as outputs of the records that made their last terms."""
+        log, last = self.log, np.array(list(self.total.values()), np.int64)
+        rows, outputs = np.array(list(self.total), np.int64).reshape(-1, 2).T
+        form = np.where(outputs == 0, rows, last)  # a sum may have lost a dimension of length 1
+        found = first_outputs(log, last)
+        return replace(found, maker=rows, slot=outputs, shape=log.shape[form], dtype=log.dtype[form])
 
     def _prints(self) -> Hash:
-        """uint64[n], equal for equal results."""
+        """uint64[n], equal for equal results; those that are not known to be equal are not."""
         log = self.log
         if len(log.digests.value):
-            return log.fingerprints("digests")
+            unknown = log.digests.row[np.isin(log.digests.value, MARKS)]
+            prints = log.fingerprints("digests").copy()
+            prints[unknown] = mix(unknown.astype(np.uint64))
+            return prints
         return log.fingerprints("outputs") + mix(float_bits(log.stats[1])) + mix(float_bits(log.stats[2]))
 
     def _members(self, which: Bool) -> tuple[Int64, Int64]:
@@ -336,60 +385,33 @@ class _Parts:
             value[at[last[whole]]] = np.add.reduceat(values.value[at], new)[whole]
         return Ragged(values.start, value), Ragged(digests.start, digest)
 
-    def _whole_shapes(self, other: _Parts, groups: Int64) -> tuple[Int64, Bool, Bool, Strings]:
-        """For some groups: the number of the whole's shape, whether the results are terms, whether they are certainly
-        parts; and the table of shapes.
-        """
-        log = self.log
+    def _wholes(self, other: _Parts, groups: Int64) -> list[_Whole]:
+        """What the results of some groups make together."""
+        log, known = self.log, dict[tuple[int, ...], _Whole]()
         by_module, by_op = other.shapes(modules=True), other.shapes(modules=False)
-        table = {text: at for at, text in enumerate(log.shapes)}
-        lead, size = self.lead[groups], self.size[groups]
+        lead, even = self.lead[groups], _alike(log.shape[self.rows], self.start)[groups]
         twin = self._counterparts(other)[groups]
-        twin_shape = np.where(twin >= 0, other.log.shape[other.lead[twin]], -1)
-        twin_size = np.where(twin >= 0, other.size[twin], 0)
-        seen = np.stack((log.module[lead], log.op[lead], log.phase[lead], log.shape[lead], size, twin_shape, twin_size))
-        distinct, which = np.unique(seen, axis=1, return_inverse=True)
-        shape, terms, parts = [], [], []
-        for module, op, phase, part, many, of_twin, many_twins in distinct.T.tolist():
-            if part < 0:
-                shape.append(-1)
-                terms.append(False)
-                parts.append(False)
+        of_twin = np.where(twin >= 0, other.log.shape[other.lead[twin]], -1)
+        kinds = (log.module[lead], log.op[lead], log.phase[lead], log.shape[lead])
+        columns = (*kinds, self.size[groups], of_twin, np.where(twin >= 0, other.size[twin], 0))
+        found = []
+        for group, alike, *key in zip(groups.tolist(), even.tolist(), *(of.tolist() for of in columns), strict=True):
+            if not alike:  # the tokens of an expert
+                shapes = [dimensions(self.log.shape_text(row)) for row in self._rows_of(group)]
+                found.append(_Whole(_put_together(shapes, None), term=False, certain=True))
                 continue
-            dims, name = dimensions(log.shapes[part]), log.ops[op]
-            there = {(dimensions(other.log.shapes[of_twin]), many_twins)} if of_twin >= 0 else set()
-            if _divided(dims, many, there) is None and all(dims != found for found, _ in there):
-                there = by_module.get((canonical(log.modules[module]), name, phase), set())
-                there = there or by_op.get(("", name, phase), set())
-            divided = _divided(dims, many, there)
-            known = any(dims == found for found, _ in there)
-            term = divided is None and (math.prod(dims) == 1 or known)
-            terms.append(term)
-            parts.append(divided is not None and not known)
-            whole = list(dims)
-            if not term and dims:
-                whole[divided or 0] *= many
-            shape.append(table.setdefault(str(whole), len(table)))
-        at = which.reshape(-1)
-        raw = [*log.shapes.raw, *(text.encode() for text in list(table)[len(log.shapes) :])]
-        table_of = Strings(tuple(raw))
-        return np.array(shape, np.int64)[at], np.array(terms, bool)[at], np.array(parts, bool)[at], table_of
+            module, op, phase, part, many, twin_shape, twins = key
+            if tuple(key) not in known:
+                dims, kind = dimensions(log.shapes[part]), (log.ops[op], phase)
+                there = {(dimensions(other.log.shapes[twin_shape]), twins)} if twin_shape >= 0 else set()
+                if _divided(dims, many, there) is None and all(dims != shape for shape, _ in there):
+                    there = by_module.get((canonical(log.modules[module]), *kind)) or by_op.get(("", *kind), set())
+                known[tuple(key)] = _Whole.of(dims if part >= 0 else None, many, there)
+            found.append(known[tuple(key)])
+        return found
 
-    def _further_outputs(self, other: _Parts, groups: Int64) -> Iterator[tuple[int, int, bytes]]:
-        """(number, leading record, text) of the further outputs of some groups that are not the same in all parts.
-
-        The text is empty where the whole is unknown.
-        """
-        log, twin = self.log, self._counterparts(other)
-        for output in range(1, 1 + sum(name.startswith("Output ") for name in log.extra)):
-            mine, theirs = log.texts(f"Output {output}"), other.log.texts(f"Output {output}")
-            for group in groups.tolist():
-                rows = self.rows[self.start[group] : self.start[group] + self.size[group]].tolist()
-                if rows[-1] not in mine or len({_digest(log, row, output) for row in rows}) == 1:
-                    continue
-                by = int(twin[group])
-                known = theirs.raw(int(other.lead[by])) if by >= 0 else b""
-                yield output, rows[-1], _whole([mine.raw(row) for row in rows], known, int(other.size[by]))
+    def _rows_of(self, group: int) -> list[int]:
+        return self.rows[self.start[group] : self.start[group] + self.size[group]].tolist()
 
     def _counterparts(self, other: _Parts) -> Int64:
         """int64[g], the group of the other log at the same place among those of its module and op; -1 without one.
@@ -411,23 +433,6 @@ class _Parts:
         by_line = _same_place(mine * (lines[2] + 1) + mine_at, theirs * (lines[2] + 1) + theirs_at, self, other)
         return np.where(by_line >= 0, by_line, _same_place(mine, theirs, self, other))
 
-    def _joined_shapes(self, groups: Int64, table: Strings) -> tuple[Int64, Strings]:
-        """For groups whose parts differ in size (the tokens of an expert): the shape of all parts; the table."""
-        number = {text: at for at, text in enumerate(table)}
-        out = []
-        for group in groups.tolist():
-            rows = self.rows[self.start[group] : self.start[group] + self.size[group]]
-            found = [dimensions(self.log.shape_text(row)) for row in rows.tolist()]
-            whole = list(found[-1])
-            if len({len(dims) for dims in found}) == 1:
-                for k, lengths in enumerate(zip(*found, strict=True)):
-                    if len(set(lengths)) > 1:
-                        whole[k] = sum(lengths)
-                        break
-            out.append(number.setdefault(str(whole), len(number)))
-        raw = [*table.raw, *(text.encode() for text in list(number)[len(table) :])]
-        return np.array(out, np.int64), Strings(tuple(raw))
-
 
 def _same_place(mine: Int64, theirs: Int64, one: _Parts, other: _Parts) -> Int64:
     """int64[g], the group of the other log at the same place among those of its key, if both have equally many."""
@@ -446,14 +451,24 @@ def _same_place(mine: Int64, theirs: Int64, one: _Parts, other: _Parts) -> Int64
     return out
 
 
-def _divided(dims: tuple[int, ...], many: int, there: Iterable[tuple[tuple[int, ...], int]]) -> int | None:
+def _divided(dims: Shape, many: int, there: Iterable[tuple[Shape | None, int]]) -> int | None:
     """The dimension in which these many parts make the same whole as the parts of the other log; None for none."""
     for shape, others in there:
-        if len(shape) == len(dims) and shape != dims:
+        if shape is not None and len(shape) == len(dims) and shape != dims:
             differ = [k for k, (x, y) in enumerate(zip(dims, shape, strict=True)) if x != y]
             if len(differ) == 1 and dims[differ[0]] * many == shape[differ[0]] * others:
                 return differ[0]
     return None
+
+
+def _put_together(shapes: Sequence[Shape], by: int | None) -> Shape:
+    """The shape of all parts along a dimension; by default the one in which they differ."""
+    whole = list(shapes[-1])
+    if by is None and len(set(map(len, shapes))) == 1:
+        by = next((k for k, lengths in enumerate(zip(*shapes, strict=True)) if len(set(lengths)) > 1), None)
+    if by is not None:
+        whole[by] = sum(shape[by] for shape in shapes)
+    return tuple(whole)
 
 
 def _same_size(a: OpLog, b: OpLog, batch_a: Int64, batch_b: Int64) -> bool:
@@ -553,57 +568,6 @@ def _join_terms(log: OpLog, inputs: Ragged, digests: Ragged, chain: list[int], p
         digests.value[at + place], digests.value[at + 1 - place] = log.input_digests[first][int(place)], unknown
 
 
-def _take(into: Ragged, row: int, place: int, of: Ragged, record: int) -> None:
-    """Replace one entry of a list by the first entry of another one."""
-    if place < into.count[row] and of.count[record]:
-        into.value[into.start[row] + place] = of.value[of.start[record]]
-
-
 def _digest(log: OpLog, row: int, output: int) -> int:
     digests = log.digests[row]
     return int(digests[output]) if output < len(digests) else row
-
-
-def _whole(parts: list[bytes], twin: bytes, twins: int) -> bytes:
-    """The text of an output of all micro-batches, from its text for each; empty if the log does not tell.
-
-    Args:
-        twin: the text of the same output in the other log, of one of as many parts as `twins`.
-    """
-    try:
-        told, other = [json.loads(text) for text in parts], json.loads(twin)
-        shapes = [tuple(entry["shape"]) for entry in told]
-        by = _divided(shapes[-1], len(parts), [(tuple(other["shape"]), twins)])
-        if by is None or "int" in told[-1]["dtype"]:  # positions within a part
-            return b""
-        shape = list(shapes[-1])
-        shape[by] = sum(lengths[by] for lengths in shapes)
-        stats = np.array([[entry[name] for name in ("l1", "l2", "min", "max", "mean")] for entry in told], float).T
-        counts = np.array([entry["counts"] for entry in told], np.int64).T
-    except (ValueError, KeyError, TypeError, IndexError, RecursionError):
-        return b""
-    start = np.zeros(1, np.int64)
-    size = np.array([math.prod(lengths) for lengths in shapes], float)
-    names = ("l1", "l2", "min", "max", "mean")
-    whole = dict(zip(names, folded_statistics(stats, counts, size, start)[:, 0].tolist(), strict=True))
-    entry = {"shape": shape, "dtype": told[-1]["dtype"], **whole, "counts": folded_counts(counts, start)[:, 0].tolist()}
-    return json.dumps(entry).encode()
-
-
-def _as_json(log: OpLog, row: int) -> bytes:
-    """The first output of a record in the form of a further one."""
-    l1, l2, least, largest, mean = log.stats[:, row].tolist()
-    fields = {
-        "shape": list(dimensions(log.shape_text(row))) if log.shape[row] >= 0 else None,
-        "dtype": log.dtype_text(row),
-        "l1": float(log.outputs.first()[row]) if math.isnan(l1) else l1,
-        "l2": l2,
-        "min": least,
-        "max": largest,
-        "mean": mean,
-        "counts": log.counts[:, row].tolist(),
-        "digest": f"{int(log.digests.first(missing=0)[row]):016x}" if log.digests.count[row] else None,
-        "sketch": log.texts("Sketch").get(row),
-    }
-    known = {name: value for name, value in fields.items() if value is not None and value == value}
-    return json.dumps(known).encode()

@@ -401,18 +401,15 @@ def _commands(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
     x, y = (_after_capture(_list(run, "command")) for run in (a, b))
     if not x or not y or x == y:
         return
-    of_a, of_b = ([k for k, word in enumerate(one) if word not in other] for one, other in ((x, y), (y, x)))
-    if max(len(of_a), len(of_b)) <= _MAX_WORDS:
-        same = [(j, k) for j in of_a for k in of_b if _same(x[j], y[k])]
-        of_a, of_b = (sorted(set(of) - {pair[side] for pair in same}) for side, of in enumerate((of_a, of_b)))
-        if same and not of_a and not of_b:
-            return
-    hidden = [{_name_of(words, k) for k in of if _is_private(words[k])} for words, of in ((x, of_a), (y, of_b))]
+    only = _unlike(x, y)
+    if only is None:
+        return
+    hidden = [{_name_of(words, k) for k in of if _is_private(words[k])} for words, of in zip((x, y), only, strict=True)]
     both = hidden[0] & hidden[1]
     sides = [
-        f"{' '.join(only)} only in {side}"
-        for side, words, of in (("a", x, of_a), ("b", y, of_b))
-        if (only := [_shown(words[k]) for k in of if not (_is_private(words[k]) and _name_of(words, k) in both)])
+        f"{' '.join(told)} only in {side}"
+        for side, words, of in zip("ab", (x, y), only, strict=True)
+        if (told := [_shown(words[k]) for k in of if not (_is_private(words[k]) and _name_of(words, k) in both)])
     ]
     if sides or not both:
         differences = ", ".join(sides) or "only in word order"
@@ -421,6 +418,16 @@ def _commands(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
         names = _shown(", ".join(sorted(both - {""})))
         values = f"the values of {names} differ" if both != {""} else "unnamed arguments differ"
         yield Note(Severity.HARMLESS, "command", f"{values} (kept private)")
+
+
+def _unlike(x: list[Any], y: list[Any]) -> list[list[int]] | None:
+    """The words of each of two commands that the other lacks; None if they differ in what is kept private of one."""
+    only = [[k for k, word in enumerate(one) if word not in other] for one, other in ((x, y), (y, x))]
+    if max(map(len, only)) > _MAX_WORDS:
+        return only
+    same = [(j, k) for j in only[0] for k in only[1] if _same(x[j], y[k])]
+    only = [sorted(set(of) - {pair[side] for pair in same}) for side, of in enumerate(only)]
+    return None if same and not any(only) else only
 
 
 def _name_of(words: list[Any], k: int) -> str:

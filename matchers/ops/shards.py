@@ -8,15 +8,14 @@ the collective that gathers the parts or sums them.
 from __future__ import annotations
 
 import math
-import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64, columns
 from matchers.laws.law import Kind
 from matchers.logs.op_log import NO_DIGEST, OpLog
-from matchers.ops.json_values import parsed_object
+from matchers.ops.json_values import hex_digest, parsed_object
 from matchers.ops.laws import collective, rows_where
 from matchers.ops.placement import Part, part_of
 from matchers.ops.run_info import divided_batch
@@ -83,7 +82,7 @@ def infer_shards(log: OpLog, batch_parts: int = 1) -> ShardInfo:
     share_of = [max(math.prod(part.whole) / math.prod(part.shape), 1.0) for part in parts]
     partial_of = [bool(part.partial) for part in parts]
     size = numel(log)[log.shape].tolist()
-    adds_up = rows_where(log, lambda law: law.kind in (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER)).tolist()
+    exchanges = rows_where(log, lambda law: law.kind in _EXCHANGES).tolist()
     puts_together = rows_where(log, lambda law: law.kind is Kind.ALL_GATHER).tolist()
     several, part_of_row = (log.outputs.count > 1).tolist(), placed.tolist()
     start, makers = _makers(log)
@@ -92,30 +91,36 @@ def infer_shards(log: OpLog, batch_parts: int = 1) -> ShardInfo:
         read = makers[start[row] : start[row + 1]]
         found, summed = given[row], False
         for maker in read:
-            if share[maker] > found:
-                found = share[maker]
-            if partial[maker]:
-                summed = True
+            found, summed = max(found, share[maker]), summed or partial[maker]
         part = part_of_row[row]
         if part >= 0:
             share[row] = share_of[part]
             # the placement covers the first output; a further one may come from one of the sharded inputs
             partial[row] = partial_of[part] or (several[row] and found > share_of[part])
-        elif adds_up[row] or puts_together[row]:
+        elif exchanges[row]:
             grown = size[row] / size[read[-1]] if read and size[row] > 0 and size[read[-1]] > 0 else 1.0
             share[row] = max((found if puts_together[row] else 1.0) / grown, 1.0)
         elif found > 1 and size[row] == 1:  # a sum over a shard is a partial sum
             partial[row] = True
-        elif found > 1 or summed:
+        else:
             share[row], partial[row] = found, summed
-    for row in np.flatnonzero(placed >= 0).tolist():
+    _give_back(share, partial, part_of_row, start, makers)
+    return ShardInfo(np.array(share), np.array(partial, bool), placed, parts)
+
+
+def _give_back(
+    share: list[float], partial: Sequence[bool], placed: Sequence[int], start: Sequence[int], makers: Sequence[int]
+) -> None:
+    """Let what no operation made have the share of a placed record that reads it: a weight that was cast."""
+    for row in (row for row, part in enumerate(placed) if part >= 0):
         read = makers[start[row] : start[row + 1]]
         if share[row] > 1 and not partial[row] and all(share[maker] == 1 for maker in read):
-            # only what no operation made can be the shard: a weight that was cast
             for maker in read:
-                if start[maker] == start[maker + 1] and part_of_row[maker] < 0:
+                if start[maker] == start[maker + 1] and placed[maker] < 0:
                     share[maker] = share[row]
-    return ShardInfo(np.array(share), np.array(partial, bool), placed, parts)
+
+
+_EXCHANGES = (Kind.ALL_REDUCE, Kind.REDUCE_SCATTER, Kind.ALL_GATHER)
 
 
 def _placed(log: OpLog) -> tuple[Int64, tuple[Part, ...]]:
@@ -150,8 +155,9 @@ def _makers(log: OpLog) -> tuple[list[int], list[int]]:
 def _batch_digests(log: OpLog) -> list[int]:
     """Digests of the step's input tensors, from the run info."""
     batch = log.header.run.get("batch")
-    texts = [tensor.get("digest") for tensor in batch if isinstance(tensor, Mapping)] if isinstance(batch, list) else []
-    return [int(text, 16) for text in texts if isinstance(text, str) and re.fullmatch(r"[0-9a-f]{16}", text)]
+    tensors = batch if isinstance(batch, list) else ()
+    found = (hex_digest(tensor.get("digest")) for tensor in tensors if isinstance(tensor, Mapping))
+    return [digest for digest in found if digest is not None]
 
 
 def _reading(log: OpLog, digests: list[int]) -> Bool:

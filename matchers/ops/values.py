@@ -99,6 +99,10 @@ class Values:
         """bool[v]: the digest is known."""
         return np.asarray(self.digest != NO_DIGEST)
 
+    def dims(self, v: int) -> tuple[int, ...] | None:
+        """The shape of a value; None if unknown."""
+        return dimensions(self.shapes[self.shape[v]]) if self.shape[v] >= 0 else None
+
     def part(self, v: int) -> Part | None:
         """The part of a global tensor that a value is; None if that, or its shape, is unknown."""
         placement = self.placements[self.placed[v]] if self.placed[v] >= 0 else None

@@ -12,10 +12,12 @@ import numpy as np
 from matchers.arrays import Bool, Float64, Int64
 from matchers.logs.columns import KeyColumn, Ragged, Strings, Texts
 from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog, Phase
+from matchers.ops.combine import with_values
 from matchers.ops.dataflow import sources, upstream
 from matchers.ops.laws import additions, copies, in_place
 from matchers.ops.micro_batches import BATCH_RANKS, accumulations, micro_batch_numbers
 from matchers.ops.shapes import numel
+from matchers.ops.values import first_outputs
 from matchers.runs.layouts.piece import Piece
 from matchers.runs.layouts.reduced import ReducedGradients
 from matchers.runs.layouts.samples import same_samples
@@ -151,23 +153,10 @@ def _with_totals(log: OpLog, source: Sequence[int]) -> OpLog:
 
 def _with_numbers(log: OpLog, rows: Int64, value: Float64) -> OpLog:
     """The log with other results of some records: of one element, or NaN for unknown ones."""
-    known = np.isfinite(value)
-    stats, present = log.stats.copy(), log.present.copy()
-    stats[:, rows] = np.stack((np.abs(value), np.abs(value), value, value, value))
-    present[rows[~known]] = 0
-    outputs, digests = log.outputs.value.copy(), log.digests.value.copy()
-    has = log.outputs.count[rows] > 0
-    outputs[log.outputs.start[rows[has]]] = np.abs(value[has])
-    digests[log.digests.start[rows[log.digests.count[rows] > 0]]] = NO_DIGEST
-    sketches = log.texts("Sketch").changed(dict.fromkeys(rows.tolist(), b""))
-    return replace(
-        log,
-        stats=stats,
-        present=present,
-        outputs=Ragged(log.outputs.start, outputs),
-        digests=Ragged(log.digests.start, digests),
-        extra={**log.extra, "Sketch": sketches},
-    )
+    size = np.abs(value)
+    stats, nothing = np.stack((size, size, value, value, value)), np.full(len(rows), NO_DIGEST)
+    made = replace(first_outputs(log, rows), stats=stats, digest=nothing, sketch=[b""] * len(rows))
+    return with_values(log, replace(made, present=np.where(np.isfinite(value), made.present, 0)))
 
 
 def _joined(like: OpLog, pieces: Sequence[Piece]) -> OpLog:
@@ -227,12 +216,8 @@ def _moved(producers: Ragged, place: Int64) -> Ragged:
 
 
 def _lists(parts: Sequence[Ragged]) -> Ragged:
-    starts = [parts[0].start[:1]]
-    end = 0
-    for part in parts:
-        starts.append(part.start[1:] + end)
-        end += int(part.start[-1])
-    return Ragged(np.concatenate(starts), np.concatenate([part.value for part in parts]))
+    count = np.concatenate([part.count for part in parts])
+    return Ragged(np.cumsum(np.append(0, count)), np.concatenate([part.value for part in parts]))
 
 
 def _texts(name: str, pieces: Sequence[Piece]) -> Texts:

@@ -9,7 +9,6 @@ sketches add up.
 from __future__ import annotations
 
 import math
-from base64 import b64encode
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -23,14 +22,15 @@ from matchers.laws.law import Form, Law
 from matchers.laws.register import ADDS_TO
 from matchers.logs.columns import KeyColumn, Ragged, Strings
 from matchers.logs.op_log import NO_DIGEST, OF_PARTS, OpLog, Phase
+from matchers.ops.combine import with_values
 from matchers.ops.dataflow import sources
 from matchers.ops.last_contents import GRADIENT, LastContents, Touch
 from matchers.ops.laws import communicating, rows_where
 from matchers.ops.micro_batches import accumulations, micro_batch_numbers, output_read
 from matchers.ops.module_path import canonical
 from matchers.ops.placement import MERGED, REDUCED
-from matchers.ops.sketch import decode_sketches
-from matchers.ops.values import Result, output
+from matchers.ops.sketch import decode_sketches, encode_sketch
+from matchers.ops.values import Result, as_values, first_output, output
 from matchers.runs.layouts.piece import Piece
 
 __all__ = ["ReducedGradients"]
@@ -166,7 +166,7 @@ class ReducedGradients:
                 sums[k, j] += doubles[made] if new[k, j] else 0
         log = _as_additions(log, sums[new], terms[new], np.array([of.output for of in self._found])[np.nonzero(new)[1]])
         log = self._with_producers(log, terms, sums, start[-1], updates)
-        return self._with_contents(self._with_form(log, sums[1:]), terms, sums, ranks)
+        return self._with_contents(log, terms, sums, ranks)
 
     def _with_producers(self, log: OpLog, terms: Int64, sums: Int64, after: int, updates: Int64) -> OpLog:
         """Let each sum read the one before it, the last one what was reduced; and the updates read that."""
@@ -181,56 +181,29 @@ class ReducedGradients:
                     makers[start[row]] = reduced
         return replace(log, producers=Ragged(start, makers))
 
-    def _with_form(self, log: OpLog, sums: Int64) -> OpLog:
-        """Shape and dtype of the sums, int64[micro-batches, gradients]: those of the other log."""
-        other, like = self._other, [of.like for of in self._found] * len(sums)
-        shapes, shape = _taken_over(log.shapes, log.shape, sums.reshape(-1), other.shapes, other.shape[like])
-        dtypes, dtype = _taken_over(log.dtypes, log.dtype, sums.reshape(-1), other.dtypes, other.dtype[like])
-        return replace(log, shapes=shapes, shape=shape, dtypes=dtypes, dtype=dtype)
-
     def _with_contents(self, log: OpLog, terms: Int64, sums: Int64, ranks: int) -> OpLog:
-        """The totals of the sums: the last ones as they are read, the others by the sketches of their terms."""
-        stats, present, counts = log.stats.copy(), log.present.copy(), log.counts.copy()
-        every = sums[1:].reshape(-1)
-        stats[:, every], present[every] = np.nan, 0
-        counts[:, every] = -1
-        outputs, digests = log.outputs.value.copy(), log.digests.value.copy()
-        last, contents = sums[-1], [of.content for of in self._found]
-        outputs[log.outputs.start[every]], digests[log.digests.start[every]] = np.nan, NO_DIGEST
-        outputs[log.outputs.start[last]] = [of.l1 for of in contents]
-        digests[log.digests.start[last]] = [NO_DIGEST if of.digest is None else of.digest for of in contents]
-        sketches = dict.fromkeys(every.tolist(), b"")
+        """The totals of the sums: the last ones as they are read, the others by the sketches of their terms.
+
+        They have the shape and dtype of the other log's.
+        """
+        made, rows, last = list[Result](), sums[1:].T.reshape(-1), len(sums) - 1
+        told = dict[int, bytes]()
         for k, of in enumerate(self._found):
+            like = first_output(self._other, of.like)
             parts = [output(log, term, of.output) for term in terms[:-1, k].tolist()]
-            partial = np.cumsum(_sketches(parts), axis=0)[1:]
-            for row, sketch, part in zip(sums[1:-1, k].tolist(), partial, parts[1:], strict=True):
+            for nth, sketch in enumerate(np.cumsum(_sketches(parts), axis=0)[1:], 1):
+                text, term = encode_sketch(sketch) if of.adds_up else b"", parts[nth]
+                digest = int(OF_PARTS) if text else None
                 # finite, as their terms are: a norm that is unknown is no NaN where numbers were counted
-                counts[:, row] = max(part.numel, 0), max(part.nan, 0), max(part.inf, 0), -1
-                if of.adds_up and np.isfinite(sketch).all():
-                    sketches[row] = b64encode(sketch.astype("<f8").tobytes())
-                    digests[log.digests.start[row]] = OF_PARTS
-        told = {
-            row: f"{of.name} of {k + 2} micro-batches".encode()
-            for k, rows in enumerate(sums[1:-1].tolist())
-            for row, of in zip(rows, self._found, strict=True)
-        }
-        told |= {
-            row: f"{ranks} ranks, {of.name}{REDUCED}".encode()
-            for row, of in zip(last.tolist(), self._found, strict=True)
-        }
-        return replace(
-            log,
-            stats=stats,
-            present=present,
-            counts=counts,
-            outputs=Ragged(log.outputs.start, outputs),
-            digests=Ragged(log.digests.start, digests),
-            extra={
-                **log.extra,
-                "Sketch": log.texts("Sketch").changed(sketches),
-                MERGED: log.texts(MERGED).changed(told),
-            },
-        )
+                numel, nan, inf = (max(count, 0) for count in (term.numel, term.nan, term.inf))
+                form = like.shape, like.dtype
+                made.append(Result("", *form, numel=numel, nan=nan, inf=inf, digest=digest, sketch=text))
+                told[int(sums[nth, k])] = f"{of.name} of {nth + 1} micro-batches".encode()
+            made.append(Result("", like.shape, like.dtype, l1=of.content.l1, digest=of.content.digest))
+            told[int(sums[last, k])] = f"{ranks} ranks, {of.name}{REDUCED}".encode()
+        values = replace(as_values(made), maker=rows)
+        log = with_values(log, replace(values, present=np.zeros(len(values), np.uint8)))
+        return replace(log, extra={**log.extra, MERGED: log.texts(MERGED).changed(told)})
 
 
 def _scales(law: Law) -> bool:
@@ -285,11 +258,3 @@ def _as_additions(log: OpLog, rows: Int64, terms: Int64, number: Int64) -> OpLog
         producers=log.producers.replaced(rows, np.full(len(rows), -1), terms),
         extra={name: texts.changed(dict.fromkeys(rows.tolist(), b"")) for name, texts in log.extra.items()},
     )
-
-
-def _taken_over(table: Strings, column: Int64, rows: Int64, theirs: Strings, ids: Int64) -> tuple[Strings, Int64]:
-    """A table and its column, in some rows with entries of another table."""
-    number = {raw: k for k, raw in enumerate(table.raw)}
-    column = column.copy()
-    column[rows] = [number.setdefault(theirs.raw[k], len(number)) for k in ids.tolist()]
-    return Strings(tuple(number)), column
