@@ -8,8 +8,11 @@ import numpy as np
 
 from matchers.causes.first_difference import FirstDifference, Kind
 from matchers.comparison import Comparison
+from matchers.explain.arguments import asked_otherwise
 from matchers.explain.facts import format_error
 from matchers.explain.subject import key_of
+from matchers.ops.arguments import tells_arguments
+from matchers.ops.run_info import same_kernels
 from matchers.status import Status
 
 __all__ = [
@@ -18,6 +21,7 @@ __all__ = [
     "determinism_of",
     "first_difference_note",
     "first_difference_reasons",
+    "kernels_of",
     "size_of",
     "start_of",
 ]
@@ -64,6 +68,7 @@ def _reasons(c: Comparison, found: FirstDifference) -> Iterator[str]:
         yield "a random draw: another seed, or another state of the generator"
     elif found.kind == Kind.OPERATION:
         yield determinism_of(c, found.row)
+        yield from kernels_of(c, found.row)
     elif found.kind == Kind.ENTERS:
         yield FROM_PYTHON
     elif found.kind == Kind.START:
@@ -132,7 +137,12 @@ def _differ(found: FirstDifference) -> str:
 
 
 def determinism_of(c: Comparison, row: int) -> str:
-    """The behaviour of other operations of a row's kind on equal inputs; the row's own inputs are equal."""
+    """The behaviour of other operations of a row's kind on equal inputs; the row's own inputs are equal.
+
+    Or what it was asked otherwise.
+    """
+    if asked := asked_otherwise(c, row):
+        return asked
     others, differ = c.equality.others(row)
     i = int(c.row_a[row])
     name = c.a.op_name(i)
@@ -142,11 +152,31 @@ def determinism_of(c: Comparison, row: int) -> str:
         return f"no {earlier} {name} has {inputs}"
     if differ:
         verb = "differs" if differ == 1 else "differ"
-        why = "" if Status(c.verdict[row]).red else ": another kernel or reduction order"
-        return f"{differ:,} of {others:,} {earlier} {name} with {inputs} {verb} too{why}"
+        told = f"{differ:,} of {others:,} {earlier} {name} with {inputs} {verb} too"
+        if c.equality.by_digest and same_kernels(c.a.header.run, c.b.header.run) and _asked_alike(c):
+            return f"nondeterministic here: {told}"
+        return told + ("" if Status(c.verdict[row]).red else ": another kernel or reduction order")
     agree = "agrees" if others == 1 else "agree"
-    how = "to the bit" if c.equality.by_digest else "in every printed digit"
-    return f"{others:,} of {others:,} {earlier} {name} with {inputs} {agree} {how}"
+    told = f"{others:,} of {others:,} {earlier} {name} with {inputs} {agree}"
+    return f"repeats elsewhere: {told} to the bit" if c.equality.by_digest else f"{told} in every printed digit"
+
+
+def kernels_of(c: Comparison, row: int) -> Iterator[str]:
+    """Whether other bits of equal inputs may be those of another kernel, and what tells."""
+    same, (others, differ) = same_kernels(c.a.header.run, c.b.header.run), c.equality.others(row)
+    if not c.equality.by_digest or same is None or asked_otherwise(c, row):
+        return
+    if not same:
+        yield "it may be the kernel: versions, devices or flags differ; capture both runs with the same ones"
+    elif others and not differ:
+        yield "no rounding: one build of torch on one machine makes the same bits of the same bits"
+    elif _asked_alike(c):
+        yield "one build of torch on one machine: capture a again, and what differs then is nondeterministic"
+
+
+def _asked_alike(c: Comparison) -> bool:
+    """True if both logs have arguments, so that operations without other ones were asked the same."""
+    return tells_arguments(c.a) and tells_arguments(c.b)
 
 
 def _equal_inputs(c: Comparison, found: FirstDifference) -> str:

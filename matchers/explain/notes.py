@@ -10,7 +10,12 @@ from collections.abc import Callable, Iterator
 
 from matchers.explain.arguments import argument_reasons
 from matchers.explain.facts import phase_label
-from matchers.explain.first_difference import determinism_of, first_difference_note, first_difference_reasons
+from matchers.explain.first_difference import (
+    determinism_of,
+    first_difference_note,
+    first_difference_reasons,
+    kernels_of,
+)
 from matchers.explain.subject import Subject
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.laws import law_of
@@ -88,7 +93,8 @@ def _begins_here(of: Subject) -> Iterator[str]:
         else:  # the headline has the rest
             yield from reasons if found.start else reasons[1:]
     elif of.c.equality.begins_at(of.row) and not (of.c.unread[of.row] or law_of(*of.c.shown(of.row)).enters):
-        yield f"the inputs are bitwise equal: the difference begins here; {determinism_of(of.c, of.row)}"
+        told = (determinism_of(of.c, of.row), *kernels_of(of.c, of.row))
+        yield "; ".join(("the inputs are bitwise equal: the difference begins here", *told))
 
 
 def _read_by_python(of: Subject) -> Iterator[str]:

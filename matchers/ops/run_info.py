@@ -152,10 +152,13 @@ def compare_run_info(a: Mapping[str, Any], b: Mapping[str, Any], *, draws: bool)
     return tuple(sorted(notes, key=lambda note: -note.severity))
 
 
-def same_kernels(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
-    """True if both runs say that they compute with one build of torch, device, number of threads and set of flags."""
+def same_kernels(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool | None:
+    """True if both runs say that they compute with one build of torch, device, number of threads and set of flags.
+
+    None if one does not say it, or all of its ranks together.
+    """
     if any(MERGED_RANKS in run or not (_table(run, "versions").get("torch") and run.get("device")) for run in (a, b)):
-        return False
+        return None
     libraries = [{k: v for k, v in _table(run, "versions").items() if k not in _HARMLESS_VERSIONS} for run in (a, b)]
     return libraries[0] == libraries[1] and all(a.get(name) == b.get(name) for name in _OF_KERNELS)
 

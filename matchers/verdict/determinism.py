@@ -24,6 +24,7 @@ from matchers.ops.module_path import NO_MODULE
 from matchers.ops.run_info import same_kernels
 from matchers.ops.shapes import reduction_length
 from matchers.status import Status
+from matchers.verdict.arguments import other_arguments
 from matchers.verdict.case import Case, Judgement
 from matchers.verdict.digests import inputs_equal, shared_inputs
 from matchers.verdict.reason import Reason
@@ -60,7 +61,7 @@ class Determinism:
     """The pairs with equal inputs, by kind of operation.
 
     Attributes:
-        kind: int64[p], -1 for pairs of different operations or dtypes.
+        kind: int64[p], -1 for pairs of different operations or dtypes, or that were asked something else.
         counted: bool[p], the inputs are equal and the results could be compared.
         differs: bool[p], the results are not equal.
     """
@@ -76,6 +77,7 @@ class Determinism:
         dtype_a, dtype_b, dtypes = shared_ids(a.dtypes, b.dtypes)
         op, dtype, phase = op_a[a.op[i]], dtype_a[a.dtype[i]], a.phase[i].astype(np.int64)
         alike = (op == op_b[b.op[j]]) & (dtype == dtype_b[b.dtype[j]]) & (phase == b.phase[j])
+        alike &= ~other_arguments(a, b, i, j)
         kind = (op * (dtypes + 1) + dtype + 1) * (len(Phase) + 1) + phase + 1
         return cls(np.where(alike, kind, -1), counted, differs)
 

@@ -75,13 +75,39 @@ def test_other_operations_of_its_kind_tell_whether_it_matters() -> None:
     many = [*step(), Step(key="head/op_0_mm", reads=[TABLE, WEIGHTS[0]], gives=[TABLE @ WEIGHTS[0]])]
     other = [*step(factors={3: NEAR}), many[-1]]
     c = compared(many, other)
-    assert first_difference_reasons(c)[1] == "4 of 4 other mm with equal inputs agree to the bit"
+    assert first_difference_reasons(c)[1] == "repeats elsewhere: 4 of 4 other mm with equal inputs agree to the bit"
     again = [*other[:-1], Step(key="head/op_0_mm", reads=many[-1].reads, gives=[TABLE @ WEIGHTS[0] * NEAR])]
     c = compared(many, again)
     assert first_difference_reasons(c)[1] == (
         "1 of 4 other mm with equal inputs differs too: another kernel or reduction order"
     )
     assert any("the difference begins here; 1 of 4 other mm" in note for note in explain(c, len(c) - 1).notes)
+
+
+RUN = {"versions": {"torch": "2.13.0"}, "device": "Processor"}
+REPEATS = "repeats elsewhere: 4 of 4 other mm"
+
+
+@pytest.mark.parametrize(
+    ("twice", "arguments", "other", "told"),
+    [
+        (False, {}, RUN, (REPEATS, "no rounding: one build of torch on one machine")),
+        (True, {"k": 1}, RUN, ("nondeterministic here: 1 of 4 other mm", "one build of torch on one machine: capture")),
+        (True, {}, RUN, ("1 of 4 other mm",)),
+        (False, {}, {**RUN, "device": "Other"}, (REPEATS, "it may be the kernel: versions, ")),
+        (False, {}, {}, (REPEATS,)),
+    ],
+)
+def test_other_bits_are_no_rounding_on_one_machine_and_perhaps_another_kernel_elsewhere(
+    twice: bool, arguments: dict[str, int], other: dict[str, Any], told: tuple[str, ...]
+) -> None:
+    """What may be asked otherwise, in logs without arguments, is not called nondeterministic."""
+    fields = {"arguments": arguments}
+    heads = [Step(key="h/op_0_mm", reads=[TABLE, TABLE], gives=[TABLE @ TABLE * f], fields=fields) for f in (1, NEAR)]
+    c = compared([*step(), heads[0]], [*step(factors={3: NEAR}), heads[twice]], RUN, other)
+    reasons = first_difference_reasons(c)[1:]
+    assert len(reasons) == len(told)
+    assert all(reason.startswith(beginning) for reason, beginning in zip(reasons, told, strict=True))
 
 
 def test_why_a_difference_before_the_first_cause_is_none() -> None:

@@ -69,7 +69,9 @@ def test_another_eps_in_one_of_four_norms_is_the_first_cause() -> None:
     assert c.role[1] == Role.ORIGIN
     assert c.error[1] < 1e-5
     assert c.tolerance[1] == 0
-    assert headline(c, 1).endswith("; 3 of 3 other native_layer_norm with equal inputs agree to the bit")
+    assert headline(c, 1).endswith(
+        "; repeats elsewhere: 3 of 3 other native_layer_norm with equal inputs agree to the bit"
+    )
     assert fails(c)
 
 
