@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 import weakref
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from typing import Any
 
@@ -98,9 +98,24 @@ def _settings(optimizer: Any) -> list[dict[str, Any]]:
     counts: Counter[tuple[tuple[str, Any], ...]] = Counter()
     for group in optimizer.param_groups:
         held = ((str(name), tuple(value) if isinstance(value, list) else value) for name, value in group.items())
-        counts[tuple([(name, value) for name, value in held if _is_setting(value)])] += len(group["params"])
+        values = [(name, value) for name, value in held if _is_setting(value)]
+        counts[tuple(values + _steps(optimizer.state, group["params"]))] += len(group["params"])
     name = type(optimizer).__qualname__
     return [{"optimizer": name, "parameters": n, **arguments_json(values)} for values, n in counts.items()]
+
+
+def _steps(states: Any, parameters: Sequence[Any]) -> list[tuple[str, Any]]:
+    """Return the number of updates before, if it is one for all parameters and no device has to be waited for."""
+    if not isinstance(states, Mapping):
+        return []
+    found: set[Any] = set()
+    for parameter in parameters:
+        state = states.get(parameter)
+        step: Any = state.get("step") if isinstance(state, Mapping) else None
+        if type(step) is torch.Tensor and step.device.type == "cpu" and step.numel() == 1:
+            step = step.tolist()  # which is not dispatched
+        found.add(step if type(step) in (int, float) else None)
+    return [("step", step) for step in found if step is not None and len(found) == 1]
 
 
 def _is_setting(value: Any) -> bool:

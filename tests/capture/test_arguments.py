@@ -209,3 +209,18 @@ def test_the_settings_of_optimizers_are_in_the_run_info(script: Script) -> None:
     assert (decayed["optimizer"], decayed["parameters"], other["parameters"]) == ("AdamW", 2, 2)
     assert (decayed["lr"], decayed["betas"], decayed["eps"]) == (1e-3, [0.9, 0.95], 1e-8)
     assert (decayed["weight_decay"], other["weight_decay"]) == (0.1, 0.0)
+
+
+@pytest.mark.parametrize("fused", [False, True])
+def test_so_is_the_number_of_updates_before(record: Record, fused: bool) -> None:
+    model = nn.Linear(6, 1)
+    optimizer = torch.optim.AdamW(model.parameters(), fused=fused)
+
+    def step() -> None:
+        model(X).sum().backward()
+        optimizer.step()
+
+    settings = [record(model, step).run["optimizer_settings"][0].get("step") for _ in range(3)]
+    assert settings == [None, 1.0, 2.0]
+    optimizer.state[model.bias]["step"] += 1
+    assert "step" not in record(model, step).run["optimizer_settings"][0]
