@@ -22,8 +22,7 @@ def report(screen: str, text: str, button: int = 0) -> str:
 def test_clicks_and_the_wheel_in_a_terminal(tmp_path: Path) -> None:
     logs = [str(write_log(tmp_path / f"{side}.log", training_step(20))) for side in "ab"]
     with Terminal([*NUMTUI, *logs, "--mouse", "--no-session"], columns=100, rows=30, cwd=tmp_path) as t:
-        t.wait_for("0 red")
-        click = report(t.wait_for("? help"), "= layers.0.attention.wv/op_0_mm")
+        click = report(t.wait_for("= layers.0.attention.wv/op_0_mm"), "= layers.0.attention.wv/op_0_mm")
         t.type(click)
         t.wait_for(lambda screen: "layers › 0 › attention › wv" in screen)
         t.type(click + click)

@@ -7,6 +7,7 @@ Waiting means polling the screen until it says something; nothing sleeps for a f
 from __future__ import annotations
 
 import os
+import select
 import shlex
 import subprocess
 import tempfile
@@ -67,10 +68,17 @@ class Terminal:
         # it was left. The trap saves it from the Ctrl-C that is meant for the program.
         status = shlex.quote(str(self._status))
         script = f"trap : INT; {program}; echo $? > {status}.part; mv {status}.part {status}; exec tail -f /dev/null"
-        self._call(
+        self._tmux(
             *("-f", str(folder / "conf"), "new-session", "-d", "-s", "main"),
             *("-x", str(columns), "-y", str(rows), "-c", os.fspath(cwd or Path.cwd()), "sh", "-c", script),
         )
+        # A client that stays, and is asked line by line: a process for each look at the screen costs more than a look.
+        self._client = subprocess.Popen(
+            [*self._server, "-u", "-C", "attach-session", "-f", "no-output,ignore-size", "-t", "main"],
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+        )
+        self._unread = b""
 
     def __enter__(self) -> Terminal:
         return self
@@ -80,13 +88,13 @@ class Terminal:
 
     def close(self) -> None:
         """End the session and everything in it."""
-        self._call("kill-server", check=False)
+        self._client.communicate(timeout=30)  # reads to the end: a server waits until its clients have read all
+        self._tmux("kill-server", check=False)
         self._folder.cleanup()
 
     def keys(self, *names: str) -> None:
         """Press keys, by tmux's names: `n`, `Enter`, `C-s`, `Escape`, `PageDown`."""
-        # At the end of an argument a semicolon would separate two commands.
-        self._call("send-keys", "-t", "main", *(name.replace(";", "\\;") for name in names))
+        self._call("send-keys", "-t", "main", *names)
 
     def type(self, text: str) -> None:
         """Type text as it is, also where it reads like the name of a key."""
@@ -159,14 +167,48 @@ class Terminal:
             time.sleep(_POLL_SECONDS)
         return int(self._status.read_text(encoding="ascii"))
 
-    def _call(self, *arguments: str, check: bool = True) -> str:
-        done = subprocess.run(
-            ["tmux", "-S", self._socket, *arguments],
-            capture_output=True,
-            check=False,
-            timeout=30,
-            stdin=subprocess.DEVNULL,
-        )
+    @property
+    def _server(self) -> list[str]:
+        return ["tmux", "-S", self._socket]
+
+    def _tmux(self, *arguments: str, check: bool = True) -> None:
+        """Run tmux."""
+        done = subprocess.run([*self._server, *arguments], capture_output=True, check=False, timeout=30)
         if check and done.returncode:
             raise RuntimeError(f"tmux {shlex.join(arguments)}: {done.stderr.decode(errors='replace')}")
-        return done.stdout.decode("utf-8", errors="replace")
+
+    def _call(self, *arguments: str) -> str:
+        """What a command says: between `%begin …` and `%end …`, or `%error …`, with the same time, number and flags."""
+        assert self._client.stdin is not None
+        self._client.stdin.write((" ".join(map(_quoted, arguments)) + "\n").encode())
+        self._client.stdin.flush()
+        # other things are told in between; flags of 1: a command of this client's
+        while not ((line := self._line()).startswith("%begin ") and line.endswith(" 1")):
+            pass
+        block, said = line.removeprefix("%begin"), []
+        while (line := self._line()) not in (f"%end{block}", f"%error{block}"):
+            said.append(line)
+        if line.startswith("%error"):
+            raise RuntimeError(f"tmux {shlex.join(arguments)}: {said}")
+        return "".join(f"{line}\n" for line in said)
+
+    def _line(self) -> str:
+        """The next line from tmux, without its end."""
+        assert self._client.stdout is not None
+        while b"\n" not in self._unread:
+            if not select.select([self._client.stdout], [], [], 30)[0]:
+                raise ScreenTimeout("tmux says nothing")
+            if not (more := os.read(self._client.stdout.fileno(), 1 << 16)):
+                raise RuntimeError("tmux has ended")
+            self._unread += more
+        line, _, self._unread = self._unread.partition(b"\n")
+        return line.decode("utf-8", errors="replace")
+
+
+def _quoted(argument: str) -> str:
+    """One argument in a line of tmux commands."""
+    signs = (
+        f"\\{ord(sign):03o}" if sign < " " or sign == "\x7f" else sign if sign.isalnum() or sign > "~" else f"\\{sign}"
+        for sign in argument
+    )
+    return f'"{"".join(signs)}"'
