@@ -334,14 +334,13 @@ def test_every_action_has_a_script() -> None:
 @pytest.mark.parametrize(
     ("size", "env", "colours", "leave"),
     [
-        ((80, 24), {"NO_COLOR": "1"}, False, "q"),
-        ((120, 40), {"TERM": "xterm-16color"}, True, "C-q"),
-        ((200, 50), {"TERM": "tmux-256color"}, True, "C-c"),
+        ((80, 24), {"NO_COLOR": "1"}, False, "C-q"),
+        ((200, 50), {"TERM": "xterm-16color"}, True, "C-c"),
     ],
-    ids=["80x24 without colours", "120x40 in 16 colours", "200x50 in 256 colours"],
+    ids=["80x24 without colours", "200x50 in 16 colours"],
 )
 def test_every_action(tmp_path: Path, size: tuple[int, int], env: dict[str, str], colours: bool, leave: str) -> None:
-    """By every one of its keys on the smallest screen; by the first of them on the others."""
+    """By every one of its keys on the smallest screen; by the first of them on the largest."""
     logs = made_logs(tmp_path)
     (tmp_path / "model").mkdir()
     (tmp_path / "model" / "wq.py").write_text("\n" * 80)
