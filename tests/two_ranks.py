@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import fcntl
+import gc
 import json
+import multiprocessing
 import os
 import socket
 import subprocess
 import sys
 from collections.abc import Callable
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +20,17 @@ import pytest
 from tests.capture.logs import Log, read_logs
 from tests.conftest import REPOSITORY
 
-__all__ = ["CAPTURED", "PLAIN", "TwoRanks", "free_port", "made_once", "start_two_ranks"]
+__all__ = [
+    "CAPTURED",
+    "PLAIN",
+    "TwoRanks",
+    "fork_two_ranks",
+    "free_port",
+    "made_once",
+    "prepare_to_fork",
+    "run_two_ranks",
+    "start_two_ranks",
+]
 
 CAPTURED = (
     "--parallel fsdp2",
@@ -82,21 +95,46 @@ def made_once(tmp_path_factory: pytest.TempPathFactory, name: str, last: str, ma
 
 
 def _run(folder: Path) -> None:
-    command = [sys.executable, "-m", "tests.capture.ranks", str(folder), str(free_port())]
+    run_two_ranks("tests.capture.ranks", folder)
+
+
+def run_two_ranks(module: str, folder: Path) -> None:
+    """Run `python -m MODULE FOLDER PORT`, which forks the two ranks."""
     variables = {"MASTER_ADDR": "localhost", "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)}
-    ranks = [
-        subprocess.Popen(
-            command,
-            stderr=subprocess.PIPE,
-            text=True,
-            cwd=REPOSITORY,
-            env={**os.environ, **variables, "RANK": str(rank)},
-        )
-        for rank in range(2)
-    ]
+    done = subprocess.run(
+        [sys.executable, "-m", module, str(folder), str(free_port())],
+        check=False,
+        stderr=subprocess.PIPE,
+        text=True,
+        timeout=180,
+        cwd=REPOSITORY,
+        env={**os.environ, **variables},
+    )
+    assert done.returncode == 0, done.stderr[-4000:]
+
+
+def prepare_to_fork() -> None:
+    """Import what is slow to import once, not in each rank, and let the collection of garbage pass it over."""
+    for name in ("torch._inductor", "torch.distributed.fsdp", "torch.distributed.tensor.parallel"):
+        import_module(name)
+    gc.freeze()
+
+
+def fork_two_ranks(run: Callable[[], None]) -> None:
+    """Call a function as each of two ranks."""
+
+    def as_rank(rank: int) -> None:
+        os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
+        run()
+
+    prepare_to_fork()
+    ranks = [multiprocessing.get_context("fork").Process(target=as_rank, args=(rank,)) for rank in range(2)]
     for rank in ranks:
-        _, errors = rank.communicate(timeout=180)
-        assert rank.returncode == 0, errors[-4000:]
+        rank.start()
+    for rank in ranks:
+        rank.join()
+    codes = [rank.exitcode for rank in ranks]
+    assert codes == [0, 0], codes
 
 
 def free_port() -> int:

@@ -1,4 +1,4 @@
-"""One of two gloo ranks: runs of the training example, captured and not, and collectives, with one rank late or not.
+"""Two gloo ranks: runs of the training example, captured and not, and collectives, with one rank late or not.
 
 `ranks.py FOLDER PORT` writes what it found to FOLDER/rank_N.json and the logs beside it.
 """
@@ -24,7 +24,7 @@ from capture import trace
 from tests.capture.exchanges import KINDS, overtaking, own
 from tests.capture.runs import EXAMPLE, SMALL, run_captured, run_plain
 from tests.capture.stock import stock
-from tests.two_ranks import CAPTURED, PLAIN
+from tests.two_ranks import CAPTURED, PLAIN, fork_two_ranks
 
 
 class Late:
@@ -85,7 +85,7 @@ class Late:
 
 
 def main() -> None:
-    """See the module."""
+    """See the module, as the rank that the environment names."""
     folder, port = Path(sys.argv[1]), int(sys.argv[2])
     rank = int(os.environ["RANK"])
     found: dict[str, Any] = {}
@@ -133,4 +133,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    main()
+    fork_two_ranks(main)

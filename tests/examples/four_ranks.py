@@ -9,7 +9,6 @@ import itertools
 import os
 import sys
 from collections.abc import Sequence
-from importlib import import_module
 from multiprocessing import connection, get_context
 from multiprocessing.process import BaseProcess
 from pathlib import Path
@@ -19,14 +18,12 @@ from unittest import mock
 from tests.bed_cases import ALL_CASES, RANKS, Case
 from tests.capture.runs import run_captured
 from tests.conftest import EXAMPLES
-
-_SLOW_TO_IMPORT = ("torch._inductor", "torch.distributed.fsdp", "torch.distributed.tensor.parallel")
+from tests.two_ranks import prepare_to_fork
 
 
 def main() -> None:
     """See the module."""
-    for name in _SLOW_TO_IMPORT:  # once, not in each rank
-        import_module(name)
+    prepare_to_fork()
     names = sys.argv[3:]
     cases = [case for case in ALL_CASES if case.name in names]
     jobs = [[case for case in cases if not case.dies], *([case] for case in cases if case.dies)]

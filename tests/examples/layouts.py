@@ -1,6 +1,6 @@
 """One small model in one process, and on two gloo ranks in layouts that are not merged, with bugs and without.
 
-`python -m tests.examples.layouts FOLDER PORT`, as one of the two ranks, captures all of `CASES` in FOLDER/LAYOUT-BUG.
+`python -m tests.examples.layouts FOLDER PORT` captures all of `CASES` in FOLDER/LAYOUT-BUG.
 """
 
 from __future__ import annotations
@@ -9,6 +9,7 @@ import argparse
 import itertools
 import os
 from collections.abc import Iterable
+from functools import partial
 from pathlib import Path
 from typing import Any
 from unittest import mock
@@ -17,6 +18,8 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy, silu
+
+from tests.two_ranks import fork_two_ranks
 
 LAYOUTS = ("pipeline", "fsdp1", "zero1", "ring")
 BUGS = ("", "scaled", "eps")
@@ -190,4 +193,4 @@ if __name__ == "__main__":
     if args.folder is None:
         train(args.layout, args.bug)
     else:
-        capture_all(args.folder, args.port)
+        fork_two_ranks(partial(capture_all, args.folder, args.port))

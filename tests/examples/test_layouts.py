@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from functools import partial
 from pathlib import Path
 
@@ -16,9 +13,8 @@ from matchers.runs.layouts.read import layouts_differ, read_both
 from matchers.runs.run import find_run
 from numtui.report.gate import Allowed, failures_of
 from numtui.report.options import FAIL_ON
-from tests.conftest import REPOSITORY
 from tests.examples.layouts import CASES, LAYOUTS
-from tests.two_ranks import free_port, made_once
+from tests.two_ranks import made_once, run_two_ranks
 
 _LAST = f"{'-'.join(CASES[-1])}/numerics"
 
@@ -26,19 +22,7 @@ _LAST = f"{'-'.join(CASES[-1])}/numerics"
 @pytest.fixture(scope="session")
 def layouts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of the captured runs."""
-    return made_once(tmp_path_factory, "layouts", _LAST, partial(_run, free_port()))
-
-
-def _run(port: int, folder: Path) -> None:
-    command = [sys.executable, "-m", "tests.examples.layouts", str(folder), str(port)]
-    of_both = {"MASTER_ADDR": "localhost", "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)}
-    ranks = []
-    for rank in range(2):
-        env = {**os.environ, **of_both, "RANK": str(rank), "LOCAL_RANK": str(rank)}
-        ranks.append(subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=REPOSITORY, env=env))
-    for process in ranks:
-        _, errors = process.communicate(timeout=180)
-        assert process.returncode == 0, errors[-4000:]
+    return made_once(tmp_path_factory, "layouts", _LAST, partial(run_two_ranks, "tests.examples.layouts"))
 
 
 def compared(folder: Path, layout: str, bug: str = "") -> Comparison:
