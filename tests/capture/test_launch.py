@@ -100,6 +100,9 @@ def test_a_process_of_its_own_ends_with_the_scripts_exit_code(tmp_path: Path) ->
     (log,) = read_logs(tmp_path / "out").values()
     assert log.complete
     assert log.run["command"][-6:] == ["-m", "capture", "-o", "out", "--", "script.py"]
-    assert "replaces" not in done.stderr
-    again = run_python(["-m", "capture", "-o", "out", "--", "script.py"], tmp_path)
-    assert "rank_0_activations.log (replaces the log of another run)" in again.stderr
+
+
+def test_a_log_of_another_run_is_replaced_which_is_said(script: Script) -> None:
+    first, second = script(LOOP), script(LOOP)
+    assert "replaces" not in first.said
+    assert "rank_0_activations.log (replaces the log of another run)" in second.said
