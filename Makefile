@@ -7,6 +7,9 @@ MAN := docs/numtui.1
 BIN := $(VENV)/bin
 INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --constraint constraints.txt
 
+# Tests start programs by the hundred: none of them compiles again what another has compiled.
+unexport PYTHONDONTWRITEBYTECODE
+
 .PHONY: demo test test-fast register fuzz fuzz-reader mutate test-integrations test-torch check wheel format screenshots man clean
 
 demo: $(VENV)/.viewer  ## open the explorer on the shipped example, in which a bug is to be found
