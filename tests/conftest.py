@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import os
+import shutil
+import tempfile
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -72,22 +75,30 @@ def _cache_of_the_session(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("cache")
 
 
+@pytest.fixture(scope="session")
+def _worlds(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where tests have their folders; one by one, `mktemp` would look through those of thousands of tests each time."""
+    return tmp_path_factory.mktemp("worlds")
+
+
 @pytest.fixture(autouse=True)
-def _own_world(
-    tmp_path_factory: pytest.TempPathFactory, monkeypatch: pytest.MonkeyPatch, _cache_of_the_session: Path
-) -> None:
+def _own_world(_worlds: Path, monkeypatch: pytest.MonkeyPatch, _cache_of_the_session: Path) -> Iterator[None]:
     """What a test keeps and reads of a user is in folders of its own; colour settings of the caller are dropped."""
-    state = tmp_path_factory.mktemp("state")
-    (state / "numtui").mkdir()
+    world = Path(tempfile.mkdtemp(dir=_worlds))
+    state, config = world / "state", world / "config"
+    (state / "numtui").mkdir(parents=True)
     (state / "numtui" / "visited").touch()  # the tour is for the first visit
+    config.mkdir()
     monkeypatch.setenv("XDG_STATE_HOME", str(state))
-    monkeypatch.setenv("XDG_CONFIG_HOME", str(tmp_path_factory.mktemp("config")))
+    monkeypatch.setenv("XDG_CONFIG_HOME", str(config))
     monkeypatch.setenv("XDG_CACHE_HOME", str(_cache_of_the_session))
     for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "TMUX", "COLUMNS", "LINES", "NUMTUI_CACHE"):
         monkeypatch.delenv(name, raising=False)
     # Programs that a test starts import this checkout, from whatever folder they run in.
     paths = [str(REPOSITORY), *filter(None, [os.environ.get("PYTHONPATH")])]
     monkeypatch.setenv("PYTHONPATH", os.pathsep.join(paths))
+    yield
+    shutil.rmtree(world, ignore_errors=True)
 
 
 @pytest.fixture
