@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import shutil
 import tempfile
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -67,6 +69,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker(mark)
             if (reason := lacking(mark)) and not os.environ.get("CI"):
                 item.add_marker(pytest.mark.skip(reason=reason))
+
+
+def pytest_collection_finish(session: pytest.Session) -> None:
+    """Set aside what is there to stay, such as torch and the tests, from the collection of garbage, and let that wait.
+
+    Each look at all objects would take as long as some tests: reports collect garbage when they have read logs, and a
+    capture looks for what holds a model.
+    """
+    if HAS_TORCH and any(item.get_closest_marker("torch") for item in session.items):
+        import_module("torch._inductor")  # as the first optimizer does
+    gc.collect()
+    gc.freeze()
+    gc.set_threshold(10_000)
 
 
 @pytest.fixture(scope="session")
