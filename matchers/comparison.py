@@ -9,7 +9,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from functools import cached_property
-from typing import NamedTuple
 
 import numpy as np
 
@@ -26,13 +25,12 @@ from matchers.ops.micro_batches import fold_micro_batches
 from matchers.ops.phases import same_phases
 from matchers.ops.recomputation import Mismatch, recompute_mismatches
 from matchers.ops.shards import Shards
-from matchers.pairing.features import Copies
 from matchers.pairing.matching import Matching, NameRules, paired_by
-from matchers.pairing.pairing import Method, Pairing
+from matchers.pairing.pairing import Method
 from matchers.pairing.rematch import ForcedPair, apply_rules
 from matchers.rows import Rows
 from matchers.rules.model import LayoutRule, RuleSet, ToleranceRule
-from matchers.rules.resolve import Resolved, RuleUsage, resolve
+from matchers.rules.resolve import RuleUsage, resolve
 from matchers.rules.unneeded import with_hints
 from matchers.status import Status
 from matchers.verdict.arguments import other_arguments, unexplained
@@ -223,10 +221,26 @@ def _compare(
     tell("applying the rules", 0.0)
     resolved = resolve(rules, a, b)
 
-    # 2. and 3. the matching, and the pairing by it and the rules about single operations
+    # 2. the matching: pairs found without rules about single operations, a shard by the shape of its whole tensor
+    tell("pairing", 0.1)
     shards = kept.shards if kept.shards is not None else Shards.of(a, b)
-    paired = _paired(a, b, resolved, shards, kept.matching, tell, final=final)
-    pairing = paired.pairing
+    matching = Matching.of(a, b, NameRules.of(resolved), shards, kept.matching)
+    features = matching.features
+
+    # 3. the pairing: the forced pairs of the rules, and the matching around them
+    tell("pairing", 0.7)
+    forced = [
+        ForcedPair(
+            pair.a, pair.b, Method.TEMPLATE if pair.template else Method.OVERRIDE, resolved.pairs_of_rule(pair.rule)
+        )
+        for pair in resolved.forced
+    ]
+    repaired = apply_rules(features, matching.alignment, forced, resolved.apart)
+    pairing = paired_by(features, repaired.state, forced, resolved.apart)
+    repeats = features.a.copies, features.b.copies
+    usage = with_hints(rules, resolved, repaired.by_itself, repaired.idle)
+    to_keep = None if final else matching
+    del matching, features, repaired  # large, and done with
 
     # 4. the verdicts: each pair by its numbers, then by every judge in its order
     tell("judging", 0.8)
@@ -253,7 +267,7 @@ def _compare(
 
     # 5. the rows, in screen order
     excluded_by = resolved.excluded_a, resolved.excluded_b
-    rows = Rows.of(a, b, paired.copies, pairing, verdicts, found.parts, excluded_by, flow)
+    rows = Rows.of(a, b, repeats, pairing, verdicts, found.parts, excluded_by, flow)
 
     # 6. the first causes
     tell("tracing causes", 0.9)
@@ -264,7 +278,7 @@ def _compare(
     return rows.completed(
         Comparison,
         rules=rules,
-        usage=with_hints(rules, resolved, paired.by_itself, paired.idle),
+        usage=usage,
         policy=case.policy,
         expectation=expectation,
         arithmetic=found.arithmetic,
@@ -272,54 +286,9 @@ def _compare(
         loss_scale=found.loss_scale,
         last_contents=left,
         recompute_mismatches=found.mismatches,
-        kept=Kept() if final else Kept(shards, paired.matching, judged, contents, copies),
+        kept=Kept() if final else Kept(shards, to_keep, judged, contents, copies),
         merge_again=merge_again,
     )
-
-
-class _Paired(NamedTuple):
-    """The pairing, and what later steps need of that before it.
-
-    Attributes:
-        matching: the automatic one; None if nothing is to be kept.
-        copies: the recomputed copies of each log.
-        by_itself, idle: of `Repaired`.
-    """
-
-    matching: Matching | None
-    pairing: Pairing
-    copies: tuple[Copies, Copies]
-    by_itself: Bool
-    idle: Bool
-
-
-def _paired(
-    a: OpLog,
-    b: OpLog,
-    resolved: Resolved,
-    shards: Shards,
-    before: Matching | None,
-    tell: Progress,
-    *,
-    final: bool,
-) -> _Paired:
-    # 2. the matching: pairs found without rules about single operations, a shard by the shape of its whole tensor
-    tell("pairing", 0.1)
-    matching = Matching.of(a, b, NameRules.of(resolved), shards, before)
-    features = matching.features
-
-    # 3. the pairing: the forced pairs of the rules, and the matching around them
-    tell("pairing", 0.7)
-    forced = [
-        ForcedPair(
-            pair.a, pair.b, Method.TEMPLATE if pair.template else Method.OVERRIDE, resolved.pairs_of_rule(pair.rule)
-        )
-        for pair in resolved.forced
-    ]
-    repaired = apply_rules(features, matching.alignment, forced, resolved.apart)
-    pairing = paired_by(features, repaired.state, forced, resolved.apart)
-    copies = features.a.copies, features.b.copies
-    return _Paired(None if final else matching, pairing, copies, repaired.by_itself, repaired.idle)
 
 
 def _silent(_what: str, _fraction: float) -> None:
