@@ -312,9 +312,9 @@ class _Noise:
             partly = mixes & (np.bincount(reader[hit], minlength=len(log)) < inputs.count)
             partly &= ~(size > _DOMINATES * result)
             hot[reads[hit[~partly[reader[hit]]]]] = True
+            noise |= hot[makes]
             fresh = hot[makes] & ~followed
             followed |= fresh
-            noise |= fresh
         self.outputs, self.written[written] = np.split(noise, [len(outputs.value)])
         self.reads[reader[self.inputs]] = True
         with np.errstate(divide="ignore", invalid="ignore"):
