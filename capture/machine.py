@@ -18,12 +18,22 @@ import torch
 
 from .privacy import shown_command, shown_value
 
-__all__ = ["command_line", "device_name", "environment", "git_state", "host", "libraries", "started_cuda", "variable",
-    "versions"]  # fmt: skip
+__all__ = [
+    "command_line",
+    "device_name",
+    "environment",
+    "git_state",
+    "host",
+    "libraries",
+    "started_cuda",
+    "uncommitted",
+    "variable",
+    "versions",
+]
 
 _NUMERICS = (
-    *("CUBLAS", "CUDA_", "CUDNN", "GLOO_", "HIP_", "HSA_", "MKL_", "NCCL_", "NVIDIA_TF32", "OMP_", "PYTHONHASHSEED"),
-    *("PYTORCH_", "ROCM", "TORCHINDUCTOR_", "TORCH_", "TRITON_", "VECLIB_"),
+    *("ATEN_", "CUBLAS", "CUDA_", "CUDNN", "DNNL_", "GLOO_", "HIP_", "HSA_", "KMP_", "MKL_", "NCCL_", "NVIDIA_TF32"),
+    *("OMP_", "ONEDNN_", "PYTHONHASHSEED", "PYTORCH_", "ROCM", "TORCHINDUCTOR_", "TORCH_", "TRITON_", "VECLIB_"),
 )
 """Prefixes of environment variables that may change numbers."""
 
@@ -32,6 +42,7 @@ _OF_VERSIONS = ("torch", "numpy", "triton", "torchtitan", "transformer_engine", 
 _VERSION = re.compile(r"\d{1,8}(?:\.\w{1,20}){0,5}(?:[-+]\w[\w.]{0,20})?", re.ASCII)
 _MAX_LIBRARIES = 200
 _MAX_FILES = 100
+_MAX_DIFF = 1_000_000
 
 
 def command_line() -> list[str]:
@@ -129,9 +140,25 @@ def git_state(folder: str | os.PathLike[str] | None = None) -> dict[str, Any] | 
     Args:
         folder: of the training code; None for the script's.
     """
-    if folder is None:
-        folder = os.path.dirname(os.path.realpath(sys.argv[0])) if sys.argv and sys.argv[0] else "."
-    return _git_state(os.fspath(folder))
+    return _git_state(_of_script() if folder is None else os.fspath(folder))
+
+
+def uncommitted() -> str | None:
+    """Return how the tracked files of the script's code differ from its commit, as `git diff` writes it.
+
+    None without changes, outside a repository, and for a text of more than a million characters.
+    """
+    diff = _diff(_of_script())
+    return diff if diff and len(diff) <= _MAX_DIFF else None
+
+
+def _of_script() -> str:
+    return os.path.dirname(os.path.realpath(sys.argv[0])) if sys.argv and sys.argv[0] else "."
+
+
+def _diff(folder: str) -> str | None:
+    # neither programs of the repository nor whole binaries: their blobs have names
+    return _git(folder, "diff", "--no-ext-diff", "--no-textconv", "--full-index", "HEAD")
 
 
 @functools.cache
@@ -144,9 +171,7 @@ def _git_state(folder: str) -> dict[str, Any] | None:
     if files is None:
         return found
     found["dirty"] = bool(files)
-    # neither programs of the repository nor whole binaries: their blobs have names
-    diff = _git(folder, "diff", "--no-ext-diff", "--no-textconv", "--full-index", "HEAD") if files else None
-    if diff:
+    if diff := _diff(folder) if files else None:
         digest = hashlib.sha256(diff.encode("utf-8", "backslashreplace")).hexdigest()[:16]
         found |= {"changes": digest, "files": files.splitlines()[:_MAX_FILES]}
     return found

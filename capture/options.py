@@ -83,6 +83,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="after these steps, a line for every parameter, gradient and state of the optimizer")  # fmt: skip
     add("--no-sketch", dest="sketch", action="store_false", help="no sketches: cheaper, but errors are only bounds")
     add("--compact", action="store_true", help="logs of less than half the size: what repeats is written once")
+    add(
+        "--keep-diff", action="store_true", help="keep the uncommitted changes of the training code in the log's header"
+    )
     add("--ranks", type=_numbers, default=None, metavar="0,3", help="only these ranks write logs (default: all)")
     add("--deterministic", type=_seed, nargs="?", const=42, default=None, metavar="SEED",
         help="seed everything and use deterministic algorithms before the script starts (seed: 42)")  # fmt: skip
@@ -152,6 +155,7 @@ def settings_of(args: argparse.Namespace) -> Settings:
         min_numel=args.min_numel,
         sketch=args.sketch,
         compact=args.compact,
+        keep_diff=args.keep_diff,
         hash=args.hash,
         ranks=args.ranks,
         perturb=args.perturb,

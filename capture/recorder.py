@@ -213,7 +213,8 @@ class Recorder:
     def _measure_start(self, batch: Any) -> StepStart | None:
         try:
             made = self.tracer.made if self.tracer is not None else lambda _: False
-            return StepStart(self.names.parameters(), self.names.buffers(), batch, made)
+            names, sketch = self.names, self.settings.sketch
+            return StepStart(names.parameters(), names.buffers(), batch, made, sketch=sketch)
         except Exception as error:  # noqa: BLE001 a training run does not fail because its capture does
             pass_on(error)
             say(f"the start of step {self.step} was not recorded: {describe(error)}")
@@ -429,6 +430,7 @@ class Recorder:
                 models=self.names.roots,
                 start=self._start.as_json(rank) if self._start is not None and answers else None,
                 simulated=ranks is not None,
+                keep_diff=self.settings.keep_diff,
             )
             if detached:
                 run["detached"] = detached

@@ -31,6 +31,7 @@ def run_info(
     models: Sequence[nn.Module] = (),
     start: Mapping[str, Any] | None = None,
     simulated: bool = False,
+    keep_diff: bool = False,
 ) -> dict[str, Any]:
     """Return the run info of a captured step, ready for JSON.
 
@@ -41,6 +42,7 @@ def run_info(
         models: the trained models.
         start: state at the start of the step, `capture.step_start.StepStart.as_json`.
         simulated: the rank is one of several in this process.
+        keep_diff: keep the uncommitted changes of the code themselves.
     """
     known = {"step": step, "rank": rank, **(start or {}), "settings": dict(settings)}
     return known | _found(
@@ -55,6 +57,7 @@ def run_info(
             "deterministic": _deterministic,
             "precision": _precision,
             "attention": _attention_backends,
+            "backends": _backends,
             "parameters": lambda: _parameters(models),
             "mixed_precision": lambda: _mixed_precision(models),
             "activation_checkpointing": lambda: _checkpointing(models),
@@ -66,6 +69,7 @@ def run_info(
             "command": machine.command_line,
             "environment": machine.environment,
             "git": machine.git_state,
+            "uncommitted": machine.uncommitted if keep_diff else lambda: None,
         }
     )
 
@@ -179,6 +183,8 @@ def _precision() -> dict[str, Any]:
             "cudnn_conv_fp32": lambda: backends.cudnn.conv.fp32_precision,
             "cudnn_rnn_fp32": lambda: backends.cudnn.rnn.fp32_precision,
             "mkldnn_matmul_fp32": lambda: backends.mkldnn.matmul.fp32_precision,
+            "mkldnn_conv_fp32": lambda: backends.mkldnn.conv.fp32_precision,
+            "mkldnn_rnn_fp32": lambda: backends.mkldnn.rnn.fp32_precision,
             "fp16_reduced_reduction": lambda: matmul.allow_fp16_reduced_precision_reduction,
             "bf16_reduced_reduction": lambda: matmul.allow_bf16_reduced_precision_reduction,
             "fp16_accumulation": lambda: matmul.allow_fp16_accumulation,
@@ -196,6 +202,22 @@ def _attention_backends() -> list[str]:
         "math": cuda.math_sdp_enabled,
     }
     return [name for name, is_enabled in enabled.items() if is_enabled()]
+
+
+def _backends() -> dict[str, Any]:
+    """Return the libraries and instructions that operations may choose from."""
+    backends: Any = torch.backends
+    found: dict[str, Callable[[], Any]] = {
+        "cpu_capability": backends.cpu.get_cpu_capability,
+        "mkldnn": lambda: backends.mkldnn.enabled,
+        "mkldnn_deterministic": lambda: backends.mkldnn.deterministic,
+        "cudnn": lambda: backends.cudnn.enabled,
+        "attention_math_reduced": backends.cuda.fp16_bf16_reduction_math_sdp_allowed,
+    }
+    if machine.started_cuda() is not None:
+        found["blas"] = lambda: backends.cuda.preferred_blas_library().name
+        found["linalg"] = lambda: backends.cuda.preferred_linalg_library().name
+    return _found(found)
 
 
 # Models

@@ -28,6 +28,7 @@ class Settings:
         min_numel: operations whose results all have fewer elements are left out.
         sketch: take sketches (docs/sketch.md).
         compact: write once what repeats in a log (docs/log-format.md).
+        keep_diff: keep the uncommitted changes of the training code in the header, as text.
         hash: a function of a tensor, or its name as `module:function`, whose values are recorded for every output.
         ranks: ranks that write a log, None for all.
         perturb: seed of a perturbation of all parameters by one ε before the first recorded step, None for none. The
@@ -41,6 +42,7 @@ class Settings:
     min_numel: int = 0
     sketch: bool = True
     compact: bool = False
+    keep_diff: bool = False
     hash: Callable[[Any], Any] | str | None = None
     ranks: tuple[int, ...] | None = None
     perturb: int | None = None

@@ -5,6 +5,7 @@ Two runs that differ here cannot agree later, and a comparison reports it first.
 
 from __future__ import annotations
 
+import base64
 import hashlib
 import math
 from collections.abc import Callable, Iterable
@@ -15,7 +16,7 @@ from torch.utils._pytree import tree_leaves
 
 from .generators import rng_digests
 from .local_parts import LocalParts, dtype_name
-from .log_writer import format_digest
+from .log_writer import TensorSummary, format_digest
 from .statistics import Statistics
 
 __all__ = ["ModelState", "StepStart", "autocast_settings", "combined_digest"]
@@ -29,10 +30,11 @@ class ModelState:
 
     Args:
         tensors: (name, tensor), such as the parameters and buffers of all models.
-        statistics: collects the values.
+        statistics: collects the values; None: without sketches.
     """
 
     def __init__(self, tensors: Iterable[tuple[str, torch.Tensor]], statistics: Statistics | None = None) -> None:
+        self._sketch = statistics is not None
         self._statistics = Statistics(sketch=False) if statistics is None else statistics
         self._parts: dict[str, LocalParts] = {}
         self.learn(tensors)
@@ -41,7 +43,7 @@ class ModelState:
         """Measure the tensors that are not known yet."""
         for name, tensor in tensors:
             if name not in self._parts:
-                self._parts[name] = LocalParts(tensor, self._statistics, sketch=False)
+                self._parts[name] = LocalParts(tensor, self._statistics, sketch=self._sketch)
 
     def digests(self, rank: int = 0) -> dict[str, str]:
         """Return name → digest; waits for the devices.
@@ -51,6 +53,12 @@ class ModelState:
         """
         results = self._statistics.results()
         return {name: format_digest(parts.digest(rank, results)) for name, parts in self._parts.items()}
+
+    def sketches(self, rank: int = 0) -> dict[str, list[Any]]:
+        """Return name → sketch, size and resolution (`_sketch`), of a simulated rank as for `digests`."""
+        results = self._statistics.results()
+        known = ((name, parts.summary(rank, results)) for name, parts in list(self._parts.items())[:_MAX_PARAMETERS])
+        return {name: found for name, of in known if (found := _sketch(of)) is not None}
 
     def placements(self, rank: int = 0) -> dict[str, dict[str, Any]]:
         """Return name → placement of the DTensors (docs/log-format.md), of a simulated rank as for `digests`."""
@@ -75,6 +83,7 @@ class StepStart:
         buffers: (name, buffer), likewise.
         batch: the arguments of the model, nested in any way.
         computed: whether a recorded operation made a tensor.
+        sketch: take sketches, too, which tell how much two runs differ.
     """
 
     def __init__(
@@ -83,16 +92,16 @@ class StepStart:
         buffers: Iterable[tuple[str, torch.Tensor]] = (),
         batch: Any = None,
         computed: Callable[[torch.Tensor], bool] = lambda _: False,
+        *,
+        sketch: bool = False,
     ) -> None:
-        self._statistics = Statistics(sketch=False)
+        self._statistics = Statistics(sketch=sketch)
         self._rng = rng_digests()
         self._autocast = autocast_settings()
         self.parameters = ModelState(parameters, self._statistics)
         self.buffers = ModelState(buffers, self._statistics)
         tensors = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor)]
-        self._batch = [
-            (LocalParts(tensor, self._statistics, sketch=False), _form(tensor, computed(tensor))) for tensor in tensors
-        ]
+        self._batch = [(LocalParts(tensor, self._statistics), _form(tensor, computed(tensor))) for tensor in tensors]
 
     def as_json(self, rank: int = 0) -> dict[str, Any]:
         """Return the entries of the run info about the start of the step.
@@ -102,7 +111,7 @@ class StepStart:
         """
         results = self._statistics.results()
         digests, buffers = self.parameters.digests(rank), self.buffers.digests(rank)
-        batch = [(parts.digest(rank, results), form) for parts, form in self._batch]
+        batch = [(parts.summary(rank, results), form) for parts, form in self._batch]
         out: dict[str, Any] = {"rng_digest": combined_text(sorted(self._rng.items())), "rng_digests": self._rng}
         if self._autocast:
             out["autocast"] = self._autocast
@@ -113,14 +122,28 @@ class StepStart:
             out["parameter_placements"] = placements
         if buffers:
             out["buffer_digests"] = dict(list(buffers.items())[:_MAX_PARAMETERS])
+        if sketches := self.parameters.sketches(rank) | self.buffers.sketches(rank):
+            out["start_sketches"] = sketches
         if batch:
-            out["batch_digest"] = combined_digest(digest for digest, _ in batch)
-            out["batch"] = [form | {"digest": format_digest(digest)} for digest, form in batch[:_MAX_BATCH_TENSORS]]
+            out["batch_digest"] = combined_digest(of.digest for of, _ in batch)
+            out["batch"] = [
+                form | {"digest": format_digest(of.digest)} | ({"sketch": found[0]} if (found := _sketch(of)) else {})
+                for of, form in batch[:_MAX_BATCH_TENSORS]
+            ]
         return out
 
 
 def _number(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
+
+
+def _sketch(of: TensorSummary) -> list[Any] | None:
+    """Return the sketch in base64, the number of elements, and the distance of the largest one to the next number."""
+    if of.sketch is None or of.min is None or of.max is None:
+        return None
+    dtype = getattr(torch, of.dtype)
+    resolution = torch.finfo(dtype).eps * max(abs(of.min), abs(of.max)) if dtype.is_floating_point else 0.0
+    return [base64.b64encode(of.sketch).decode(), of.numel, float(f"{resolution:.2e}")]
 
 
 def _form(tensor: torch.Tensor, computed: bool) -> dict[str, Any]:

@@ -15,7 +15,7 @@ import numpy as np
 from matchers.arrays import Bool, columns
 from matchers.causes.consequences import Consequences, consequences
 from matchers.causes.find import first_causes
-from matchers.causes.first_difference import Equality, FirstDifference, first_difference
+from matchers.causes.first_difference import Equality, FirstDifference, differences, first_difference
 from matchers.causes.proven import proven
 from matchers.coverage import Coverage, coverage
 from matchers.logs.op_log import OpLog
@@ -24,7 +24,9 @@ from matchers.ops.last_contents import LastContents
 from matchers.ops.micro_batches import fold_micro_batches
 from matchers.ops.phases import same_phases
 from matchers.ops.recomputation import Mismatch, recompute_mismatches
+from matchers.ops.run_info import start_of
 from matchers.ops.shards import Shards
+from matchers.ops.start import Start
 from matchers.pairing.matching import Matching, NameRules, paired_by
 from matchers.pairing.pairing import Method
 from matchers.pairing.rematch import ForcedPair, apply_rules
@@ -158,6 +160,20 @@ class Comparison(Rows):
     def equality(self) -> Equality:
         """Pairs whose inputs are equal, and whether their results are; what the two logs teach of determinism."""
         return Equality(self)
+
+    @cached_property
+    def start(self) -> Start:
+        """What the two runs begin the step with, by the headers of their logs."""
+        return start_of(self.a.header.run, self.b.header.run)
+
+    def reads_start(self, row: int) -> tuple[str, ...]:
+        """What differs before the step and makes a row differ, as of `FirstDifference.start`; empty for none."""
+        found = self.first_difference
+        if found is None or found.row != row:
+            among = np.zeros(len(self), bool)
+            among[row] = True
+            found = next(differences(self, self.equality, among), None) if found is not None else None
+        return () if found is None or found.row != row else found.start
 
     @cached_property
     def first_difference(self) -> FirstDifference | None:

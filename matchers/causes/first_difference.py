@@ -15,15 +15,15 @@ from functools import cached_property
 import numpy as np
 
 from matchers.arrays import Bool
-from matchers.logs.columns import repeated
 from matchers.logs.op_log import NO_DIGEST, Phase
 from matchers.ops.dataflow import downstream
-from matchers.ops.laws import law_of, positions
-from matchers.ops.run_info import MERGED_RANKS, differing_start
+from matchers.ops.laws import law_of
+from matchers.ops.run_info import MERGED_RANKS, start_of
 from matchers.ops.shapes import sharded_runs
+from matchers.ops.start import Start, known_digests
 from matchers.rows import Rows
 from matchers.status import LabelledEnum, Status
-from matchers.verdict.comparability import MIN_SHARE_OF_WEIGHTS
+from matchers.verdict.comparability import other_weights
 from matchers.verdict.determinism import Determinism, equal_inputs, made_elsewhere
 from matchers.verdict.digests import other_bits
 from matchers.verdict.reason import UNSIZED
@@ -32,6 +32,7 @@ __all__ = ["Equality", "FirstDifference", "Kind", "differences", "first_differen
 
 _DIFFERS = (Status.CLOSE, Status.SHAPE, Status.DIVERGED, Status.NAN)
 _AGREES = (Status.EQUAL, Status.SAME_PRINT)
+_MAX_UPSTREAM = 4096
 _MAX_ROWS = 2000
 """Differing rows that are looked at: the first of them nearly always is the one."""
 
@@ -40,8 +41,8 @@ class Kind(LabelledEnum):
     """The way in which the first difference arises.
 
     OPERATION: the inputs are equal, the result is not. DRAW: likewise, and it draws random numbers. START: it reads
-    weights or a batch that differ before the step. GIVEN: it reads another tensor that no captured operation made.
-    UNPAIRED: only one run has the operation, and its result is read where the other run reads something else.
+    weights, buffers or a batch that differ before the step. GIVEN: it reads another tensor that no captured operation
+    made. UNPAIRED: only one run has the operation, and its result is read where the other run reads something else.
     OTHER_INPUT: its inputs differ although the operations that made them agree: it reads others, or another part of
     them. FORM: it is made of other operations in the two runs. UNJUDGED: it reads what could not be compared. CONTENT:
     no pair differs, but what an operation leaves in a parameter, buffer or optimizer state does. ENTERS: it is made of
@@ -60,6 +61,8 @@ class Kind(LabelledEnum):
     ENTERS = 9
 
 
+_STARTS = ("weights", "buffers", "the batch")
+
 _OF_FORM = (Kind.GIVEN, Kind.UNPAIRED, Kind.OTHER_INPUT, Kind.FORM, Kind.UNJUDGED)
 """Kinds that arise between any two layouts."""
 
@@ -74,7 +77,7 @@ class FirstDifference:
         position: the input by which the difference comes in, -1 if all are equal.
         makers: the records of a and of b that made this input, -1 for none.
         reader: for UNPAIRED, the row that reads the result; else -1.
-        start: for START, what differs: `weights`, `the batch`, or both, in this order.
+        start: for START, what differs: `weights`, `buffers`, `the batch`, or several, in this order.
         others: pairs of the same kind of operation whose inputs are equal, beside this row; `others_differ` of them
             return something else too.
         operation: for START, the first row whose own inputs are equal and whose result is not, -1 for none.
@@ -152,7 +155,9 @@ def first_difference(c: Rows, equality: Equality) -> FirstDifference | None:
     for found in search.all(np.ones(len(c), bool)):
         if merged and found.kind in _OF_FORM:
             continue  # ranks compute parts, and exchange them
-        return found if found.kind != Kind.START else replace(found, operation=search.first_operation(found.row))
+        if found.kind != Kind.START or search.by_norms:
+            return found
+        return replace(found, operation=search.first_operation(found.row))
     left = np.flatnonzero(c.red & (c.pair < 0))
     return FirstDifference(int(left[0]), Kind.CONTENT, equality.by_digest) if len(left) else None
 
@@ -212,6 +217,8 @@ class _Search:
         if c.pairing.grouped[c.pair[row]]:
             explained = self._reached[c.edges[row]].any()
             return None if explained else FirstDifference(row, Kind.FORM, self._equality.by_digest)
+        if found := self._by_norms(row):
+            return found
         if self._arises(row):
             return None if self._elsewhere[row] else self._operation(row)
         return self._by_input(row)
@@ -243,11 +250,9 @@ class _Search:
         ]
         if any(given.explained for given in suspects):
             return None
-        given_to_both = [given for given in suspects if not given.rows and given.differs]
-        if what := {text for given in given_to_both if (text := self._start(row, given))}:
-            return FirstDifference(
-                row, Kind.START, by_digest, given_to_both[0].position, start=tuple(sorted(what)[::-1])
-            )
+        if what := {text for given in suspects if (text := self._start(row, given) or self._start_behind(given))}:
+            position = suspects[0].position
+            return FirstDifference(row, Kind.START, by_digest, position, start=tuple(w for w in _STARTS if w in what))
         if not suspects:
             return FirstDifference(row, Kind.OTHER_INPUT, by_digest)
         given = next((given for given in suspects if given.alone), suspects[0])
@@ -291,31 +296,71 @@ class _Search:
         return found
 
     def _start(self, row: int, given: _Input) -> str:
-        """The kind of an input that no operation made: `weights`, `the batch`; empty for anything else, or unknown."""
-        c = self._c
-        start = differing_start(c.a.header.run, c.b.header.run)
-        tokens = law_of(c.a, int(c.row_a[row])).tokens == given.position
-        if tokens:
+        """The kind of a differing input that no operation made, of `_STARTS`; empty for anything else, or unknown."""
+        if given.rows or not given.differs:
+            return ""
+        c, start, record = self._c, self._told, int(self._c.row_a[row])
+        if law_of(c.a, record).tokens == given.position:
             return "the batch" if start.batch is not False else ""
-        if start.weights is None:
-            if sharded_runs(c.a, c.b):
-                return ""  # other norms may be those of other shards
-            return "weights" if self._share_of_other_inputs >= MIN_SHARE_OF_WEIGHTS else ""
-        return "weights" if start.weights else "the batch" if start.batch else ""
+        digests = c.a.input_digests[record]
+        if given.position < len(digests) and f"{int(digests[given.position]):016x}" in self._digests_of_buffers:
+            return "buffers"
+        weights = start.weights if start.weights is not None else self._other_weights[True]
+        return "weights" if weights else "the batch" if start.batch else ""
+
+    def _start_behind(self, given: _Input) -> str:
+        """The kind of what differs before the step that operations without a verdict read to make an input."""
+        c, e = self._c, self._equality
+        left, seen = list(given.rows), set(given.rows)
+        while left and len(seen) < _MAX_UPSTREAM:
+            row = left.pop()
+            if e.same[row] or e.differs[row] or c.pair[row] < 0:
+                continue
+            for one in self._inputs(row):
+                if text := self._start(row, one):
+                    return text
+                left += set(one.rows) - seen
+                seen |= set(one.rows)
+        return ""
+
+    def _by_norms(self, row: int) -> FirstDifference | None:
+        """The first difference at a row that reads weights of which norms alone are known, and others differ."""
+        if not self.by_norms:
+            return None
+        inputs, tokens = list(self._inputs(row)), law_of(self._c.a, int(self._c.row_a[row])).tokens
+        weights = [one.position for one in inputs if not one.rows and one.position != tokens]
+        if not weights or any(one.explained for one in inputs):
+            return None
+        batch = ("the batch",) if any(one.position == tokens and self._start(row, one) for one in inputs) else ()
+        return FirstDifference(row, Kind.START, False, weights[0], start=("weights", *batch))
 
     @cached_property
-    def _share_of_other_inputs(self) -> float:
-        """The fraction of the forward pass' inputs that no operation made, apart from tokens, whose norms differ."""
-        c, rows = self._c, self._equality.rows
-        i, j = c.row_a[rows].astype(np.int64), c.row_b[rows].astype(np.int64)
-        read = (c.a.phase[i] == Phase.FORWARD) & (c.a.inputs.count[i] == c.b.inputs.count[j])
-        i, j = i[read], j[read]
-        owner, place = repeated(np.arange(len(i)), c.a.inputs.count[i])
-        at_a, at_b = c.a.inputs.start[i[owner]] + place, c.b.inputs.start[j[owner]] + place
-        tokens = positions(c.a, lambda law: law.tokens)[i[owner]] == place
-        given = (self._flow[0].value[at_a] < 0) & (self._flow[1].value[at_b] < 0) & ~tokens
-        x, y = c.a.inputs.value[at_a[given]], c.b.inputs.value[at_b[given]]
-        return float(np.mean(x != y)) if len(x) else 0.0
+    def by_norms(self) -> bool:
+        """Other weights are told by norms alone, which hide how much they differ, and in which operations."""
+        return not self._equality.by_digest and self._told.weights is None and self._other_weights[False]
+
+    @cached_property
+    def _told(self) -> Start:
+        return start_of(self._c.a.header.run, self._c.b.header.run)
+
+    @cached_property
+    def _digests_of_buffers(self) -> set[str]:
+        """The digests in a of buffers that differ before the step."""
+        if self._told.buffers is None:
+            return set()
+        digests = known_digests(self._c.a.header.run, "buffer_digests")
+        return {str(digests[name]) for name in self._told.buffers.names}
+
+    @cached_property
+    def _other_weights(self) -> tuple[bool, bool]:
+        """Other weights by their norms, where results have the same dtype, and where they have any."""
+        c = self._c
+        if sharded_runs(c.a, c.b):
+            return False, False
+        same, any_dtype = (
+            other_weights(c.a, c.b, c.pairing, c.flow, any_dtype=each) is not None for each in (False, True)
+        )
+        return same, any_dtype
 
 
 def _differ(c: Rows, i: int, j: int, k: int) -> bool | None:

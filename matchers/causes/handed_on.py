@@ -1,8 +1,8 @@
 """Acquit pairs that only hand on values: views, splits, clones and casts make no error.
 
 Unless such a pair reads equal bits, so that its arguments differ, what made its input is the first cause in its place,
-though it may agree in print or within its tolerance. Where that is equal or unknown, the first operation that reads the
-result is.
+though it may agree in print or within its tolerance. Where that is equal or unknown in one run, the first operation
+that reads the result is; where digests tell that the step was given something else, the pair itself stands for that.
 """
 
 from __future__ import annotations
@@ -27,6 +27,7 @@ def acquit_copies(found: Causes) -> None:
     c = found.c
     copying = (c.pair >= 0) & c.by_row(copies)
     blamed = found.cause & copying & (c.verdict == Status.DIVERGED) & ~c.inputs_equal
+    by_digest = bool(len(c.a.input_digests.value) and len(c.b.input_digests.value))
     for row in np.flatnonzero(blamed).tolist():
         if c.pairing.grouped[c.pair[row]] or not copies(c.b)[c.row_b[row]]:
             continue
@@ -35,7 +36,7 @@ def acquit_copies(found: Causes) -> None:
             found.acquit(row, for_=np.array(alone))
         elif made[0] == made[1] >= 0 and c.verdict[made[0]] in (Status.SAME_PRINT, Status.CLOSE):
             found.acquit(row, for_=made[0])
-        else:
+        elif max(made) >= 0 or not by_digest:
             red = (c.verdict >= Status.SHAPE) & (c.pair >= 0)
             readers = np.flatnonzero(fed_by(c.edges, marked([row], len(c)), red & copying) & red & ~copying)
             if len(readers):

@@ -14,6 +14,7 @@ from matchers.explain.subject import key_of
 from matchers.ops.arguments import tells_arguments
 from matchers.ops.run_info import same_kernels
 from matchers.status import Status
+from matchers.verdict.comparability import other_weights
 
 __all__ = [
     "FROM_PYTHON",
@@ -30,9 +31,10 @@ FROM_PYTHON = "from Python"
 """The origin of a tensor of Python's numbers."""
 _ADVICE = {
     "weights": "Capture an earlier step, or load the same weights.",
+    "buffers": "Capture an earlier step, or load the same buffers.",
     "the batch": "Give both runs the same batch.",
 }
-_OTHER = {"weights": "other weights", "the batch": "another batch"}
+_OTHER = {"weights": "other weights", "buffers": "other buffers", "the batch": "another batch"}
 
 
 def first_difference_note(c: Comparison) -> str:
@@ -123,17 +125,33 @@ def already_differ(c: Comparison, found: FirstDifference) -> str:
     if dtypes[0] != dtypes[1]:
         return f"The runs already differ at {where}: {dtypes[0]} in a, {dtypes[1]} in b."
     advice = " ".join(_ADVICE[name] for name in found.start)
-    return f"The runs already differ at {where}: {_differ(found)}. {advice}"
+    return f"The runs already differ at {where}: {_before(c, found.start)}. {advice}"
 
 
 def start_of(c: Comparison, row: int) -> str:
-    """`weights differ before the step`, where the runs differ from the start at this row; else empty."""
-    found = c.first_difference
-    return f"{_differ(found)} before the step" if found is not None and found.row == row and found.start else ""
+    """`1 of 16 parameters differs before the step: …`, where that makes a row differ; else empty."""
+    start = c.reads_start(row)
+    told = _before(c, start)
+    by_norms = "weights" in start and c.start.weights is None and told.startswith(_by_norms(c) or "-")
+    return f"the runs differ before this step: {told}; capture step 1" if by_norms else told
 
 
-def _differ(found: FirstDifference) -> str:
-    return f"{' and '.join(found.start)} {'differs' if found.start == ('the batch',) else 'differ'}"
+def _by_norms(c: Comparison) -> str | None:
+    return other_weights(c.a, c.b, c.pairing, c.flow)
+
+
+def _before(c: Comparison, start: tuple[str, ...]) -> str:
+    """What differs before the step, of which a row reads some (`start`): how many, which first, how much."""
+    known = {"weights": c.start.parameters, "buffers": c.start.buffers, "the batch": c.start.tokens}
+    told = []
+    for name in start:
+        if (of := known[name]) is not None:
+            told.append(of.text)
+        elif name == "weights" and (by_norms := _by_norms(c)):
+            told.append(by_norms)
+        else:
+            told.append(f"{name} {'differs' if name == 'the batch' else 'differ'} before the step")
+    return " and ".join(told)
 
 
 def determinism_of(c: Comparison, row: int) -> str:

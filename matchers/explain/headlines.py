@@ -64,6 +64,11 @@ def _agreeing_cause(of: Subject) -> str:
     return f"LIKELY CAUSE: {same}; but what is split, cast or copied from its result differs by more"
 
 
+def _start(of: Subject) -> str:
+    start = start_of(of.c, of.row) if of.is_cause and of.row not in of.c.stretches else ""
+    return f"FIRST CAUSE: {start}" if start else ""
+
+
 def _first_difference(of: Subject) -> str:
     found = of.c.first_difference
     if found is None or found.row != of.row or of.is_cause:
@@ -96,6 +101,7 @@ def _unjudged_cause(of: Subject) -> str:
 
 _NOT_RED: tuple[Callable[[Subject], str], ...] = (
     _unsummed,
+    _start,
     _agreeing_cause,
     _first_difference,
     _ignored_cause,

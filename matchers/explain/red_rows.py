@@ -51,6 +51,8 @@ def difference(of: Subject) -> str:
 def red_headline(of: Subject) -> str:
     """The headline of a red row: what it was asked otherwise, or else what differs."""
     asked = asked_otherwise(of.c, of.row) if of.is_cause or of.reason == Reason.ARGUMENTS else ""
+    if not asked and of.is_cause and of.role == Role.UNKNOWN and (start := start_of(of.c, of.row)):
+        return f"FIRST CAUSE: {start}"
     role = "LIKELY CAUSE" if of.is_cause and of.role != Role.ORIGIN else of.role.word.upper()
     return f"{role}: {asked}{_what_follows(of)}" if asked else f"{role}: {_BY_STATUS[of.status](of)}"
 
@@ -66,7 +68,7 @@ def _diverged(of: Subject) -> str:
     ground = ground_of(c, row)
     because = f" ({ground})" if ground else ""
     if of.role == Role.UNKNOWN:
-        told = _of_contents(c, row) or _what_is_unknown(c, row, inputs)
+        told = _of_contents(c, row) or _what_is_unknown(c, inputs)
     elif of.role != Role.ORIGIN:
         told = _received(c, row, inputs)
     elif not (told := _of_contents(c, row)):
@@ -232,20 +234,20 @@ def _read_instead(c: Comparison, fact: InputFact) -> str:
     return f": a reads {c.a.keys[i]}, b reads {c.b.keys[j]}" if min(i, j) >= 0 and c.at_a[i] != c.at_b[j] else ""
 
 
-def _what_is_unknown(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
+def _what_is_unknown(c: Comparison, inputs: tuple[InputFact, ...]) -> str:
     differing = [fact for fact in inputs if fact.agrees is False]
     if not differing:
         return "not all inputs are known: suspect the operation just upstream"
     for fact in differing:
         if read := _read_instead(c, fact):
             return f"input {fact.position} already differs{read}"
-    start, many = start_of(c, row), len(differing)
+    many = len(differing)
     given = [fact.name for fact in differing if fact.name and max(fact.producer_a, fact.producer_b) < 0]
     if len(given) == many and not any(name.endswith(GRADIENT) for name in given):
-        return start or f"{given[0]} {f'and {many - 1:,} more differ' if many > 1 else 'differs'} before the step"
+        return f"{given[0]} {f'and {many - 1:,} more differ' if many > 1 else 'differs'} before the step"
     positions = ", ".join(str(fact.position) for fact in differing[:4])
     already = f"input {positions} already differs" if many == 1 else f"inputs {positions} already differ"
-    return f"{already}: {start or 'suspect an uncaptured operation just upstream'}"
+    return f"{already}: suspect an uncaptured operation just upstream"
 
 
 def _received(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:

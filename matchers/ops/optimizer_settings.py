@@ -8,7 +8,7 @@ from typing import Any
 
 from matchers.ops.json_values import number
 
-__all__ = ["ROUNDING", "optimizer_differences"]
+__all__ = ["ROUNDING", "no_learning_rate", "optimizer_differences"]
 
 ROUNDING = 2.0**-44
 """Relative difference of two numbers that Python computed in another order: a few hundred ε of its floats."""
@@ -32,6 +32,12 @@ def optimizer_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[tu
         if only_a or only_b:
             found.append((name, _one(only_a or x), _one(only_b or y)))
     return sorted(found, key=lambda each: each[0])
+
+
+def no_learning_rate(run: Mapping[str, Any]) -> bool:
+    """True if all optimizers that stepped had a learning rate of 0, as at the begin of a warm-up."""
+    rates = _values(run).get("lr", [])
+    return bool(rates) and all(number(rate) == 0 for rate in rates)
 
 
 def _same(x: Any, y: Any) -> bool:

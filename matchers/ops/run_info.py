@@ -11,8 +11,16 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from capture.log_format import PRIVATE, UNKNOWN_DIGEST, coverage_sentence, private
-from matchers.ops.module_path import canonical
+from capture.log_format import PRIVATE, coverage_sentence, private
+from matchers.ops.start import (
+    Start,
+    computed,
+    differing_start,
+    known_digests,
+    other_batch,
+    read_tensors,
+    table,
+)
 from matchers.status import LabelledEnum
 
 __all__ = [
@@ -21,14 +29,13 @@ __all__ = [
     "DividedBatch",
     "Note",
     "Severity",
-    "Start",
     "captured",
     "compare_run_info",
     "contradictions",
     "cut_gradients",
-    "differing_start",
     "divided_batch",
     "same_kernels",
+    "start_of",
     "tells_start",
 ]
 
@@ -82,14 +89,6 @@ class DividedBatch:
     sizes: tuple[int, int]
 
 
-@dataclass(frozen=True, slots=True)
-class Start:
-    """True where two runs begin the step with other weights, and with another batch; None where a log does not say."""
-
-    weights: bool | None
-    batch: bool | None
-
-
 _ABSENT_MEANS_NONE = ("mesh", "autocast", "mixed_precision", "activation_checkpointing")
 """Entries that the capture leaves out if empty."""
 
@@ -108,6 +107,7 @@ _ENTRIES: tuple[tuple[str, str, str, Severity], ...] = (
     ("deterministic", "determinism", "deterministic", Severity.SUSPICIOUS),
     ("precision", "precision", "precision", Severity.SUSPICIOUS),
     ("attention", "kernels", "the choice of attention kernels", Severity.SUSPICIOUS),
+    ("backends", "kernels", "the backend setting", Severity.SUSPICIOUS),
     ("device", "device", "the device", Severity.SUSPICIOUS),
     ("versions", "versions", "version of", Severity.SUSPICIOUS),
     ("libraries", "libraries", "version of", Severity.HARMLESS),
@@ -118,8 +118,10 @@ _ENTRIES: tuple[tuple[str, str, str, Severity], ...] = (
     ("settings", "capture", "the capture's setting", Severity.HARMLESS),
     ("host", "host", "the host", Severity.HARMLESS),
 )
-_TABLES = ("deterministic", "precision", "versions", "libraries", "threads", "environment", "git", "settings")
-_OF_KERNELS = ("device", "threads", "deterministic", "precision", "attention", "environment", "world_size")
+_TABLES = (
+    *("deterministic", "precision", "backends", "versions", "libraries", "threads", "environment", "git", "settings"),
+)
+_OF_KERNELS = ("device", "threads", "deterministic", "precision", "attention", "backends", "environment", "world_size")
 """Entries that decide which kernel an operation runs."""
 _HARMLESS_VERSIONS = ("python", "numpy")
 _MAX_VALUE_LENGTH = 80
@@ -157,54 +159,25 @@ def same_kernels(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool | None:
 
     None if one does not say it, or all of its ranks together.
     """
-    if any(MERGED_RANKS in run or not (_table(run, "versions").get("torch") and run.get("device")) for run in (a, b)):
+    if any(MERGED_RANKS in run or not (table(run, "versions").get("torch") and run.get("device")) for run in (a, b)):
         return None
-    libraries = [{k: v for k, v in _table(run, "versions").items() if k not in _HARMLESS_VERSIONS} for run in (a, b)]
+    libraries = [{k: v for k, v in table(run, "versions").items() if k not in _HARMLESS_VERSIONS} for run in (a, b)]
     return libraries[0] == libraries[1] and all(a.get(name) == b.get(name) for name in _OF_KERNELS)
 
 
 def tells_start(run: Mapping[str, Any]) -> bool:
     """True if the run info identifies the step's start: parameters and batch."""
-    return bool(_named_digests(run)) and bool(_tensors(run))
+    return bool(known_digests(run, "parameter_digests")) and bool(read_tensors(run))
 
 
 def captured(run: Mapping[str, Any]) -> str:
     """The part of the step that a log covers, by its header; "" if it does not say. Untrusted text."""
-    return coverage_sentence(run.get("step"), told) if (told := _table(run, "coverage")) else ""
+    return coverage_sentence(run.get("step"), told) if (told := table(run, "coverage")) else ""
 
 
-def differing_start(a: Mapping[str, Any], b: Mapping[str, Any]) -> Start:
-    """Compare what two runs begin the step with: the parameters that both name, and the tensors of the batch."""
-    of_a, of_b = _named_digests(a), _named_digests(b)
-    common = of_a.keys() & of_b.keys()
-    known = common and _same_layout(a, b) and _dtypes(a) == _dtypes(b)
-    one, other = (_tensors(run) for run in (a, b))
-    told = one and other and not _computed(one, other)
-    return Start(
-        weights=any(of_a[name] != of_b[name] for name in common) if known else None,
-        batch=_other_batch(_digests(one), _digests(other)) if told else None,
-    )
-
-
-def _tensors(run: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """The tensors of the batch that were read."""
-    held = [tensor for tensor in _list(run, "batch") if isinstance(tensor, Mapping)]
-    return [tensor for tensor in held if tensor.get("digest") != UNKNOWN_DIGEST]
-
-
-def _digests(batch: list[Mapping[str, Any]]) -> list[str]:
-    return [str(tensor.get("digest")) for tensor in batch]
-
-
-def _computed(a: list[Mapping[str, Any]], b: list[Mapping[str, Any]]) -> bool:
-    """True if operations in the logs made the first tensor of both batches: they show where it differs."""
-    return a[0].get("computed") is True and b[0].get("computed") is True
-
-
-def _other_batch(a: list[str], b: list[str]) -> bool:
-    """The first tensor (tokens, images) is another one, told from the digests of all."""
-    fewer, more = sorted((a, b), key=len)
-    return not (set(fewer) <= set(more) or (fewer[0] in more and more[0] in fewer))
+def start_of(a: Mapping[str, Any], b: Mapping[str, Any]) -> Start:
+    """Compare what two runs begin the step with, as far as their logs say it."""
+    return differing_start(a, b, together=_same_layout(a, b) and _dtypes(a) == _dtypes(b))
 
 
 def divided_batch(a: Mapping[str, Any], b: Mapping[str, Any]) -> DividedBatch | None:
@@ -237,7 +210,7 @@ def cut_gradients(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
     """
     if not a or not b:
         return
-    of_a, of_b = ({line: n for line, n in _table(run, "detached").items() if isinstance(n, int)} for run in (a, b))
+    of_a, of_b = ({line: n for line, n in table(run, "detached").items() if isinstance(n, int)} for run in (a, b))
     many: dict[str, int] = {}
     for sign, of in ((1, of_a), (-1, of_b)):
         for line, n in of.items():
@@ -259,7 +232,7 @@ def _entry(
     a: Mapping[str, Any], b: Mapping[str, Any], name: str, kind: str, what: str, severity: Severity
 ) -> Iterator[Note]:
     if name in _TABLES:
-        of_a, of_b = _table(a, name), _table(b, name)
+        of_a, of_b = table(a, name), table(b, name)
         for line in dict.fromkeys([*of_a, *of_b]):
             # a library that only one run loaded, a variable that only one set
             x, y = of_a.get(line), of_b.get(line)
@@ -306,16 +279,13 @@ def _shown(value: object) -> str:
 
 
 def _starts(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
-    together = _same_layout(a, b)
-    of_a, of_b = _named_digests(a), _named_digests(b)
-    differ = [name for name, digest in of_a.items() if of_b.get(name, digest) != digest]
+    start = start_of(a, b)
+    if (differ := start.parameters) is not None:
+        yield Note(Severity.SUSPICIOUS if differ.rounding else Severity.FATAL, "parameters", differ.text)
+    if start.buffers is not None:
+        yield Note(Severity.SUSPICIOUS, "buffers", start.buffers.text)
+    of_a, of_b = (known_digests(run, "parameter_digests") for run in (a, b))
     known = sum(name in of_b for name in of_a)
-    # digests cover bytes: another dtype or shard changes them, whatever the values
-    if differ and together and _dtypes(a) == _dtypes(b):
-        many = "the parameter" if known == 1 else f"all {known:,} parameters" if len(differ) == known else ""
-        many = many or f"{len(differ):,} of {known:,} parameters"
-        verb = "differs" if len(differ) == known == 1 else "differ"
-        yield Note(Severity.FATAL, "parameters", f"{many} {verb} before the step, {differ[0]} first")
     if of_a and of_b and known < max(len(of_a), len(of_b)):
         sides = [
             f"{len(only):,} only in {side} ({only[0]})"
@@ -325,7 +295,8 @@ def _starts(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
         yield Note(Severity.SUSPICIOUS, "parameters", f"parameter names differ: {', '.join(sides)}")
     divided = divided_batch(a, b)
     if divided is None:
-        yield from _batches(_tensors(a), _tensors(b), together)
+        extent = "" if start.tokens is None else start.tokens.extent
+        yield from _batches(read_tensors(a), read_tensors(b), _same_layout(a, b), extent)
     else:
         yield Note(Severity.SUSPICIOUS, "batch", _said_of(divided))
 
@@ -340,15 +311,15 @@ def _said_of(divided: DividedBatch) -> str:
     )
 
 
-def _batches(a: list[Mapping[str, Any]], b: list[Mapping[str, Any]], together: bool) -> Iterator[Note]:
+def _batches(a: list[Mapping[str, Any]], b: list[Mapping[str, Any]], together: bool, extent: str) -> Iterator[Note]:
     """Differences between the batches; a tensor that only one run received (labels, a mask) does not count.
 
     The batch is another one if its first tensor (tokens, images) is; a further argument of the model may differ alone.
     """
-    fewer, more = sorted((_digests(a), _digests(b)), key=len)
+    fewer, more = sorted(([str(tensor.get("digest")) for tensor in batch] for batch in (a, b)), key=len)
     if not fewer or set(fewer) <= set(more):
         return
-    if not _other_batch(fewer, more):
+    if not other_batch(a, b):
         differing = [k for k, digest in enumerate(fewer) if digest not in more]
         which = ", ".join(f"{k + 1} ({a[k].get('dtype')} {_shown(a[k].get('shape'))})" for k in differing)
         verb = "differs" if len(differing) == 1 else "differ"
@@ -359,16 +330,16 @@ def _batches(a: list[Mapping[str, Any]], b: list[Mapping[str, Any]], together: b
         if x != y:
             yield Note(Severity.SUSPICIOUS, "batch", _against(f"the {what} of the first batch", x, y))
             return
-    if _computed(a, b):
+    if computed(a, b):
         return
     if together:
-        yield Note(Severity.FATAL, "batch", "the batches differ")
+        yield Note(Severity.FATAL, "batch", f"the batches differ{extent}")
     else:
         yield Note(Severity.SUSPICIOUS, "batch", "the batches of these ranks differ")
 
 
 def _models(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
-    of_a, of_b = _table(a, "parameters"), _table(b, "parameters")
+    of_a, of_b = table(a, "parameters"), table(b, "parameters")
     if not of_a or not of_b:
         return
     sizes = of_a.get("elements"), of_b.get("elements")
@@ -382,13 +353,13 @@ def _models(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
     if of_a.get("frozen") != of_b.get("frozen"):
         text = _against("the number of frozen parameters", of_a.get("frozen"), of_b.get("frozen"))
         yield Note(Severity.SUSPICIOUS, "model", text)
-    x, y = (", ".join(map(_shown, sorted(_table(table, "devices")))) for table in (of_a, of_b))
+    x, y = (", ".join(map(_shown, sorted(table(one, "devices")))) for one in (of_a, of_b))
     if x != y:
         yield Note(Severity.SUSPICIOUS, "device", _against("the parameters' device", x, y))
 
 
 def _generators(a: Mapping[str, Any], b: Mapping[str, Any], draws: bool) -> Iterator[Note]:
-    of_a, of_b = _table(a, "rng_digests"), _table(b, "rng_digests")
+    of_a, of_b = table(a, "rng_digests"), table(b, "rng_digests")
     differ = [name for name in of_a if name in of_b and of_a[name] != of_b[name]]
     if not differ or a.get("seed") != b.get("seed"):  # the seed has its own note
         return
@@ -476,18 +447,8 @@ def _same_layout(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
     return all(a.get(name) == b.get(name) for name in ("world_size", "mesh", "rank"))
 
 
-def _named_digests(run: Mapping[str, Any]) -> dict[str, Any]:
-    known = _table(run, "parameter_digests").items()
-    return {canonical(str(name)): digest for name, digest in known if digest != UNKNOWN_DIGEST}
-
-
 def _dtypes(run: Mapping[str, Any]) -> list[Any]:
-    return sorted(_table(_table(run, "parameters"), "dtypes"))
-
-
-def _table(run: Mapping[str, Any], name: str) -> Mapping[str, Any]:
-    value = run.get(name)
-    return value if isinstance(value, Mapping) else {}
+    return sorted(table(table(run, "parameters"), "dtypes"))
 
 
 def _list(run: Mapping[str, Any], name: str) -> list[Any]:

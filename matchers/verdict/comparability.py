@@ -6,19 +6,22 @@ from the records: dtypes, use of collectives, and inputs without a recorded prod
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
 
 from matchers.arrays import Bool
+from matchers.laws.law import Form
 from matchers.laws.register import law
+from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.arguments import shown, tells_arguments
 from matchers.ops.dataflow import DataFlow
-from matchers.ops.laws import collective, positions
-from matchers.ops.optimizer_settings import optimizer_differences
-from matchers.ops.run_info import MERGED_RANKS, Note, Severity, compare_run_info, tells_start
+from matchers.ops.laws import collective, positions, rows_where
+from matchers.ops.optimizer_settings import no_learning_rate, optimizer_differences
+from matchers.ops.run_info import MERGED_RANKS, Note, Severity, compare_run_info, start_of, tells_start
 from matchers.pairing.pairing import Pairing
 from matchers.verdict.digests import shared_inputs
 from matchers.verdict.expectation import Expectation
@@ -26,11 +29,11 @@ from matchers.verdict.noise_floor import NoiseFloor
 from matchers.verdict.relative_error import relative
 from matchers.verdict.tolerance import EPSILON, DtypePolicy, default_tolerance
 
-__all__ = ["MIN_SHARE_OF_WEIGHTS", "Comparability", "Note", "Severity", "comparability"]
+__all__ = ["Comparability", "Note", "Severity", "comparability", "other_weights"]
 
-MIN_SHARE_OF_WEIGHTS = 0.5
-"""Minimum fraction of differing external inputs to report that the weights differ; below it, one op may read another
-input.
+_MOST = 0.5
+"""Fraction of the factors of matrix products whose norms must differ where the weights do; of fewer, something that was
+not recorded made some.
 """
 _MAX_CLAUSES = 5
 
@@ -86,7 +89,7 @@ def comparability(
     draws = any(_draws(log) for log in (a, b))
     notes = list(compare_run_info(a.header.run, b.header.run, draws=draws))
     notes += [*_left_out(a, "a"), *_left_out(b, "b")]
-    notes += [*_optimizers(a, b), *_arguments(a, b)]
+    notes += [*_optimizers(a, b), *_no_rate(a, b), *_arguments(a, b)]
     notes += [*_incomplete(a, "a"), *_incomplete(b, "b"), *_micro_batches(a, b)]
     if any(note.kind == "layout" for note in notes):
         notes += [*_one_rank(a, "a"), *_one_rank(b, "b")]
@@ -101,9 +104,9 @@ def comparability(
         notes += _communication(a, b)
     if not (tells_start(a.header.run) and tells_start(b.header.run)):
         if red:
-            notes += _inferred_start(_Given(a, b, pairing, flow, policy))
-    elif any(note.kind == "parameters" and note.severity == Severity.FATAL for note in notes):
-        notes = _softened(notes, _Given(a, b, pairing, flow, policy))
+            notes += _inferred_start(a, b, pairing, flow, policy)
+    elif (differ := start_of(a.header.run, b.header.run).parameters) is not None and math.isnan(differ.error):
+        notes = _softened(notes, _Given(a, b, pairing, flow), policy)
     return Comparability(tuple(sorted(notes, key=lambda note: -note.severity)))
 
 
@@ -134,6 +137,12 @@ def _incomplete(log: OpLog, side: str) -> Iterator[Note]:
 def _optimizers(a: OpLog, b: OpLog) -> Iterator[Note]:
     for name, x, y in optimizer_differences(a.header.run, b.header.run):
         text = f"the optimizer's {name} is {shown(x)} in a and {shown(y)} in b"
+        yield Note(Severity.SUSPICIOUS, "optimizer", text)
+
+
+def _no_rate(a: OpLog, b: OpLog) -> Iterator[Note]:
+    if all(no_learning_rate(log.header.run) for log in (a, b)):
+        text = "the learning rate is 0 in both runs, so the step updates nothing: capture a later one"
         yield Note(Severity.SUSPICIOUS, "optimizer", text)
 
 
@@ -198,14 +207,13 @@ def _communication(a: OpLog, b: OpLog) -> Iterator[Note]:
 
 
 class _Given:
-    """External inputs of the forward pass (no producer on either side), compared by their norms.
+    """External inputs of the forward pass (no producer on either side), with their norms.
 
-    One entry each: int64 `record` of a and `place` among its inputs; bool `differs`; bool `tokens`, the input holds
-    indices for a lookup, not weights.
+    One entry each: int64 `record` of a, `other` of b, and `place` among the inputs; float64 norms `x`, `y`; bool
+    `tokens`, the input holds indices for a lookup, not weights.
     """
 
-    def __init__(self, a: OpLog, b: OpLog, pairing: Pairing, flow: DataFlow | None, policy: DtypePolicy) -> None:
-        self._keys = a.keys
+    def __init__(self, a: OpLog, b: OpLog, pairing: Pairing, flow: DataFlow | None) -> None:
         flow = flow if flow is not None else DataFlow(a, b)
         i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
         compared = (a.phase[i] == Phase.FORWARD) & (b.phase[j] == Phase.FORWARD)
@@ -213,38 +221,61 @@ class _Given:
         owner, place, at_a, at_b = shared_inputs(a, b, i, j)
         x, y = a.inputs.value[at_a], b.inputs.value[at_b]
         given = (flow.a.value[at_a] < 0) & (flow.b.value[at_b] < 0) & np.isfinite(x) & np.isfinite(y)
+        self.x, self.y, self.place = x[given], y[given], place[given]
+        self.record, self.other = i[owner[given]], j[owner[given]]
+        self.tokens = self.place == positions(a, lambda law: law.tokens)[self.record]
+        self._of = a
+
+    def differs(self, policy: DtypePolicy) -> Bool:
+        """bool: the norms differ by more than the tolerance."""
         least = max((default_tolerance(name) for pair in policy for name in pair), default=0.0)
-        limit = np.array([max(default_tolerance(name), least) for name in (*a.dtypes, "")])
-        self.record, self.place = i[owner[given]], place[given]
+        limit = np.array([max(default_tolerance(name), least) for name in (*self._of.dtypes, "")])
         with np.errstate(invalid="ignore"):
-            self.differs = relative(x[given], y[given]) > limit[a.dtype[self.record]]
-        looked_up = positions(a, lambda law: law.tokens)
-        self.tokens = self.place == looked_up[self.record]
+            return np.asarray(relative(self.x, self.y) > limit[self._of.dtype[self.record]])
 
     def first(self, which: Bool) -> str:
         """Key of the first record among the entries of a mask."""
-        key: str = self._keys[int(self.record[which].min())]
+        key: str = self._of.keys[int(self.record[which].min())]
         return key
 
 
-def _inferred_start(given: _Given) -> Iterator[Note]:
+def other_weights(
+    a: OpLog, b: OpLog, pairing: Pairing, flow: DataFlow | None, *, any_dtype: bool = False
+) -> str | None:
+    """Say how two runs begin with other weights, told by norms alone; None if they do not seem to.
+
+    The factors of matrix products that no recorded operation made are weights, nearly all of them. Other norms may be
+    those of other shards (`sharded_runs`).
+
+    Args:
+        any_dtype: also where the results have other dtypes, and so perhaps the weights.
+    """
+    given = _Given(a, b, pairing, flow)
+    of_a, of_b, _ = shared_ids(a.dtypes, b.dtypes)
+    factor = rows_where(a, lambda law: law.form == Form.PRODUCT)[given.record]
+    factor &= any_dtype | (of_a[a.dtype[given.record]] == of_b[b.dtype[given.other]])
+    differs = factor & (given.x != given.y)
+    n, total = int(np.count_nonzero(differs)), int(np.count_nonzero(factor))
+    if not n or n < _MOST * total:
+        return None
+    return f"{n:,} of {total:,} matrix products read other weights, {given.first(differs)} first"
+
+
+def _inferred_start(a: OpLog, b: OpLog, pairing: Pairing, flow: DataFlow | None, policy: DtypePolicy) -> Iterator[Note]:
     """Differing tokens and weights, for logs that do not identify the start of the step."""
-    if (tokens := given.tokens & given.differs).any():
+    given = _Given(a, b, pairing, flow)
+    if (tokens := given.tokens & given.differs(policy)).any():
         yield Note(Severity.FATAL, "batch", f"the batches differ: {given.first(tokens)} reads different tokens")
-    weights = ~given.tokens
-    n, total = int(np.count_nonzero(weights & given.differs)), int(np.count_nonzero(weights))
-    if n and n >= MIN_SHARE_OF_WEIGHTS * total:
-        text = f"different weights before the step: {n:,} of {total:,} external inputs of the forward pass differ"
-        first = given.first(weights & given.differs)
-        yield Note(Severity.FATAL, "parameters", f"{text}, first read by {first}")
+    if told := other_weights(a, b, pairing, flow):
+        yield Note(Severity.FATAL, "parameters", f"the runs differ before this step: {told}; capture step 1")
 
 
-def _softened(notes: list[Note], given: _Given) -> list[Note]:
+def _softened(notes: list[Note], given: _Given, policy: DtypePolicy) -> list[Note]:
     """Lower the severity of weights with different digests but equal norms: a reordered sum made them, and they are
     comparable.
     """
     weights = ~given.tokens
-    if not weights.any() or (weights & given.differs).any():
+    if not weights.any() or (weights & given.differs(policy)).any():
         return notes
     extent = ", only by rounding as far as their norms show"
     return [

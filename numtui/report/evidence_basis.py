@@ -52,7 +52,8 @@ def _agreement(c: Comparison) -> str:
     if odd := [side for side, log in c.logs if contradictions(log.header.run)]:
         return f"The ranks of {' and of '.join(odd)} contradict each other; {agrees}"
     bits = " bitwise" if c.counts[Status.EQUAL] and not (c.counts[Status.SAME_PRINT] + c.counts[Status.CLOSE]) else ""
-    return f"No divergence: {agrees}{bits}{_unjudged(c)}"
+    start = "".join(f"; {of.many}" for of in (c.start.parameters, c.start.buffers) if of is not None)
+    return f"No divergence: {agrees}{bits}{_unjudged(c)}{start}"
 
 
 def _unjudged(c: Comparison) -> str:

@@ -206,6 +206,8 @@ def info(session: Session) -> list[Line]:
 
 def _run(run: Mapping[str, object], indent: str = "") -> Iterator[str]:
     for key, value in run.items():
+        if key == "start_sketches":  # numbers for the comparison
+            continue
         if isinstance(value, Mapping):
             yield f"{indent}{safe_text(str(key), 60)}:"
             yield from _run(value, indent + "  ")

@@ -18,8 +18,9 @@ from torch.distributed.algorithms._checkpoint.checkpoint_wrapper import checkpoi
 
 from capture import machine, run_info
 from capture.log_format import private
-from capture.machine import git_state
+from capture.machine import git_state, uncommitted
 from capture.step_start import StepStart, combined_digest
+from matchers.ops.start import differing_start
 from tests.capture.runs import Examples
 
 
@@ -89,6 +90,19 @@ def test_a_parameter_without_values_has_a_place_and_no_digest() -> None:
     assert found["parameter_digests"]["w"] == "-"
     assert len(found["parameter_digests"]["v"]) == 16
     assert "batch" not in found
+
+
+def test_one_element_that_differs_before_the_step_is_told_by_the_sketches() -> None:
+    net, other = model(), model()
+    with torch.no_grad():
+        other[0].weight.view(-1)[1] = torch.nextafter(other[0].weight.view(-1)[1], torch.tensor(9.0))
+    runs = [StepStart(of.named_parameters(), [("mask", torch.ones(2))], sketch=True).as_json() for of in (net, other)]
+    assert runs[0]["start_sketches"].keys() == {*runs[0]["parameter_digests"], "mask"}
+    found = differing_start(*runs, together=True)
+    assert found.parameters is not None
+    assert "weight, in one element as far as the sketch tells, by " in found.parameters.text
+    assert found.parameters.rounding
+    assert "start_sketches" not in StepStart(net.named_parameters()).as_json()
 
 
 def test_a_combined_digest_depends_on_order() -> None:
@@ -173,6 +187,9 @@ def test_the_commit_of_the_training_code(tmp_path: Path, monkeypatch: pytest.Mon
         digests.add(changed.pop("changes"))
         assert changed == {"commit": git("rev-parse", "HEAD"), "dirty": True, "files": ["train.py"]}
     assert len(digests) == 2
+    assert (uncommitted() or "").endswith("-1\n\\ No newline at end of file\n+3\n\\ No newline at end of file")
+    assert "uncommitted" not in info()
+    assert info(keep_diff=True)["uncommitted"] == uncommitted()
     monkeypatch.setenv("PATH", "")
     assert git_state() is None
 

@@ -36,6 +36,16 @@ class RunComparison:
         return tuple(rank for rank, summary in self.summaries.items() if summary.red)
 
     @cached_property
+    def odd_starts(self) -> dict[int, str]:
+        """What differs before the step, by rank, where ranks with parameters of the same names begin as in both runs.
+
+        Rounding does not do that: what the equal ranks begin with depends on what all ranks computed before.
+        """
+        read = {rank: summary.start for rank, summary in self.summaries.items() if summary.read and summary.start[1]}
+        alike = {names for differs, names in read.values() if not differs}
+        return {rank: differs for rank, (differs, names) in read.items() if differs and names in alike}
+
+    @cached_property
     def causes(self) -> Traced:
         """Origins of the first causes of all ranks."""
         return trace(self.summaries, of_causes)

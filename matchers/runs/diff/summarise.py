@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import zlib
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -15,7 +16,8 @@ from matchers.explain.first_difference import first_difference_note, first_diffe
 from matchers.explain.sentences import headline
 from matchers.logs.head import read_ends, read_head
 from matchers.logs.op_log import Phase
-from matchers.ops.run_info import Severity
+from matchers.ops.run_info import Severity, start_of
+from matchers.ops.start import known_digests
 from matchers.runs.diff.exchange import Exchanges, Given, channel_of
 from matchers.runs.diff.summary import Cell, Event, Outcome, RankSummary, Sent, place_of
 from matchers.status import Role, Status
@@ -131,7 +133,15 @@ def _about(a: Mapping[str, Any], b: Mapping[str, Any]) -> dict[str, Any]:
         "mesh": _numbers(a.get("mesh")) or _numbers(b.get("mesh")),
         "world_size": (_number(a.get("world_size")), _number(b.get("world_size"))),
         "step": (_number(a.get("step")), _number(b.get("step"))),
+        "start": _start(a, b),
     }
+
+
+def _start(a: Mapping[str, Any], b: Mapping[str, Any]) -> tuple[str, str]:
+    start = start_of(a, b)
+    differ = next((of.text for of in (start.parameters, start.buffers) if of is not None), "")
+    names = "\n".join(sorted(known_digests(a, "parameter_digests")))
+    return differ[:_MAX_TEXT], f"{zlib.crc32(names.encode(errors='replace')):08x}" if start.told else ""
 
 
 def _number(value: object) -> int | None:

@@ -153,6 +153,7 @@ class RankSummary:
         mesh: sizes of the dimensions.
         world_size: of each run; None if unknown.
         step: of each run; None if unknown.
+        start: what differs before the step, a sentence, empty for nothing; and a digest of the parameters' names.
     """
 
     rank: int
@@ -179,6 +180,7 @@ class RankSummary:
     mesh: Mapping[str, int] = field(default_factory=dict)
     world_size: tuple[int | None, int | None] = (None, None)
     step: tuple[int | None, int | None] = (None, None)
+    start: tuple[str, str] = ("", "")
 
     @property
     def read(self) -> bool:

@@ -67,6 +67,8 @@ def _failures(c: RunComparison, condition: str) -> Iterator[str]:
     if condition == NOT_COMPARED and c.uncompared:
         yield f"{ranks_words(c.uncompared)}: not compared"
     by_text: dict[str, list[int]] = {}
+    for rank, text in c.odd_starts.items() if condition == "diverged" else ():
+        by_text.setdefault(text, []).append(rank)
     for rank, summary in c.summaries.items():
         for name, text in summary.failures:
             if name == condition:

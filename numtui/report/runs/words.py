@@ -60,6 +60,10 @@ def result(c: RunComparison) -> str:
         many = f"{len(c.red):,} of {plural(len(c.summaries), 'rank')} {'is' if len(c.red) == 1 else 'are'} red"
         left = f"; {missing} not compared" if missing else ""
         return f"{many}; {_where_all_began(c.causes.origins)}{left}{rest}"
+    if odd := tuple(c.odd_starts):
+        many = f"{len(odd):,} of {plural(len(c.summaries), 'rank')} {'begins' if len(odd) == 1 else 'begin'}"
+        left = f"; {missing} not compared" if missing else ""
+        return f"{many} with other weights or buffers: {ranks_words(odd)}{left}{rest}"
     close = sum(len(each.ranks) for each in c.classes if each.kind == Kind.CLOSE)
     read = sum(summary.read for summary in c.summaries.values())
     agree = plural(read, "rank agrees", "ranks agree") + (f", {close:,} of them within tolerance" if close else "")

@@ -378,6 +378,20 @@ def test_a_product_in_the_place_of_the_split_is_to_blame_itself() -> None:
     assert told(c) == {"mul": ORIGIN}
 
 
+def test_a_clone_of_other_targets_stands_for_them() -> None:
+    """Their digests tell that the step was given something else."""
+    targets, x = np.arange(16), np.ones(16, np.float32)
+
+    def log(given: Any) -> OpLog:
+        copied = Captured(key="loss/op_0_clone", reads=[given], gives=[given])
+        return captured_log(
+            [copied, Captured(key="loss/op_1_mul", reads=[x, given], gives=[x * given], made=["", copied.key])]
+        )
+
+    c = compare(log(targets), log(targets[::-1] + 1))
+    assert c.cause.tolist() == [True, False]
+
+
 def test_a_clone_of_what_was_not_captured_leaves_the_blame_to_its_reader() -> None:
     steps: list[Step] = [("embedding", 1.0, [50.0]), ("clone", 2.0, [60.0]), ("mm", 3.0, ["embedding", "clone"])]
     other: list[Step] = [("embedding", 1.0, [50.0]), ("clone", 2.2, [66.0]), ("mm", 3.3, ["embedding", "clone"])]

@@ -15,7 +15,7 @@ from matchers.explain.sentences import explain, headline
 from matchers.rules.model import IgnoreRule, RuleSet
 from matchers.status import Status
 from matchers.verdict.expectation import Expect, Expectation
-from tests.captured import Step, captured_log
+from tests.captured import Step, captured_log, summary
 from tests.matchers.causes.test_first_causes import CHAIN, changed, flow
 from tests.matchers.causes.test_first_causes import compared as printed
 from tests.matchers.test_comparison import compared as real
@@ -178,14 +178,17 @@ def test_other_weights_are_called_what_they_are(size: float) -> None:
     noisy = WEIGHTS * (1 + size * RNG.normal(size=WEIGHTS.shape)).astype(np.float32)
     names = [f"layers.{k}.weight" for k in range(6)]
     runs = [{"parameter_digests": {n: f"{side}{n}" for n in names}, "batch": [{"digest": "0"}]} for side in "ab"]
-    for told in (runs, (None, None)):
+    for told, before in (
+        (runs, "all 6 parameters differ before the step, layers.0.weight first"),
+        ((None, None), "6 of 6 matrix products read other weights, layers.0/op_0_mm first"),
+    ):
         c = compared(step(), step(noisy), *told)
         found = first(c)
         assert (found.row, found.kind, found.start) == (1, Kind.START, ("weights",))
         sentence = first_difference_reasons(c)[0]
         assert sentence.startswith("The runs already differ at the first row that reads other weights (row 2, ≈")
-        assert sentence.endswith("): weights differ. Capture an earlier step, or load the same weights.")
-        assert "weights differ before the step" in headline(c, 1)
+        assert sentence.endswith(f"): {before}. Capture an earlier step, or load the same weights.")
+        assert before in headline(c, 1)
         assert not any("inputs agree" in headline(c, row) for row in range(1, len(c)))
 
 
@@ -194,7 +197,7 @@ def test_another_batch_from_the_first_row() -> None:
     assert (first(c).row, first(c).start) == (0, ("the batch",))
     sentence = first_difference_reasons(c)[0]
     assert sentence.startswith("The runs already differ at the first row (≈")
-    assert sentence.endswith("): the batch differs. Give both runs the same batch.")
+    assert sentence.endswith("): the batch differs before the step. Give both runs the same batch.")
 
 
 def test_one_buffer_is_neither_weights_nor_batch() -> None:
@@ -202,6 +205,31 @@ def test_one_buffer_is_neither_weights_nor_batch() -> None:
     c = compared([*step(), buffer[0]], [*step(), buffer[1]])
     assert (first(c).kind, first(c).position) == (Kind.GIVEN, 1)
     assert first_difference_reasons(c)[0].startswith("input 1 differs, and no captured operation made it")
+
+
+def test_a_buffer_that_the_headers_name_is_called_that() -> None:
+    tables = [summary(TABLE * k) for k in (1, 2)]
+    buffer = [Step(key="rope/op_0_mul", reads=[TABLE, t], gives=[TABLE * TABLE * k]) for k, t in enumerate(tables, 1)]
+    runs = [
+        {"parameter_digests": {"w": "0"}, "buffer_digests": {"rope.cache": f"{t.digest:016x}", "mask": "-"}}
+        for t in tables
+    ]
+    c = compared([*step(), buffer[0]], [*step(), buffer[1]], *runs)
+    assert first(c).start == ("buffers",)
+    assert headline(c, len(c) - 1) == "FIRST CAUSE: the buffer differs before the step: rope.cache"
+
+
+def test_what_reads_unjudged_copies_of_other_weights_is_not_to_blame() -> None:
+    """What ranks gather is not judged before it is complete."""
+
+    def gathered(weight: Any) -> list[Step]:
+        copied = Step(key="norm/op_0_all_gather_copy_in", reads=[weight], gives=[weight])
+        return [copied, Step(key="norm/op_1_mul", reads=[weight, TABLE], gives=[TABLE * weight], made=[copied.key, ""])]
+
+    runs = [{"parameter_digests": {"norm.weight": side}} for side in "ab"]
+    c = compared(gathered(TABLE), gathered(TABLE * 2), *runs)
+    (cause,) = np.flatnonzero(c.cause)
+    assert headline(c, int(cause)) == "FIRST CAUSE: the parameter differs before the step: norm.weight"
 
 
 def test_the_first_operation_behind_other_weights_is_named_too() -> None:

@@ -45,6 +45,7 @@ def notes(draws: bool = False, **changed: Any) -> dict[str, tuple[str, str]]:
 
 def test_what_was_not_read_does_not_differ() -> None:
     unread: dict[str, Any] = {"parameter_digests": dict.fromkeys(RUN["parameter_digests"], "-")}
+    assert not notes(**unread, buffer_digests={"mask": "-"}).keys() & {"parameters", "buffers"}
     unread |= {"batch": [{**tensor, "digest": "-"} for tensor in RUN["batch"]]}
     assert not notes(**unread).keys() & {"parameters", "batch"}
     assert not tells_start({**RUN, **unread})
@@ -86,7 +87,7 @@ def test_the_same_run_info_says_nothing() -> None:
             {"parameter_digests": {"embedding.weight": "aa", "layers.0.wq.weight": "00"}},
             "parameters",
             "fatal",
-            "1 of 2 parameters differ before the step, layers.0.wq.weight first",
+            "1 of 2 parameters differs before the step: layers.0.wq.weight",
         ),
         ({"batch": [{"shape": [2, 8], "dtype": "int64", "digest": "00"}]}, "batch", "fatal", "the batches differ"),
         (
@@ -238,7 +239,17 @@ _JSON = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=4), inner, max_size=3),
     max_leaves=6,
 )
-_ENTRY = st.sampled_from([*RUN, "mesh", "autocast", "environment", "settings", "git"])
+_ENTRY = st.sampled_from(
+    [*RUN, "start_sketches", "buffer_digests", "mesh", "autocast", "environment", "settings", "git"]
+)
+
+
+def test_a_learning_rate_of_0_is_said_once() -> None:
+    warm: dict[str, Any] = {"optimizer_settings": [{"optimizer": "AdamW", "lr": 0.0}]}
+    values = np.ones(4, np.float32)
+    log = captured_log([Step(key="wq/op_0_mm", gives=[values], reads=[values])], **warm)
+    told = "Compare with care: the learning rate is 0 in both runs, so the step updates nothing: capture a later one."
+    assert compare(log, log).comparability.sentence == told
 
 
 @given(a=st.dictionaries(_ENTRY, _JSON, max_size=6), b=st.dictionaries(_ENTRY, _JSON, max_size=6), known=st.booleans())
@@ -314,7 +325,8 @@ def test_other_tokens_and_weights_are_seen_at_the_first_operations(tmp_path: Pat
     assert other.sentence == "Not comparable: the batches differ: embed/op_0_embedding reads different tokens."
     found = started(tmp_path, 7.1, 100.0).comparability
     assert [note.kind for note in found.notes] == ["parameters"]
-    assert "different weights before the step" in found.sentence
+    assert "the runs differ before this step: " in found.sentence
+    assert found.sentence.endswith("; capture step 1.")
 
 
 @pytest.mark.parametrize("bug", ["bug_rope_theta_l3", "bug_attn_scale_l2", "bug_neg_attn_l2"])

@@ -57,6 +57,21 @@ def test_the_text_says_which_ranks_where_it_began_and_what_to_type() -> None:
     assert f"Next: numtui runs/base runs/new --rank {ORIGIN}" in text
 
 
+def test_one_rank_that_begins_with_other_weights_fails_though_all_agree() -> None:
+    runs = agreeing(4)
+    differs = (
+        "1 of 2 parameters differs before the step: wq.weight, in one element as far as the sketch tells: rounding"
+    )
+    starts = {rank: (differs if rank == 1 else "", "names") for rank in runs.summaries}
+    made = {rank: replace(summary, start=starts[rank]) for rank, summary in runs.summaries.items()}
+    odd = RunsReport(replace(runs, summaries=made), RUNS)
+    assert odd.result == "1 of 4 ranks begins with other weights or buffers: rank 1"
+    assert [(failure.condition, failure.text) for failure in odd.failures] == [("diverged", f"rank 1: {differs}")]
+    # stages of a pipeline hold other parameters: one of them proves nothing of another
+    stages = {rank: replace(summary, start=(summary.start[0], str(rank))) for rank, summary in made.items()}
+    assert not RunsReport(replace(runs, summaries=stages), RUNS).failures
+
+
 def test_what_is_not_compared_is_said_and_fails() -> None:
     runs = made_runs(64)
     assert runs.summaries[9].outcome == Outcome.ABSENT
