@@ -322,6 +322,12 @@ ACTIONS: tuple[Action, ...] = (
         former="!",
     ),
     _a("raw", "", Group.PROGRAM, "show the row's raw log records, a page of `I`", former="L"),
+    _a(
+        "commits",
+        "",
+        Group.PROGRAM,
+        "list the commits between the two runs that touch the row's line, function or data path, a page of `I`",
+    ),
     _a("messages", "", Group.PROGRAM, "list earlier messages, a page of `I`", former="@"),
     _a(
         "reload",

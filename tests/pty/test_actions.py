@@ -218,6 +218,7 @@ SCRIPTS: dict[str, Script] = {
         text("the logs reload whenever"), back=(keys(":", *"follow", "enter", until=text("only announced")),)
     ),
     "messages": Script(text("[4 messages]"), escape=True),
+    "commits": Script(text("[5 commits]"), escape=True),
     "raw": Script(text("[3 row 1]"), escape=True),
     "info": Script(text("tab next"), escape=True),
     "help": Script(text("q close"), escape=True),

@@ -133,6 +133,7 @@ class Actions:
             "reload": self._files.reload,
             "follow": self._files.follow,
             "raw": lambda: pages.open_raw(screen),
+            "commits": lambda: pages.open_commits(screen),
             "info": lambda: pages.open_info(screen),
             "messages": lambda: pages.open_messages(screen),
             "help": lambda: pages.open_help(screen),

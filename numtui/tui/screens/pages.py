@@ -5,17 +5,22 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 from textual import events
 
+from matchers.errors import UserError
 from matchers.status import Status
+from numtui.query.commits import commits
 from numtui.text.lines import Line
+from numtui.text.safe import safe_text
 from numtui.tui.screens.pager import Pager, help_lines
 from numtui.tui.screens.screen import MainScreen
+from numtui.views.commits import commit_lines
 from numtui.views.raw_record import raw_lines
 from numtui.views.run_summary import comparability, info
 
-__all__ = ["open_comparability", "open_help", "open_info", "open_messages", "open_raw"]
+__all__ = ["open_commits", "open_comparability", "open_help", "open_info", "open_messages", "open_raw"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,7 +51,7 @@ class Information(Pager):
         if not page.slow:
             self._lines = page.lines()
             return
-        self._lines = [[(" reading the logs …", "dim")]]
+        self._lines = [[(" reading …", "dim")]]
         self._explorer.background.run(page.lines, partial(self._read, self._at), group="page", exclusive=True)
 
     def _read(self, at: int, lines: list[Line]) -> None:
@@ -61,7 +66,7 @@ class Information(Pager):
         for n, page in enumerate(self._pages):
             label = f"{n + 1} {page.name}"
             tabs.append((f"[{label}]", "title") if n == self._at else (f" {label} ", "key"))
-        return [*tabs, ("  tab next · / search · q close", "dim")]
+        return [*tabs, ("  tab next · q close", "dim")]
 
     def pressed(self, event: events.Key) -> None:
         """Turn to another page, or read this one."""
@@ -92,6 +97,11 @@ def open_comparability(explorer: MainScreen) -> None:
     _open(explorer, "comparability")
 
 
+def open_commits(explorer: MainScreen) -> None:
+    """Open the commits between the two runs that touch the row's code."""
+    _open(explorer, "commits")
+
+
 def open_raw(explorer: MainScreen) -> None:
     """Open the row's records, read from the logs again."""
     _open(explorer, "raw")
@@ -112,7 +122,16 @@ def _open(explorer: MainScreen, shown: str) -> None:
     ]
     if not c.single:
         pages.insert(0, _Page("comparability", "comparability", lambda: comparability(c)))
+        pages.append(_Page("commits", "commits", lambda: _commits(explorer), slow=True))
     explorer.app.push_screen(Information(explorer, pages, shown))
+
+
+def _commits(explorer: MainScreen) -> list[Line]:
+    c, row = explorer.session.comparison, explorer.session.listing.cursor
+    try:
+        return commit_lines(commits(c, row, (Path.cwd(), *explorer.sources)))
+    except (OSError, UserError) as error:
+        return [[(f" {safe_text(str(error), 300)}", "dim")]]
 
 
 def open_help(explorer: MainScreen) -> None:

@@ -158,7 +158,7 @@ async def test_what_cannot_be_compared_is_told_in_full(tmp_path: Path) -> None:
         shown = screen(pilot)
         assert "[1 comparability]" in shown
         assert "not comparable" in shown
-        assert "different weights before the step" in shown
+        assert "the runs differ before this step" in shown
         await press(pilot, "I")
         await pilot.resize_terminal(120, 30)
         await settled(pilot)
@@ -171,9 +171,9 @@ async def test_information_is_turned_like_pages(tmp_path: Path) -> None:
         await settled(pilot)
         assert "[3 row 1]" in screen(pilot)
         assert f"[{explorer.session.comparison.a.keys[0]}]" in screen(pilot)
-        await press(pilot, "right", "right")
+        await press(pilot, *["right"] * 3)
         assert "[1 comparability]" in screen(pilot), "after the last page comes the first"
-        await press(pilot, "shift+tab", "left", "slash", *"4 rec", "enter")
+        await press(pilot, "shift+tab", "left", "left", "slash", *"4 rec", "enter")
         assert "[3 row 1]" in screen(pilot), "a digit in a search is a letter of it"
         await press(pilot, "escape", "4", "question_mark", "q")
         assert explorer.is_current
