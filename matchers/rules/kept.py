@@ -13,11 +13,11 @@ _T = TypeVar("_T")
 class Kept(Generic[_T]):
     """Results by what they were made of. When they weigh more than `most` together, all of them are forgotten."""
 
-    __slots__ = ("_found", "_most", "_weight")
+    __slots__ = ("_found", "_most", "_taken")
 
     def __init__(self, most: int) -> None:
         self._most = most
-        self._weight = 0
+        self._taken = 0
         self._found: dict[Hashable, _T] = {}
 
     def get(self, key: Hashable) -> _T | None:
@@ -26,9 +26,9 @@ class Kept(Generic[_T]):
 
     def put(self, key: Hashable, result: _T, weight: int = 1) -> _T:
         """Keep a result, and return it."""
-        self._weight += weight
-        if self._weight > self._most:
+        self._taken += weight
+        if self._taken > self._most:
             self._found.clear()
-            self._weight = weight
+            self._taken = weight
         self._found[key] = result
         return result
