@@ -181,9 +181,12 @@ def determinism_of(c: Comparison, row: int) -> str:
 
 def kernels_of(c: Comparison, row: int) -> Iterator[str]:
     """Whether other bits of equal inputs may be those of another kernel, and what tells."""
-    same, (others, differ) = same_kernels(c.a.header.run, c.b.header.run), c.equality.others(row)
+    runs = c.a.header.run, c.b.header.run
+    same, (others, differ) = same_kernels(*runs), c.equality.others(row)
     if not c.equality.by_digest or same is None or asked_otherwise(c, row):
         return
+    if runs[0].get("world_size") != runs[1].get("world_size"):
+        return  # another layout, of which the report speaks
     if not same:
         yield "it may be the kernel: versions, devices or flags differ; capture both runs with the same ones"
     elif others and not differ:

@@ -15,6 +15,7 @@ from matchers.arrays import Int64
 from matchers.logs.columns import Strings
 from matchers.logs.op_log import OpLog
 from matchers.ops.json_values import parsed_object
+from matchers.ops.laws import law_of
 
 __all__ = ["ArgumentDifference", "argument_differences", "argument_texts", "arguments_of", "forms_of",
     "overload_of", "place_of_output", "shown", "tells_arguments", "text_ids"]  # fmt: skip
@@ -128,10 +129,12 @@ def argument_differences(a: OpLog, b: OpLog, i: int, j: int) -> tuple[ArgumentDi
     """The arguments that two records of one operation were given otherwise.
 
     A number is equal to the same one of another type, and to a list of it alone. Of two overloads those that both
-    have by the same name are compared: what one lacks may be implied.
+    have by the same name are compared: what one lacks may be implied. Of numbers that enter a tensor, too: a log has
+    those of small ones.
     """
     x, y = arguments_of(a, i), arguments_of(b, j)
-    names = dict.fromkeys([*x, *y]) if overload_of(a, i) == overload_of(b, j) else [name for name in x if name in y]
+    every = overload_of(a, i) == overload_of(b, j) and not law_of(a, i).enters
+    names = dict.fromkeys([*x, *y]) if every else [name for name in x if name in y]
     return tuple(
         ArgumentDifference(name, x.get(name), y.get(name))
         for name in names

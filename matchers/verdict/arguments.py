@@ -26,13 +26,13 @@ from matchers.ops.arguments import (
     text_ids,
 )
 from matchers.ops.json_values import number
-from matchers.ops.laws import rows_where
+from matchers.ops.laws import law_of, rows_where
 from matchers.ops.optimizer_settings import ROUNDING, optimizer_differences
 from matchers.ops.python_reads import NumberRead, read_before
 from matchers.ops.shapes import dimensions
 from matchers.status import Status
 from matchers.verdict.case import Case, Judgement
-from matchers.verdict.digests import shared_inputs
+from matchers.verdict.digests import other_bits, shared_inputs
 from matchers.verdict.reason import Reason
 from matchers.verdict.relative_error import relative
 from matchers.verdict.slots import SlotVerdict
@@ -45,6 +45,8 @@ SAME_DIMENSION = "the same dimension"
 _JUDGED = (Status.SAME_PRINT, Status.CLOSE, Status.NO_VALUES, Status.SHAPE, Status.DIVERGED, Status.NAN)
 _OF_PYTHON = 9
 """Significant digits from which on a number is one that Python computed."""
+_OF_FLOAT32 = 7
+"""The same of one that entered a tensor, which has no more."""
 
 
 def other_arguments(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
@@ -76,7 +78,26 @@ def judge_arguments(case: Case, found: Judgement) -> Judgement:
     ]
     which = k[np.array(real, bool)]
     to = np.where(status[which] >= Status.SHAPE, status[which], np.int8(Status.DIVERGED))
-    return found.claimed(which, to, Reason.ARGUMENTS)
+    return _without_forms(case, found.claimed(which, to, Reason.ARGUMENTS))
+
+
+def _without_forms(case: Case, found: Judgement) -> Judgement:
+    """Excuse numbers from Python that the form of the step explains, or rounding: no operation made them.
+
+    They may be of a rank, or computed from what Python has read, which other kernels round otherwise.
+    """
+    a, b, verdicts = case.a, case.b, found.verdicts
+    red = (verdicts.status == Status.DIVERGED) & rows_where(a, lambda law: law.enters)[case.i]
+    k = np.flatnonzero(red & (verdicts.reason != Reason.ARGUMENTS))
+    if case.bitwise or not len(k):
+        return found
+    i, j = case.i[k], case.j[k]
+    limit = np.array([default_tolerance(name) for name in (*a.dtypes, "")])[a.dtype[i]]
+    near = (verdicts.reason[k] == Reason.MORE_THAN_ROUNDING) & (verdicts.error[k] <= limit)
+    rows = zip(i.tolist(), j.tolist(), unexplained(a, b, i, j, found.loss_scale), strict=True)
+    explained = np.array([not left and len(argument_differences(a, b, x, y)) > 0 for x, y, left in rows])
+    found = found.claimed(k[near], Status.CLOSE, Reason.WITHIN_TOLERANCE)
+    return found.claimed(k[explained & ~near], Status.SHARDED, Reason.OTHER_ARRANGEMENT, error=np.nan, bound=False)
 
 
 def unexplained(a: OpLog, b: OpLog, i: Int64, j: Int64, loss_scale: float) -> list[list[ArgumentDifference]]:
@@ -140,6 +161,9 @@ def _ends_equal(a: OpLog, b: OpLog) -> bool:
 
 def explained_by(a: OpLog, b: OpLog, i: int, j: int, difference: ArgumentDifference, loss_scale: float) -> str:
     """The other form of the step that explains another argument, as a clause; empty for none."""
+    enters = law_of(a, i).enters
+    if enters and not other_bits(a, b, np.array([i]), np.array([j]))[0]:
+        return "a chunk of what the other run has"
     pairs = list(_numbers(difference.a, difference.b))
     if not pairs:
         return ""
@@ -147,11 +171,14 @@ def explained_by(a: OpLog, b: OpLog, i: int, j: int, difference: ArgumentDiffere
     layouts |= bool(a.members or b.members)
     if other := _other_shapes(_shapes(a, i), _shapes(b, j), difference, pairs, layouts):
         return other
+    if enters and layouts and all(type(n) is int and 0 <= n < _ranks(a, b) for pair in pairs for n in pair):
+        return "the number of a rank"
     factors = {a.batches / b.batches, loss_scale, *(float(n) for n in range(2, _ranks(a, b) + 1) if layouts)}
     if all(_is_factor(v, w, factors) for v, w in pairs):
         return "a factor of the layout"
     # another order of the same arithmetic in Python; and of a number that was computed from a tensor
-    limit = default_tolerance("float32") if _computed(difference) else ROUNDING
+    computed = _computed(difference, _OF_FLOAT32 if enters else _OF_PYTHON)
+    limit = default_tolerance(a.dtype_text(i) if enters else "float32") if computed else ROUNDING
     return "rounding" if all(math.isclose(v, w, rel_tol=limit) for v, w in pairs) else ""
 
 
@@ -218,10 +245,10 @@ def _ranks(a: OpLog, b: OpLog) -> int:
     return max(len(a.members), len(b.members), 1)
 
 
-def _computed(difference: ArgumentDifference) -> bool:
+def _computed(difference: ArgumentDifference, digits: int = _OF_PYTHON) -> bool:
     """True if both values are numbers with so many digits that Python computed them."""
     pairs = list(_numbers(difference.a, difference.b))
-    return len(pairs) > 0 and all(_digits(v) >= _OF_PYTHON and _digits(w) >= _OF_PYTHON for v, w in pairs)
+    return len(pairs) > 0 and all(_digits(v) >= digits and _digits(w) >= digits for v, w in pairs)
 
 
 def _digits(value: object) -> int:

@@ -9,7 +9,8 @@ from pathlib import Path
 from matchers.comparison import Comparison, compare
 from matchers.explain.sentences import explain, headline
 from matchers.logs.parser import read_log
-from matchers.status import Role
+from matchers.status import Role, Status
+from matchers.verdict.reason import Reason
 from tests.builders import Op, op, write_log
 
 
@@ -18,8 +19,8 @@ def step(*, reward: float = 0.5, count: float = 3.0, mask: float = 1.0, read_at:
 
     def extra(seq: int, digest: float, given: float | None = None, **fields: object) -> Mapping[str, str]:
         told = {name: json.dumps(value) for name, value in fields.items()}
-        inputs = {} if given is None else {"Input digests": f"{int(given * 1000):x}"}
-        return {"Seq": str(seq), "Digest": f"{int(digest * 1000):x}", **inputs, **told}
+        inputs = {} if given is None else {"Input digests": f"{int(given * 1e9):x}"}
+        return {"Seq": str(seq), "Digest": f"{int(digest * 1e9):x}", **inputs, **told}
 
     return [
         op("m/op_0_gt", mask, location="loss.py:3", extra=extra(0, mask)),
@@ -60,10 +61,10 @@ def step(*, reward: float = 0.5, count: float = 3.0, mask: float = 1.0, read_at:
     ]
 
 
-def compared(tmp_path: Path, one: list[Op], other: list[Op]) -> Comparison:
+def compared(tmp_path: Path, one: list[Op], other: list[Op], **run: object) -> Comparison:
     a, b = (
-        read_log(write_log(tmp_path / f"{name}.log", records, run={"step": 1}, footer=True))
-        for name, records in (("a", one), ("b", other))
+        read_log(write_log(tmp_path / f"{name}.log", records, run={"step": 1, **of}, footer=True))
+        for name, records, of in (("a", one, {}), ("b", other, run))
     )
     return compare(a, b)
 
@@ -74,6 +75,30 @@ def test_other_numbers_of_python_are_the_first_cause_at_their_line(tmp_path: Pat
     assert headline(c, 2) == "FIRST CAUSE: data [1.0, 0.5] in a, [1.0, 0.75] in b; from Python"
     assert c.first_difference is not None
     assert c.first_difference.kind.label == "enters"
+
+
+def test_rounding_of_what_python_computed_is_no_cause(tmp_path: Path) -> None:
+    """Rewards of log probabilities that another kernel rounds otherwise; 0.5 is no such number."""
+    c = compared(tmp_path, step(reward=0.7346291), step(reward=0.7346292))
+    assert not c.red.any()
+    assert any(note.endswith(": rounding") for note in explain(c, 2).notes)
+    c = compared(tmp_path, step(reward=0.5), step(reward=0.50000006))
+    assert c.cause.nonzero()[0].tolist() == [2]
+
+
+def test_numbers_of_a_rank_are_not_judged(tmp_path: Path) -> None:
+    c = compared(tmp_path, step(reward=16), step(reward=8), world_size=2)
+    assert (c.status[2], c.reason[2]) == (Status.SHARDED, Reason.OTHER_ARRANGEMENT)
+
+
+def test_numbers_that_only_one_log_has_are_not_compared(tmp_path: Path) -> None:
+    """Those of a tensor that is too large, of which the other run has a chunk."""
+    other = step(reward=0.75)
+    other[2].extra = {name: text for name, text in other[2].extra.items() if name != "Arguments"}
+    other[5].extra = {**other[5].extra, "Arguments": json.dumps({"other": 3.0})}
+    c = compared(tmp_path, step(), other)
+    assert headline(c, 2).startswith("FIRST CAUSE: the output differs by ")
+    assert headline(c, 2).endswith("; from Python")
 
 
 def test_numbers_of_python_may_follow_from_what_differed_before(tmp_path: Path) -> None:
