@@ -170,8 +170,9 @@ def downstream(flow: Ragged, start: _Marks, through: Bool) -> _Marks:
         start: [n], the marks.
         through: bool[n], nodes that hand on what they read; others that are marked begin only.
     """
-    first = int(np.argmax(start != 0)) if len(start) else 0
-    inside = np.flatnonzero((flow.value >= first) & through[flow.row])
+    inside = np.flatnonzero((flow.value >= 0) & through[flow.row])
+    if len(inside) and not (flow.value[inside] > flow.row[inside]).any():  # nothing arrives before the first mark
+        inside = inside[flow.value[inside] >= np.argmax(start != 0)]
     return _propagated(start, flow.value[inside], flow.row[inside])
 
 

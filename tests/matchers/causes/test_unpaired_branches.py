@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from matchers.comparison import Comparison, compare
+from matchers.explain.sentences import headline
 from tests.captured import Step, captured_log
 
 X = np.arange(1.0, 33.0, dtype=np.float32).reshape(4, 8)
@@ -90,3 +91,22 @@ def test_a_mask_of_one_layer_is_the_cause(modules: tuple[str, ...], cause: str) 
     a = captured_log(attending("softmax", masks=False, modules=modules))
     assert causes(compare(a, captured_log(attending("sdpa", masks=True, modules=modules)))) == [cause]
     assert causes(compare(a, captured_log(attending("sdpa", masks=False, modules=modules)))) == []
+
+
+def swapped(read: int) -> list[Step]:
+    """Two products of equal norms, of which the next operation reads one."""
+    keys = ["m.gate/op_0_mul", "m.up/op_0_mul"]
+    products = [X * np.float32(1.5), X[::-1] * np.float32(1.5)]
+    steps = [
+        Step(key=key, gives=[y], reads=[y / np.float32(1.5)], made=[""]) for key, y in zip(keys, products, strict=True)
+    ]
+    value = np.cumsum(products[read], axis=0)
+    steps.append(Step(key="m/op_0_cumsum", gives=[value], reads=[products[read]], made=[keys[read]]))
+    return steps
+
+
+def test_an_input_of_another_operation_differs_though_its_norm_does_not() -> None:
+    c = compare(captured_log(swapped(0)), captured_log(swapped(1)))
+    assert causes(c) == ["m/op_0_cumsum"]
+    [row] = np.flatnonzero(c.cause).tolist()
+    assert "input 0 already differs: a reads m.gate/op_0_mul, b reads m.up/op_0_mul" in headline(c, row)
