@@ -37,7 +37,7 @@ def proven(c: Rows, of_records: Mapping[tuple[str, int], SlotVerdict]) -> Causes
     grouped = np.append(c.pairing.grouped, False)[c.pair]
     cause = red & c.inputs_equal & (c.verdict != Status.SHAPE) & ~grouped
     alone = _inserted(c, (c.verdict == Status.DIVERGED) & ~cause & ~grouped)
-    follows = downstream(c.edges, cause | alone, np.ones(len(c), bool))
+    follows = downstream(c.edges, cause | alone, c.verdict != Status.EQUAL)  # as consequences do
     alone[c.edges.row[follows[c.edges.value]]] = False  # it follows from another one
     unproven = red & ~follows
     verdict, reason = c.verdict.copy(), c.reason.copy()
