@@ -103,13 +103,13 @@ class _KeyTable:
 
     def may_have(self, pattern: Pattern) -> bool:
         """False if no key has all the plain texts of a template."""
-        head, tail = pattern.split()
+        head, tail = pattern.halves
         in_heads, in_tails = self._halves
         return in_heads.may_match(head.literals) and in_tails.may_match(tail.literals)
 
     def matching(self, pattern: Pattern) -> Matches:
         """The keys that match a template."""
-        head_pattern, tail_pattern = pattern.split()
+        head_pattern, tail_pattern = pattern.halves
         in_heads, in_tails = self._halves
         by_head = in_heads.matching(head_pattern)
         by_tail = in_tails.matching(tail_pattern) if by_head else {}

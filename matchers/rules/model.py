@@ -368,20 +368,23 @@ class RuleSet:
         """The enabled rules of one kind."""
         return tuple(rule for rule in self.of(kind) if rule.enabled)
 
-    def adding(self, rule: Rule) -> RuleSet:
-        """A copy with one more rule, the last of its kind."""
-        return RuleSet((*self.rules, rule), self.problems, self.path)
+    def adding(self, *rules: Rule) -> RuleSet:
+        """A copy with more rules, each the last of its kind."""
+        return RuleSet((*self.rules, *rules), self.problems, self.path)
 
-    def removing(self, rule: Rule) -> RuleSet:
-        """A copy without one rule: this very object if present, else the last equal one.
+    def removing(self, *rules: Rule) -> RuleSet:
+        """A copy without some rules: of each this very object if present, else the last equal one.
 
         Raises:
             ValueError: the set has no such rule.
         """
-        places = [at for at, other in enumerate(self.rules) if other == rule]
-        if not places:
-            raise ValueError("the rule is not in this set")
-        return self.with_at(next((at for at in places if self.rules[at] is rule), places[-1]))
+        out = self
+        for rule in rules:
+            places = [at for at, other in enumerate(out.rules) if other == rule]
+            if not places:
+                raise ValueError("the rule is not in this set")
+            out = out.with_at(next((at for at in places if out.rules[at] is rule), places[-1]))
+        return out
 
     def with_at(self, at: int, *rules: Rule) -> RuleSet:
         """A copy with these rules in place of the one at this index."""

@@ -30,7 +30,7 @@ import fnmatch
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import cached_property, lru_cache
 from itertools import pairwise
 from typing import Final
 
@@ -97,8 +97,6 @@ class Pattern:
         kinds: placeholder name -> `int`, `name` or `path`; empty for plain text.
     """
 
-    __slots__ = ("_halves", "_reader", "kinds", "literals", "parts", "text")
-
     def __init__(self, text: str) -> None:
         self._set(text, _parts_of(text))
         holes = [part for part in self.parts if isinstance(part, _Hole)]
@@ -112,8 +110,6 @@ class Pattern:
         self.text, self.parts = text, parts
         self.kinds: dict[str, str] = {part.name: part.kind for part in parts if isinstance(part, _Hole)}
         self.literals = _by_length(part for part in parts if isinstance(part, str))
-        self._reader: _Reader | None = None
-        self._halves: tuple[Pattern, Pattern] | None = None
 
     @property
     def form(self) -> tuple[str, ...]:
@@ -129,16 +125,12 @@ class Pattern:
     def __repr__(self) -> str:
         return f"Pattern({self.text!r})"
 
-    def split(self) -> tuple[Pattern, Pattern]:
+    @cached_property
+    def halves(self) -> tuple[Pattern, Pattern]:
         """The template up to and including its last `/`, and the rest.
 
         No placeholder matches a `/`, so a text matches exactly if its own two halves match these two.
         """
-        if self._halves is None:
-            self._halves = self._cut()
-        return self._halves
-
-    def _cut(self) -> tuple[Pattern, Pattern]:
         for at in range(len(self.parts) - 1, -1, -1):
             part = self.parts[at]
             if isinstance(part, str) and "/" in part:
@@ -154,13 +146,13 @@ class Pattern:
 
     def reading(self, text: str) -> tuple[str, ...] | None:
         """The text of every placeholder if the whole text has this form, else None; the same for every equal `form`."""
-        if len(text) > _MAX_TEXT_LENGTH:
-            return None
-        if self._reader is None:
-            holes = sum(isinstance(part, _Hole) for part in self.parts)
-            forced = _only_reading if _is_forced(self.parts) else _longest_reading
-            self._reader = _rest_reading if holes == 1 else forced
-        return self._reader(self.parts, text)
+        return None if len(text) > _MAX_TEXT_LENGTH else self._reader(self.parts, text)
+
+    @cached_property
+    def _reader(self) -> _Reader:
+        if sum(isinstance(part, _Hole) for part in self.parts) == 1:
+            return _rest_reading
+        return _only_reading if _is_forced(self.parts) else _longest_reading
 
     def captures(self, groups: tuple[str, ...]) -> dict[str, int | str] | None:
         """The value of every placeholder by its texts; None if a text is no value, or one name has two values."""
@@ -394,12 +386,9 @@ class Glob:
     `fnmatch` writes so that no star is tried twice.
     """
 
-    __slots__ = ("_between", "_expression", "_shortest", "literals", "text")
-
     def __init__(self, text: str) -> None:
         self.text = text
         self._between = None if "?" in text else text.split("*")
-        self._expression: re.Pattern[str] | None = None
         self._shortest = len(text) - text.count("*")
         self.literals = _by_length(filter(None, text.replace("?", "*").split("*")))
 
@@ -407,6 +396,11 @@ class Glob:
     def anywhere(self) -> bool:
         """True if it matches every text that has its plain text."""
         return self._between is not None and 1 < len(self._between) < 4 and self._between[0] == self._between[-1] == ""
+
+    @cached_property
+    def _expression(self) -> re.Pattern[str]:
+        # compiled when a text is a candidate: most globs have none
+        return re.compile(fnmatch.translate(self.text.replace("[", "[[]")))
 
     @classmethod
     def of(cls, text: str) -> Glob:
@@ -421,8 +415,6 @@ class Glob:
         if len(text) < self._shortest:
             return False
         if self._between is None:
-            if self._expression is None:  # compiled when a text is a candidate: most globs have none
-                self._expression = re.compile(fnmatch.translate(self.text.replace("[", "[[]")))
             return self._expression.match(text) is not None
         first, *middle = self._between
         if not middle:

@@ -417,14 +417,11 @@ class _Run(Lookup):
 
     def group_ops(self) -> None:
         before: dict[tuple[object, ...], OpGroup] = {}
-        counts = {side: Counter[tuple[str, int]]() for side in Side}
-        for side in Side if self.rules.in_force(OpRule) else ():
-            log = self.log(side)
-            both, n = np.unique(np.stack((log.op, log.phase)), axis=1, return_counts=True)
-            named = ((log.ops[op] if op >= 0 else "", phase) for op, phase in both.T.tolist())
-            counts[side].update(dict(zip(named, n.tolist(), strict=True)))
-        known = {side: set(self.log(side).ops) for side in Side}
-        for number, rule in self.rules.in_force(OpRule):
+        rules = self.rules.in_force(OpRule)
+        logs = {side: self.log(side) for side in Side} if rules else {}
+        counts = {side: Counter(zip(log.op.tolist(), log.phase.tolist(), strict=True)) for side, log in logs.items()}
+        known = {side: {op: at for at, op in enumerate(log.ops)} for side, log in logs.items()}
+        for number, rule in rules:
             group = OpGroup(rule.a, rule.b, number, rule.phase)
             what = _what(group)
             covering = [before[what, phase] for phase in {None, rule.phase} if (what, phase) in before]
@@ -440,7 +437,8 @@ class _Run(Lookup):
                 for name in names:
                     if name not in known[side]:
                         self.report(number, f"{side} has no op '{name}'")
-                self.matched[number] += sum(counts[side][name, phase] for name in set(names) for phase in phases)
+                ops = {known[side][name] for name in names if name in known[side]}
+                self.matched[number] += sum(counts[side][op, phase] for op in ops for phase in phases)
 
 
 def _what(group: OpGroup) -> tuple[object, ...]:

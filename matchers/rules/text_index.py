@@ -46,15 +46,11 @@ class TextIndex:
 
     def _candidates(self, literals: Sequence[str]) -> Sequence[int]:
         """Numbers of the texts with the rarest of some plain texts, ascending; all texts if there are none."""
-        rarest, least = "", -1
-        for literal in literals:
-            count = self._all.count(literal)
-            if not count:
-                return ()
-            if least < 0 or count < least:
-                rarest, least = literal, count
-        if not rarest:
+        if not literals:
             return range(len(self))
+        least, rarest = min((self._all.count(literal), literal) for literal in literals)
+        if not least:
+            return ()
         found: list[int] = []
         at = self._all.find(rarest)
         while at >= 0:

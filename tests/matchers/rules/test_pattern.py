@@ -167,7 +167,7 @@ def test_halves_match_when_the_whole_does(pieces: list[str], texts: list[str]) -
         pattern = Pattern.of("".join(pieces))
     except PatternError:
         return
-    head, tail = pattern.split()
+    head, tail = pattern.halves
     for text in texts:
         cut = text.rfind("/") + 1
         first, second = head.match(text[:cut]), tail.match(text[cut:])
