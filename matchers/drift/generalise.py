@@ -78,12 +78,7 @@ class Proposal:
 
     def applied(self, rules: RuleSet) -> RuleSet:
         """The rules with this proposal applied."""
-        for pair in self.replaces:
-            rules = rules.removing(pair)
-        rules = rules.adding(self.rule)
-        for apart in self.apart:
-            rules = rules.adding(apart)
-        return rules
+        return rules.removing(*self.replaces).adding(self.rule, *self.apart)
 
 
 def generalise(c: Comparison, rules: RuleSet, a: Sequence[int], b: Sequence[int]) -> Proposal:

@@ -7,6 +7,7 @@ all micro-batches, encode in steps what the names omit.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from itertools import islice
 from operator import mul
 from typing import Final, NamedTuple
 
@@ -129,7 +130,7 @@ def progressions(numbers: Int64, of_a: int) -> list[Progression]:
     while free and patience:
         first = next(iter(free))
         best: list[int] = []
-        for second in _some(free, _LOOK_AHEAD):
+        for second in islice(free, 1, _LOOK_AHEAD + 1):
             run = _run(codes, at, free, first, second)
             if len(run) > len(best):
                 best = run
@@ -143,13 +144,6 @@ def progressions(numbers: Int64, of_a: int) -> list[Progression]:
             patience -= 1
             del free[first]
     return found if sum(len(run.rows) for run in found) >= _MIN_SHARE * len(rows) else []
-
-
-def _some(free: dict[int, None], most: int) -> list[int]:
-    """The first pairs, except the very first, that are in no progression yet."""
-    walk = iter(free)
-    next(walk)
-    return [row for row, _ in zip(walk, range(most), strict=False)]
 
 
 def _run(codes: list[int], at: dict[int, int], free: dict[int, None], first: int, second: int) -> list[int]:
@@ -171,9 +165,7 @@ class Stepwise(NamedTuple):
 
     def applied(self, rules: RuleSet) -> RuleSet:
         """The rules with the template in place of the pairs."""
-        for pair in self.replaces:
-            rules = rules.removing(pair)
-        return rules.adding(self.rule)
+        return rules.removing(*self.replaces).adding(self.rule)
 
 
 def stepwise(c: Comparison, rules: RuleSet, i: int, j: int) -> Stepwise | None:

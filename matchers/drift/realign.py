@@ -111,11 +111,7 @@ def _right_elsewhere(c: Comparison, shift: Shift) -> bool:
 
 def _tried(c: Comparison, shift: Shift, change: _Change) -> _Trial | None:
     """The change applied; None if it does not make the run fine, or breaks fine rows."""
-    rules = c.rules
-    for rule in change.drops:
-        rules = rules.removing(rule)
-    for rule in change.rules:
-        rules = rules.adding(rule)
+    rules = c.rules.removing(*change.drops).adding(*change.rules)
     if rules == c.rules or len(change.rules) > _MAX_PAIRS:
         return None
     after = c.with_rules(rules)

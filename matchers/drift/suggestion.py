@@ -27,7 +27,6 @@ __all__ = [
     "matched",
     "lost_pairs",
     "weigh",
-    "with_more",
 ]
 
 
@@ -108,9 +107,7 @@ class Suggestion(Finding):
 
     def applied(self, rules: RuleSet) -> RuleSet:
         """The rules with this suggestion applied; `ValueError` if one that it drops is not among them."""
-        for rule in self.drops:
-            rules = rules.removing(rule)
-        return with_more(rules, self.rules)
+        return rules.removing(*self.drops).adding(*self.rules)
 
     @property
     def effect(self) -> dict[Status, int]:
@@ -159,7 +156,7 @@ def _weighed(c: Comparison, finding: Finding) -> Suggestion | None:
     rules, no_rule = tuple(rule for rule in finding.rules if replace(rule, why=None) not in there), finding.no_rule
     if not rules:
         return None
-    after = c.with_rules(with_more(c.rules, rules))
+    after = c.with_rules(c.rules.adding(*rules))
     lost = lost_pairs(c, after)
     if lost:
         rules, after = _harmless(c, rules)
@@ -188,7 +185,7 @@ def _harmless(c: Comparison, rules: tuple[Rule, ...]) -> tuple[tuple[Rule, ...],
     best = c
     if len(rules) > 1 and len(rules) * len(c) <= _MAX_TRIES:
         for rule in rules:
-            after = c.with_rules(with_more(c.rules, (*kept, rule)))
+            after = c.with_rules(c.rules.adding(*kept, rule))
             if not lost_pairs(c, after):
                 kept, best = (*kept, rule), after
     return kept, best
@@ -211,11 +208,6 @@ def compatible(c: Comparison, suggestions: Sequence[Suggestion]) -> tuple[Sugges
             kept.append(suggestion)
             rules, records = more, about
     return tuple(kept)
-
-
-def with_more(rules: RuleSet, more: tuple[Rule, ...]) -> RuleSet:
-    """The rules with others appended."""
-    return RuleSet((*rules.rules, *more), rules.problems, rules.path)
 
 
 def _without_rules(c: Comparison, finding: Finding, why: str) -> Suggestion:

@@ -18,7 +18,7 @@ from typing import Final
 import numpy as np
 
 from matchers.comparison import Comparison
-from matchers.drift.suggestion import Suggestion, compatible, with_more
+from matchers.drift.suggestion import Suggestion, compatible
 from matchers.rules.emit import flow_item
 from matchers.rules.model import Rule, RuleSet
 from matchers.rules.scope import reach
@@ -356,7 +356,7 @@ def _with(s: Suggestion, rules: RuleSet) -> RuleSet:
     for rule in s.drops:
         if rule in there:
             rules = rules.removing(rule)
-    return with_more(rules, s.rules)
+    return rules.adding(*s.rules)
 
 
 def _what(s: Suggestion, rules: tuple[Rule, ...]) -> str:

@@ -16,7 +16,7 @@ from matchers.comparison import Comparison, compare
 from matchers.drift import name_families as drift_names
 from matchers.drift import suggestion as drift_suggestion
 from matchers.drift.suggest import suggest
-from matchers.drift.suggestion import Suggestion, compatible, with_more
+from matchers.drift.suggestion import Suggestion, compatible
 from matchers.drift.templates import heads
 from matchers.logs.op_log import OpLog
 from matchers.logs.parser import read_log
@@ -103,7 +103,7 @@ def test_rules_for_real_logs_keep_every_pair(a: str, b: str) -> None:
     for s in found:
         keeps_its_word(c, s)
     assert [s.settles for s in found] == sorted((s.settles for s in found), reverse=True)
-    every = c.with_rules(with_more(c.rules, together(c, found)))
+    every = c.with_rules(c.rules.adding(*together(c, found)))
     sure = c.pairing.confidence >= 0.9
     kept = every.pairing.partner_of_a[c.pairing.lead_a[sure]]
     assert (kept == c.pairing.lead_b[sure]).all()
@@ -389,7 +389,7 @@ def test_whatever_the_logs_are_suggestions_keep_their_word(data: Any) -> None:
     found = suggest(c)
     for s in found:
         keeps_its_word(c, s)
-    every = c.with_rules(with_more(c.rules, together(c, found)))
+    every = c.with_rules(c.rules.adding(*together(c, found)))
     sure = c.pairing.confidence >= 0.9
     assert np.array_equal(every.pairing.partner_of_a[c.pairing.lead_a[sure]], c.pairing.lead_b[sure])
 
