@@ -215,20 +215,19 @@ def _sample(state: State) -> Int64:
 
 def expected(f: Features, state: State) -> Order:
     """Expected places of rows, by the pairs found so far and by names that occur equally often on both sides."""
-    i = np.flatnonzero(state.of_a >= 0)
-    j = state.of_a[i]
-    keep = near_others(i, j)
-    named_i, named_j = _named_seeds(f, state)
-    i, j = np.concatenate((i[keep], named_i)), np.concatenate((j[keep], named_j))
-    by_row = np.argsort(i, kind="stable")
-    i, j = i[by_row], j[by_row]
-    keep = near_others(i, j)
-    return expected_order(f, i[keep], j[keep])
+    paired = np.flatnonzero(state.of_a >= 0)
+    (i, j), (named_i, named_j) = _agreeing(paired, state.of_a[paired]), _named_seeds(f, state)
+    i, j = np.concatenate((i, named_i)), np.concatenate((j, named_j))
+    return expected_order(f, *_agreeing(i, j))
 
 
 def _named_seeds(f: Features, state: State) -> tuple[Int64, Int64]:
     """Unpaired rows whose names occur equally often on both sides and whose order agrees with their neighbours'."""
-    i, j = same_names(f, state.free_a, state.free_b)
+    return _agreeing(*same_names(f, state.free_a, state.free_b))
+
+
+def _agreeing(i: Int64, j: Int64) -> tuple[Int64, Int64]:
+    """The pairs that agree with their neighbours about the order, by their rows of a."""
     order = np.argsort(i, kind="stable")
     i, j = i[order], j[order]
     keep = near_others(i, j)

@@ -173,7 +173,7 @@ def observe(f: Features, i: Int64, j: Int64, order: Order, of_a: Int64, of_b: In
         context=_bucket(a.context[i], b.context[j]),
         same_pattern=a.pattern[i] == b.pattern[j],
         name=_name(a, b, i, j),
-        words=f.words.bins(a.pattern[i], b.pattern[j]),
+        words=f.names.words.bins(a.pattern[i], b.pattern[j]),
         form=_form(a, b, i, j),
         location=location,
         shift=np.searchsorted(_SHIFT_EDGES, order.distance(i, j), side="right"),

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
@@ -27,6 +27,10 @@ from matchers.pairing.micro_batches import micro_batches, split_kinds
 from matchers.pairing.module_names import ModuleNames, NameColumns
 
 __all__ = ["Copies", "Features", "LogFeatures", "in_both_runs", "more_often"]
+
+_Side = TypeVar("_Side")
+Both = tuple[_Side, _Side]
+"""Of a, and of b."""
 
 
 class Copies(NamedTuple):
@@ -241,41 +245,30 @@ class Features:
     """The features of both logs, `a` and `b`."""
 
     def __init__(
-        self,
-        a: OpLog,
-        b: OpLog,
-        shards: Shards,
-        modules_a: Sequence[str] | None = None,
-        modules_b: Sequence[str] | None = None,
-        chains_a: Sequence[Chain] = (),
-        chains_b: Sequence[Chain] = (),
+        self, a: OpLog, b: OpLog, shards: Shards, modules: Both[Sequence[str]], chains: Both[Sequence[Chain]]
     ) -> None:
         """Compute the features.
 
         Args:
             shards: the shards that the records hold; a shard is matched by the shape of its whole tensor.
-            modules_a, modules_b: the module tables after the user's renames; default: as logged.
-            chains_a, chains_b: ops of each side that stand for one op of the other side, from the user's rules;
-                collectives that are lowered on one side only are recognised without.
+            modules: the module tables of a and b after the user's renames.
+            chains: ops of each side that stand for one op of the other side, from the user's rules; collectives that
+                are lowered on one side only are recognised without.
         """
-        tables: list[list[Sequence[str]]] = []
-        every = ([*chains_a, *lowered(a, b)], [*chains_b, *lowered(b, a)])
+        every = [*chains[0], *lowered(a, b)], [*chains[1], *lowered(b, a)]
         shapes_a, at_a = _with_turned(a, *global_shapes(a, shards.a, b, shards.b))
         shapes_b, at_b = _with_turned(b, *global_shapes(b, shards.b, a, shards.a))
-        for log, chains, shapes in ((a, every[0], shapes_a), (b, every[1], shapes_b)):
-            tables.append(
-                [
-                    [*log.ops, *(chain.stands_for for chain in chains)],
-                    [*log.shapes, *(str(list(shape)) for shape in shapes)],
-                    list(log.locations),
-                ]
+        tables = [
+            (
+                [*log.ops, *(chain.stands_for for chain in of_side)],
+                [*log.shapes, *(str(list(shape)) for shape in shapes)],
+                list(log.locations),
             )
+            for log, of_side, shapes in ((a, every[0], shapes_a), (b, every[1], shapes_b))
+        ]
         ids = [shared_ids(left, right) for left, right in zip(*tables, strict=True)]
         self.ops, self.shapes = ids[0][2], ids[1][2]
-        self.names = ModuleNames(
-            a.modules if modules_a is None else modules_a, b.modules if modules_b is None else modules_b
-        )
-        self.words = self.names.words
+        self.names = ModuleNames(*modules)
         by_digest = bool(len(a.digests.value) and len(b.digests.value))
         one = self._side(a, [left for left, _, _ in ids], at_a, self.names.a, every[0], 2, by_digest)
         two = self._side(b, [right for _, right, _ in ids], at_b, self.names.b, every[1], 3, by_digest)
@@ -297,7 +290,6 @@ class Features:
         """
         out = copy(self)
         out.names = self.names.renamed(modules_a, which)
-        out.words = out.names.words
         out.a = replace(self.a, **_name_columns(self.a.log, out.names.a, self.a.op, self.ops))
         out.a, out.b = replace(out.a, known=_known(out.a, self.b)), replace(self.b, known=_known(self.b, out.a))
         return out

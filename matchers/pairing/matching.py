@@ -88,7 +88,7 @@ class NameRules:
 
     def features(self, a: OpLog, b: OpLog, shards: Shards) -> Features:
         """The features of two logs under these names."""
-        return Features(a, b, shards, self.modules_a, self.modules_b, self.chains_a, self.chains_b)
+        return Features(a, b, shards, (self.modules_a, self.modules_b), (self.chains_a, self.chains_b))
 
 
 def paired_by(f: Features, state: State, forced: Sequence[ForcedPair], apart: Sequence[tuple[int, int]]) -> Pairing:
