@@ -400,16 +400,20 @@ class _Run(Lookup):
     def filled(self, rule: TemplateRule) -> _Filled:
         """What a template pairs; kept with the keys of a."""
         index_a, index_b = self.index(Side.A), self.index(Side.B)
-        if not index_a.may_have(Pattern.of(rule.a[0])):
-            return _Filled(TemplatePairs(), {})
-        # Templates that differ only in names and in where they begin to count make the same pairs.
-        patterns = canonical((*rule.a, *rule.b))
-        same = (index_b.number, tuple(pattern.parts for pattern in patterns), len(rule.a), rule.phase)
-        filled = index_a.pairs.get(same)
-        if filled is None:
-            logs = (index_a, self.a.phase), (index_b, self.b.phase)
-            pairs = template_pairs(patterns, len(rule.a), rule.phase, logs)
-            filled = index_a.pairs.put(same, _Filled(pairs, {}), len(pairs.groups) + 1)
+        asked = (index_b.number, rule.a, rule.b, rule.phase)
+        filled = index_a.pairs.get(asked)
+        if filled is None and not index_a.may_have(Pattern.of(rule.a[0])):
+            filled = index_a.pairs.put(asked, _Filled(TemplatePairs(), {}))
+        elif filled is None:
+            # Templates that differ only in names and in where they begin to count make the same pairs.
+            patterns = canonical((*rule.a, *rule.b))
+            same = (index_b.number, tuple(pattern.parts for pattern in patterns), len(rule.a), rule.phase)
+            filled = index_a.pairs.get(same)
+            if filled is None:
+                logs = (index_a, self.a.phase), (index_b, self.b.phase)
+                pairs = template_pairs(patterns, len(rule.a), rule.phase, logs)
+                filled = index_a.pairs.put(same, _Filled(pairs, {}), len(pairs.groups) + 1)
+            index_a.pairs.put(asked, filled)
         assert isinstance(filled, _Filled)
         return filled
 
