@@ -7,15 +7,14 @@ sketches add, and norms are unknown. Norms of shards add in their powers. What r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
-from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Hash, Int64
-from matchers.logs.columns import Ragged, Texts, repeated
+from matchers.logs.columns import Ragged, Texts
 from matchers.logs.op_log import NO_DIGEST, OF_PARTS, OpLog
 from matchers.ops.combine import combine, joined, with_values
 from matchers.ops.placement import LAYOUT, MERGED
@@ -42,25 +41,6 @@ def merged(logs: Sequence[OpLog], rows: Int64, wholes: Wholes) -> OpLog:
         wholes: the shapes of whole tensors.
     """
     return _Merge(logs, rows, wholes).log() if len(logs) > 1 else logs[0]
-
-
-class _Listed(NamedTuple):
-    """The values of one field of all records that every rank has with lists of one length.
-
-    Attributes:
-        of, marks: the lists of the first rank.
-        owner, place: int64[m], the record (as a place in `Holdings.here`) and the slot of each value.
-        norms, digests: of [ranks, m].
-        known: bool[m], the digests belong to the norms.
-    """
-
-    of: Ragged
-    marks: Ragged
-    owner: Int64
-    place: Int64
-    norms: Float64
-    digests: Hash
-    known: Bool
 
 
 class _Merge:
@@ -193,73 +173,65 @@ class _Merge:
 
     def _outputs(self) -> tuple[Ragged, Ragged]:
         """L1 norms and digests of all outputs: NaN where ranks differ, but for copies; and for what not all have."""
-        listed = self._listed("outputs", "digests")
-        copy = (listed.place == 0) & (self._held.holds[self._held.here[listed.owner]] == Holds.REPLICA)
-        known = copy | agree(listed.digests, listed.norms)
-        norms, digests = (
-            np.where(known, of[0], no) for of, no in ((listed.norms, np.nan), (listed.digests, NO_DIGEST))
+        of = self._first.outputs
+        norms, digests = self._side_by_side("outputs", "digests")
+        known = agree(digests, norms)
+        known[of.start[:-1][(self._held.holds == Holds.REPLICA) & (of.count > 0)]] = True
+        return self._lists(
+            "outputs", "digests", np.where(known, norms[0], np.nan), np.where(known, digests[0], NO_DIGEST)
         )
-        return self._with(listed, norms, digests)
 
     def _inputs(self) -> tuple[Ragged, Ragged]:
-        """The same of all inputs; of named ones by what is declared of them."""
-        listed = self._listed("inputs", "input_digests")
-        row, same = self._held.here[listed.owner], agree(listed.digests, listed.norms)
-        made = self._held_by_input(self._first.inputs.start[row] + listed.place)
-        lost = np.isin(made, (*_WITHOUT_NORMS, Holds.NORM))
-        norms = np.where(same, listed.norms[0], np.where(lost, np.nan, listed.norms.sum(axis=0)))
-        digests = np.where(same, listed.digests[0], NO_DIGEST)
-        for k, name in self._named(listed):
-            if made[k] in (Holds.PARTIAL, Holds.NORM):  # a state of another form than its parameter's
-                continue
-            declared = self._held.declared.holds(name)
-            if declared == Holds.SHARD:
-                norms[k], digests[k] = listed.norms[list(self._held.declared.distinct(name)), k].sum(), NO_DIGEST
-            elif declared == Holds.REPLICA and not same[k]:
-                rank = stand_in(listed.digests[:, k].tolist())
-                norms[k], digests[k] = listed.norms[rank, k], listed.digests[rank, k]
-        return self._with(listed, norms, digests)
-
-    def _named(self, listed: _Listed) -> Iterator[tuple[int, str]]:
-        """The place in the lists, and the name, of each input that the log names."""
-        texts = self._first.texts("Parameter")
-        for begin in np.flatnonzero(listed.place == 0).tolist():
-            row = int(self._held.here[listed.owner[begin]])
-            for slot, name in enumerate(texts[row].split(";") if row in texts else ()):
-                if name and slot < self._first.inputs.count[row]:
-                    yield begin + slot, name
-
-    def _listed(self, values: str, digests: str) -> _Listed:
-        counts = np.stack([getattr(log, values).count[at] for log, at in self._held.records()])
-        listed = np.stack([getattr(log, digests).count[at] for log, at in self._held.records()])
-        rows = np.flatnonzero((counts == counts[0]).all(axis=0) & (listed == listed[0]).all(axis=0))
-        owner, place = repeated(rows, counts[0][rows])
-        norms, prints, known = [], [], counts[0][owner] == listed[0][owner]
-        for log, at in self._held.records():
-            lists, marks = getattr(log, values), getattr(log, digests)
-            norms.append(lists.value[lists.start[at[owner]] + place])
-            found = np.full(len(owner), NO_DIGEST)
-            found[known] = marks.value[marks.start[at[owner[known]]] + place[known]]
-            prints.append(found)
-        of = getattr(self._first, values), getattr(self._first, digests)
-        return _Listed(*of, owner, place, np.stack(norms), np.stack(prints), known)
-
-    def _with(self, listed: _Listed, norms: Float64, digests: Hash) -> tuple[Ragged, Ragged]:
-        """The lists of the first log with these numbers; those of records that not all ranks have are unknown."""
-        row, known = self._held.here[listed.owner], listed.known
-        total, mark = np.full(len(listed.of.value), np.nan), np.full(len(listed.marks.value), NO_DIGEST)
-        total[listed.of.start[row] + listed.place] = norms
-        mark[listed.marks.start[row[known]] + listed.place[known]] = digests[known]
-        return Ragged(listed.of.start, total), Ragged(listed.marks.start, mark)
-
-    def _held_by_input(self, at: Int64) -> NDArray[np.int8]:
-        """The share of the ranks in some inputs (places among all), by their makers; SHARD for no maker."""
-        log = self._first
-        out = np.full(len(at), Holds.SHARD, np.int8)
+        """The same of all inputs: added where ranks differ; of named ones by what is declared of them."""
+        log, held = self._first, self._held
+        norms, digests = self._side_by_side("inputs", "input_digests")
+        same, made = agree(digests, norms), np.full(len(log.inputs.value), Holds.SHARD, np.int8)
         if np.array_equal(log.inputs.start, log.producers.start):
-            maker = log.producers.value[at]
-            out[maker >= 0] = self._held.holds[maker[maker >= 0]]
-        return out
+            known = log.producers.value >= 0
+            made[known] = held.holds[log.producers.value[known]]
+        lost = np.isin(made, (*_WITHOUT_NORMS, Holds.NORM))
+        norm = np.where(same, norms[0], np.where(lost, np.nan, norms.sum(axis=0)))
+        digest = np.where(same, digests[0], NO_DIGEST)
+        for row, names in log.texts("Parameter").items():
+            for k, name in zip(range(*log.inputs.start[row : row + 2].tolist()), names.split(";"), strict=False):
+                declared = held.declared.holds(name) if name else Holds.UNKNOWN
+                if made[k] in (Holds.PARTIAL, Holds.NORM):  # a state of another form than its parameter's
+                    continue
+                if declared == Holds.SHARD:
+                    norm[k], digest[k] = norms[list(held.declared.distinct(name)), k].sum(), NO_DIGEST
+                elif declared == Holds.REPLICA and not same[k]:
+                    rank = stand_in(digests[:, k].tolist())
+                    norm[k], digest[k] = norms[rank, k], digests[rank, k]
+        return self._lists("inputs", "input_digests", norm, digest)
+
+    def _side_by_side(self, values: str, digests: str) -> tuple[Float64, Hash]:
+        """The norms and digests of all ranks, [ranks, m], for each value in the lists of the first.
+
+        NaN and NO_DIGEST where a rank lacks the record, or has lists of another length.
+        """
+        of, marks = getattr(self._first, values), getattr(self._first, digests)
+        both = zip(self._logs, self._rows, strict=True)
+        members = [(getattr(log, values), getattr(log, digests), at) for log, at in both]
+        listed: Bool = np.asarray((self._rows >= 0).all(axis=0))
+        for lists, prints, at in members:
+            listed = listed & (lists.count[at] == of.count) & (prints.count[at] == marks.count)
+        norms = np.full((len(members), len(of.value)), np.nan)
+        found = np.full(norms.shape, NO_DIGEST)
+        row, slot = of.row, np.arange(len(of.value)) - of.start[of.row]
+        known, told = listed[row], (listed & (marks.count == of.count))[row]
+        for rank, (lists, prints, at) in enumerate(members):
+            norms[rank, known] = lists.value[lists.start[at[row[known]]] + slot[known]]
+            found[rank, told] = prints.value[prints.start[at[row[told]]] + slot[told]]
+        return norms, found
+
+    def _lists(self, values: str, digests: str, norm: Float64, digest: Hash) -> tuple[Ragged, Ragged]:
+        """The lists of the first log with these numbers; digests that do not belong to them are unknown."""
+        of, marks = getattr(self._first, values), getattr(self._first, digests)
+        told = (of.count == marks.count)[marks.row]
+        found = np.full(len(marks.value), NO_DIGEST)
+        at = of.start[marks.row] + np.arange(len(marks.value)) - marks.start[marks.row]
+        found[told] = digest[at[told]]
+        return Ragged(of.start, norm), Ragged(marks.start, found)
 
     def _told(self) -> dict[int, bytes]:
         """The members of each merged record: `4 ranks, Shard(1) on tp`, `4 ranks, shard by its shape`."""
