@@ -18,8 +18,7 @@ from matchers.ops.laws import additions, copies, in_place
 from matchers.ops.micro_batches import BATCH_RANKS, accumulations, micro_batch_numbers
 from matchers.ops.shapes import numel
 from matchers.ops.values import first_outputs
-from matchers.runs.layouts.piece import Piece
-from matchers.runs.layouts.reduced import ReducedGradients
+from matchers.runs.layouts.reduced import Piece, ReducedGradients
 from matchers.runs.layouts.samples import same_samples
 
 __all__ = ["as_micro_batches"]

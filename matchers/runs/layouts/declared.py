@@ -12,7 +12,7 @@ from typing import Any
 
 from matchers.ops.json_values import integers
 from matchers.ops.module_path import canonical
-from matchers.ops.share import Holds
+from matchers.ops.share import Holds, Share, first_alike
 from matchers.runs.rank_logs import odd_ranks
 
 __all__ = ["Declared", "stand_in"]
@@ -26,10 +26,7 @@ class Declared:
 
     def __init__(self, infos: Sequence[Mapping[str, Any]]) -> None:
         """`infos`: the run info of each rank."""
-        self._holds: dict[str, Holds] = {}
-        self._share: dict[str, tuple[int, ...]] = {}
-        """By parameter in shards, for each rank the first one that holds the same."""
-        self._whole: dict[str, tuple[int, ...]] = {}
+        self._shares: dict[str, Share] = {}
         digests, placements = (
             [found if isinstance(found := info.get(name), dict) else {} for info in infos]
             for name in ("parameter_digests", "parameter_placements")
@@ -40,39 +37,36 @@ class Declared:
             names = str(placed[0].get("placements")) if placed else ""
             whole = integers(placed[0].get("shape")) if placed else None
             if "Shard" in names and len(placed) == len(infos) and whole is not None:
-                first: dict[str, int] = {}
-                self._holds[canonical(name)] = Holds.SHARD
-                self._share[canonical(name)] = tuple(
-                    first.setdefault(str(of.get("offsets")), rank) for rank, of in enumerate(placed)
-                )
-                self._whole[canonical(name)] = whole
+                alike = first_alike(str(of.get("offsets")) for of in placed)
+                self._shares[canonical(name)] = Share(Holds.SHARD, alike, whole)
             elif "Shard" not in names and "artial" not in names and len({str(of.get(name)) for of in digests}) == 1:
-                self._holds[canonical(name)] = Holds.REPLICA
+                self._shares[canonical(name)] = Share(Holds.REPLICA)
 
     def holds(self, name: str) -> Holds:
         """The share in a parameter, a gradient (`….grad`) or a state (`….exp_avg`); UNKNOWN if not said."""
-        return self._holds.get(self._owner(name), Holds.UNKNOWN)
+        return self._of(name).holds
 
-    def distinct(self, name: str) -> tuple[int, ...]:
+    def distinct(self, name: str) -> list[int]:
         """Ranks that together hold every shard once."""
-        return tuple(dict.fromkeys(self._share[self._owner(name)]))
+        return self._of(name).ranks
 
     @cached_property
-    def usual(self) -> tuple[int, ...]:
+    def usual(self) -> Sequence[int]:
         """For each rank the first one that holds the same of most parameters in shards; empty where there are none."""
-        return next((share for share, _ in Counter(self._share.values()).most_common(1)), ())
+        shards = Counter(share.alike for share in self._shares.values() if share.holds == Holds.SHARD)
+        return next((alike for alike, _ in shards.most_common(1)), ())
 
     def whole(self, name: str, local: tuple[int, ...]) -> tuple[int, ...] | None:
         """The shape of the tensor of which this may be the shape of a shard; None if it is none."""
-        whole = self._whole.get(self._owner(name))
+        whole = self._of(name).whole
         if whole is None or len(whole) != len(local) or local == whole:
             return None
         return whole if all(part <= length for part, length in zip(local, whole, strict=True)) else None
 
-    def _owner(self, name: str) -> str:
+    def _of(self, name: str) -> Share:
         name = canonical(name)
         head, _, state = name.rpartition(".")
-        return name if name in self._holds or state in _COUNTERS else head
+        return self._shares.get(name if name in self._shares or state in _COUNTERS else head, Share())
 
 
 def stand_in(values: Sequence[object]) -> int:

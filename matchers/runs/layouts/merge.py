@@ -198,7 +198,7 @@ class _Merge:
                 if made[k] in (Holds.PARTIAL, Holds.NORM):  # a state of another form than its parameter's
                     continue
                 if declared == Holds.SHARD:
-                    norm[k], digest[k] = norms[list(held.declared.distinct(name)), k].sum(), NO_DIGEST
+                    norm[k], digest[k] = norms[held.declared.distinct(name), k].sum(), NO_DIGEST
                 elif declared == Holds.REPLICA and not same[k]:
                     rank = stand_in(digests[:, k].tolist())
                     norm[k], digest[k] = norms[rank, k], digests[rank, k]
