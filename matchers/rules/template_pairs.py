@@ -98,17 +98,15 @@ def _pair(
         lacking = [len(rows) for rows in found].index(count)
         made.missing = made.missing or (keys[0], keys[lacking], "a" if lacking < of_a else "b")
     for rows in zip(*(rows[:count].tolist() for rows in found), strict=True):
-        group = rows[:of_a], rows[of_a:]
-        taken = [
-            len({*part}) < len(part) or not before.isdisjoint(part) for part, before in zip(group, used, strict=True)
-        ]
-        if any(taken):
+        a, b = rows[:of_a], rows[of_a:]
+        b_taken = len({*b}) < len(b) or not used[1].isdisjoint(b)
+        if b_taken or len({*a}) < len(a) or not used[0].isdisjoint(a):
             made.missed += 1
-            side, targets = ("b", keys[of_a:]) if taken[1] else ("a", keys[:of_a])
+            side, targets = ("b", keys[of_a:]) if b_taken else ("a", keys[:of_a])
             made.clash = made.clash or (
                 f"is ambiguous: '{keys[0]}' of a and another both map to '{', '.join(targets)}' of {side}"
             )
         else:
-            for part, seen in zip(group, used, strict=True):
-                seen.update(part)
-            made.groups.append(group)
+            used[0].update(a)
+            used[1].update(b)
+            made.groups.append((a, b))
