@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
 from typing import NamedTuple
 
 import numpy as np
@@ -81,30 +81,35 @@ def template_pairs(
         if hopeless and made.missing is not None:
             made.missed += len(first)
         elif len(first):
-            keys = [pattern.expand(captures) for pattern in patterns]
-            further = zip(sides[1:], keys[1:], strict=True)
+            own, keys = partial(patterns[0].expand, captures), [pattern.expand(captures) for pattern in patterns[1:]]
+            further = zip(sides[1:], keys, strict=True)
             found = [first, *(in_phase(logs[side][0].named(key), side) for side, key in further)]
-            _pair(made, keys, found, of_a, used)
+            _pair(made, own, keys, found, of_a, used)
     return made
 
 
 def _pair(
-    made: TemplatePairs, keys: Sequence[str], found: Sequence[Int64], of_a: int, used: tuple[set[int], set[int]]
+    made: TemplatePairs,
+    own: Callable[[], str],
+    keys: Sequence[str],
+    found: Sequence[Int64],
+    of_a: int,
+    used: tuple[set[int], set[int]],
 ) -> None:
-    """Add the pairs of one place, by its keys and their rows."""
+    """Add the pairs of one place, by its further keys and the rows of all; `own`: the key that matches the template."""
     count = min(map(len, found))
     if count < len(found[0]):
         made.missed += len(found[0]) - count
         lacking = [len(rows) for rows in found].index(count)
-        made.missing = made.missing or (keys[0], keys[lacking], "a" if lacking < of_a else "b")
+        made.missing = made.missing or (own(), keys[lacking - 1], "a" if lacking < of_a else "b")
     for rows in zip(*(rows[:count].tolist() for rows in found), strict=True):
         a, b = rows[:of_a], rows[of_a:]
         b_taken = len({*b}) < len(b) or not used[1].isdisjoint(b)
         if b_taken or len({*a}) < len(a) or not used[0].isdisjoint(a):
             made.missed += 1
-            side, targets = ("b", keys[of_a:]) if b_taken else ("a", keys[:of_a])
+            side, targets = ("b", keys[of_a - 1 :]) if b_taken else ("a", [own(), *keys[: of_a - 1]])
             made.clash = made.clash or (
-                f"is ambiguous: '{keys[0]}' of a and another both map to '{', '.join(targets)}' of {side}"
+                f"is ambiguous: '{own()}' of a and another both map to '{', '.join(targets)}' of {side}"
             )
         else:
             used[0].update(a)
