@@ -272,6 +272,6 @@ def _run_info(run: Mapping[str, Any], ranks: int) -> dict[str, Any]:
     """The run info of so many ranks: without what a rank says of its own parts, and of the layout."""
     own = (
         *("world_size", "rank", "mesh", "mesh_coordinates", "launcher", "backend", "parameter_placements"),
-        *("parameters_digest", "parameter_digests", "buffer_digests", "parameters", "end_state"),
+        *("parameters_digest", "parameter_digests", "buffer_digests", "start_sketches", "parameters", "end_state"),
     )
     return {name: value for name, value in run.items() if name not in own} | {MERGED_RANKS: ranks}
