@@ -16,9 +16,9 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-__all__ = ["ScreenTimeout", "Terminal"]
+__all__ = ["POLL_SECONDS", "ScreenTimeout", "Terminal"]
 
-_POLL_SECONDS = 0.02
+POLL_SECONDS = 0.02
 _TIMEOUT_SECONDS = 30.0
 """Generous: a busy machine is no failure. A test that passes never waits so long."""
 
@@ -150,7 +150,7 @@ class Terminal:
             if time.monotonic() > end:
                 what = repr(wanted) if isinstance(wanted, str) else getattr(wanted, "__name__", "the condition")
                 raise ScreenTimeout(f"{what} did not appear within {timeout:g} s; the screen:\n{screen}")
-            time.sleep(_POLL_SECONDS)
+            time.sleep(POLL_SECONDS)
 
     def exit_code(self, *keys: str, timeout: float = _TIMEOUT_SECONDS) -> int:
         """Press `keys`, wait until the program has ended, and return its exit code (128 + n after signal n).
@@ -164,7 +164,7 @@ class Terminal:
         while not self._status.exists():
             if time.monotonic() > end:
                 raise ScreenTimeout(f"the program did not end within {timeout:g} s; the screen:\n{self.screen()}")
-            time.sleep(_POLL_SECONDS)
+            time.sleep(POLL_SECONDS)
         return int(self._status.read_text(encoding="ascii"))
 
     @property
