@@ -84,6 +84,19 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.set_threshold(10_000)
 
 
+@pytest.fixture(autouse=True)
+def _what_stays(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Leave aside what was set aside: the explorer sets all aside when it opens, and takes it back when it ends."""
+    freeze = gc.freeze
+
+    def without_garbage() -> None:
+        gc.collect(1)  # what the last test has left
+        freeze()
+
+    monkeypatch.setattr(gc, "freeze", without_garbage)
+    monkeypatch.setattr(gc, "unfreeze", lambda: None)
+
+
 @pytest.fixture(scope="session")
 def _cache_of_the_session(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One for all tests, because the kernel in it takes seconds to compile."""
