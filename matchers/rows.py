@@ -255,10 +255,12 @@ class Rows:
         """The rows that made what each row reads in either run, itself not; ascending; empty for a preview."""
         return Ragged.distinct(*_NONE, len(self)) if self.flow is None else self.edges_of(self.flow.a, self.flow.b)
 
-    def edges_of(self, flow_a: Ragged, flow_b: Ragged) -> Ragged:
-        """The same by another data flow of the two logs."""
-        ends = []
+    def edges_of(self, flow_a: Ragged | None, flow_b: Ragged | None) -> Ragged:
+        """The same by another data flow of the two logs, or of one of them."""
+        ends = [_NONE]
         for flow, at in ((flow_a, self.at_a), (flow_b, self.at_b)):
+            if flow is None:
+                continue
             known = flow.value >= 0
             ends.append((at[flow.row[known]].astype(np.int64), at[flow.value[known]].astype(np.int64)))
         reader, maker = (np.concatenate(end) for end in zip(*ends, strict=True))

@@ -90,34 +90,45 @@ class _Search:
         self.pairs = red & ~self.alone
         self._flows = flow_of_red_tensors(c, "a", c.flow.a), flow_of_red_tensors(c, "b", c.flow.b)
         self._flow = c.edges_of(*self._flows)
+        # where pairs cross, what a row leads to in one run may lead to it in the other
+        self._of_runs = c.edges_of(self._flows[0], None), c.edges_of(None, self._flows[1])
         self._branches = Branches(c, self._flow)
         self._folded = c.a.batches > 1 or c.b.batches > 1
         # not judged, or within the tolerance: their results may differ
         self._passive = (c.verdict >= Status.CLOSE) & (c.verdict < Status.SHAPE)
         # norms of micro-batches hide a difference that a mask, say, is larger than
         self._hides = c.bound & (c.verdict <= Status.CLOSE) & self._folded
-        self._fed = fed_by(self._flow, red, self._passive)
-        self._carries = red | (self._passive & self._fed)
+        self._fed, self._carries = self._led_by(red, red)
         self.explained = np.zeros(len(c), bool)
+
+    def _led_by(self, in_a: Bool, in_b: Bool) -> tuple[tuple[Bool, Bool], tuple[Bool, Bool]]:
+        """By run, bool[r]: rows that read what some rows made, over passive ones; and what hands that on, they too."""
+        fed = [fed_by(flow, of, self._passive) for flow, of in zip(self._of_runs, (in_a, in_b), strict=True)]
+        return (fed[0], fed[1]), (in_a | (self._passive & fed[0]), in_b | (self._passive & fed[1]))
 
     def unpaired(self, given: list[int], gradients: Sequence[tuple[int, int]]) -> None:
         """Enter the roles of red unpaired rows, and the beginnings of terms of gradients that one run alone adds."""
         c, found = self._c, self._found
         red = self.alone & (c.verdict >= Status.SHAPE)
         found.role[red] = Role.ORIGIN
-        found.role[red & (self._fed | marked(given, len(c)))] = Role.RECEIVER
+        found.role[red & (self._fed_alone | marked(given, len(c)))] = Role.RECEIVER
         one, other = (
             np.append(at, -1)[[made[k] for made in gradients]].astype(np.int64) for k, at in ((0, c.at_a), (1, c.at_b))
         )
         made = [
             row
             for maker, extra in ((one, self._extra(one, other)), (other, self._extra(other, one)))
-            for row in maker[extra & marked_at(~self._fed, maker)].tolist()
+            for row in maker[extra & marked_at(~self._fed_alone, maker)].tolist()
         ]
         if made:  # nothing red leads to them
             found.role[red & c.by_row(lambda log: log.updates)] = Role.RECEIVER
         self._cause[found.role == Role.ORIGIN] = True
         self._cause[[self._branches.start(row) for row in made]] = True
+
+    @property
+    def _fed_alone(self) -> Bool:
+        """bool[r]: unpaired rows that read what a red one made; each has the data flow of one run."""
+        return np.logical_or(*self._fed)
 
     def follow(self) -> None:
         """Find the first causes among rows that are not red pairs, each kind among what is left to explain."""
@@ -129,7 +140,7 @@ class _Search:
         self._insertions()
         if self._reads_parts.any():
             reads_parts = marked(self._reads.row[self._reads_parts], len(self._c))
-            stretches = Stretches(self._found, self._flow, self._branches, self.pairs)
+            stretches = Stretches(self._found, self._flow, self._of_runs, self._branches, self.pairs)
             self.explained |= stretches.follow(np.flatnonzero(self.pairs & reads_parts & ~self.explained))
 
     def enter_roles(self) -> None:
@@ -155,11 +166,11 @@ class _Search:
         """Read the inputs of red pairs, and which come from red rows or are parts of tensors."""
         c, red = self._c, self.pairs
         if self._folded:
-            spread = self._red | (self._hides & fed_by(self._flow, self._red, self._hides))
-            self._fed = fed_by(self._flow, spread, self._passive)
-            self._carries = spread | (self._passive & self._fed)
+            spread = [self._red | (self._hides & fed_by(flow, self._red, self._hides)) for flow in self._of_runs]
+            self._fed, self._carries = self._led_by(*spread)
         reads = inputs_of_pairs(c, *self._flows, np.flatnonzero(red))
-        from_red = (marked_at(self._carries, reads.a) | marked_at(self._carries, reads.b)) & ~reads.equal
+        carries_a, carries_b = self._carries
+        from_red = (marked_at(carries_a, reads.a) | marked_at(carries_b, reads.b)) & ~reads.equal
         # NaN with equal bits in both runs that a pair reads, which has such NaN itself: it begins earlier
         both = c.reason == Reason.NAN_IN_BOTH
         from_red |= both[reads.row] & (reads.broken | marked_at(both, reads.a) | marked_at(both, reads.b))
@@ -214,8 +225,8 @@ class _Search:
             # the norms of micro-batches do not show that elements were moved
             makes = ~c.by_row(copies)
             suspect[alike] |= (extra_a & marked_at(makes, reads.a) | extra_b & marked_at(makes, reads.b))[alike]
-        suspect &= ~((extra_a | both) & marked_at(self._fed, reads.a))
-        suspect &= ~((extra_b | both) & marked_at(self._fed, reads.b))
+        suspect &= ~((extra_a | both) & marked_at(self._fed[0], reads.a))
+        suspect &= ~((extra_b | both) & marked_at(self._fed[1], reads.b))
         self.explained[reads.row[suspect]] = True
         # a row that reads hundreds of tensors (an optimizer's) names one suspect, not hundreds
         named = np.flatnonzero(suspect)
@@ -282,7 +293,7 @@ class _Search:
             alone = mine & self.alone
             led = wanted[reads.row] & ~marked_at(theirs, other) & marked_at(alone, maker)
             begins = where_broken_begins(self._flow, maker[led], alone)
-            self._cause[begins[~self._fed[begins]]] = True
+            self._cause[begins[~self._fed_alone[begins]]] = True
             self.explained[reads.row[led]] = True
 
     def _insertions(self) -> None:
@@ -299,13 +310,14 @@ class _Search:
             readers = [
                 reader for reader in readers.tolist() if np.isin(self._made_otherwise(reader, row), before).any()
             ]
-            led = fed_by(flow, marked(readers, len(c)), self._hides) & self.pairs & ~self.explained
+            of_run = self._of_runs[int(c.row_a[row] < 0)]
+            led = fed_by(of_run, marked(readers, len(c)), self._hides) & self.pairs & ~self.explained
             if led.any():
                 self._cause[row], self.explained[led] = True, True
 
         # of the terms of micro-batches, the same value does not mean the same share: a loss divided by one
         same = (self.pairs & ~self.explained & ~marked(reads.row[reads.differs], len(c)))[reads.row]
-        makes = ~c.by_row(copies) & ~self._fed
+        makes = ~c.by_row(copies) & ~self._fed_alone
         for maker, other in ((reads.a, reads.b), (reads.b, reads.a)):
             led = same & self._extra(maker, other) & marked_at(makes, maker)
             self._cause[maker[led]] = True

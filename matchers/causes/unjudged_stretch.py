@@ -8,6 +8,7 @@ one that only one run has, and has only here; one that reads another tensor that
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from functools import cached_property
 from typing import Final
 
@@ -37,9 +38,14 @@ _SAME_SIZE: Final = 0.01
 class Stretches:
     """The search for first causes behind red pairs that read parts."""
 
-    def __init__(self, found: Causes, flow: Ragged, branches: Branches, red: Bool) -> None:
-        """`flow`: between rows, as `Rows.edges`; `red`: bool[r], rows whose consequences are known to be red."""
-        self._found, self._c, self._flow, self._branches = found, found.c, flow, branches
+    def __init__(self, found: Causes, flow: Ragged, of_runs: Sequence[Ragged], branches: Branches, red: Bool) -> None:
+        """The search.
+
+        Args:
+            flow, of_runs: between rows, as `Rows.edges`: of both runs together, and of each by itself.
+            red: bool[r], rows whose consequences are known to be red.
+        """
+        self._found, self._c, self._flow, self._of_runs, self._branches = found, found.c, flow, of_runs, branches
         self._ended = red.copy()
         """bool[r], rows behind which everything is explained: red ones, and stretches with a cause."""
 
@@ -72,7 +78,9 @@ class Stretches:
         """
         flow, end = self._flow, marked([row], len(self._c))
         shows = self._tells & (self._c.error <= small)
-        led = self._open & ~self._harmless & ~upstream(flow, shows, shows | self._open)
+        led = self._open & ~self._harmless
+        for of_run in self._of_runs:
+            led &= ~upstream(of_run, shows, shows | self._open)
         inside = upstream(flow, end, end | led)
         behind = self._open & upstream(flow, inside & self._harmless & self._open, self._open)
         stretch = inside & led
