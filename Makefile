@@ -17,7 +17,7 @@ demo: $(VENV)/.viewer  ## open the explorer on the shipped example, in which a b
 
 test: $(VENV)/.test-full  ## run all tests
 	@.ci/packages tmux gcc 'chromium-headless-shell|chromium|chromium-browser|google-chrome'
-	$(BIN)/python -m pytest -n 2 --dist worksteal
+	$(BIN)/python -m pytest -n 3 --dist worksteal
 
 test-fast: $(VENV)/.test  ## run the tests that need no torch, terminal, browser or screen, with fewer random examples
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not (torch or pty or browser or screen)' --hypothesis-profile fast
