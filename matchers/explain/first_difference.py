@@ -133,7 +133,7 @@ def start_of(c: Comparison, row: int) -> str:
     start = c.reads_start(row)
     told = _before(c, start)
     by_norms = "weights" in start and c.start.weights is None and told.startswith(_by_norms(c) or "-")
-    return f"the runs differ before this step: {told}; capture step 1" if by_norms else told
+    return f"the runs differ before this step: capture step 1; {told}" if by_norms else told
 
 
 def _by_norms(c: Comparison) -> str | None:

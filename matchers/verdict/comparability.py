@@ -267,7 +267,7 @@ def _inferred_start(a: OpLog, b: OpLog, pairing: Pairing, flow: DataFlow | None,
     if (tokens := given.tokens & given.differs(policy)).any():
         yield Note(Severity.FATAL, "batch", f"the batches differ: {given.first(tokens)} reads different tokens")
     if told := other_weights(a, b, pairing, flow):
-        yield Note(Severity.FATAL, "parameters", f"the runs differ before this step: {told}; capture step 1")
+        yield Note(Severity.FATAL, "parameters", f"the runs differ before this step: capture step 1; {told}")
 
 
 def _softened(notes: list[Note], given: _Given, policy: DtypePolicy) -> list[Note]:

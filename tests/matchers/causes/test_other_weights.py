@@ -33,7 +33,7 @@ def test_where_an_error_jumps_says_nothing(tmp_path: Path) -> None:
     c, causes = told(step(tmp_path), step(tmp_path, weights=2e-6))
     assert c.red.any()
     read = "6 of 6 matrix products read other weights, layers.0/op_0_mm first"
-    assert causes == [f"FIRST CAUSE: the runs differ before this step: {read}; capture step 1"]
+    assert causes == [f"FIRST CAUSE: the runs differ before this step: capture step 1; {read}"]
     assert not any("jumps" in headline(c, row) for row in range(len(c)))
 
 
