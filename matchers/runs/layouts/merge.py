@@ -84,14 +84,16 @@ class _Merge:
         shares = [held.shares.get(row, Share()) for row in rows.tolist()]
         terms = np.array([held.terms(row) for row in rows.tolist()], np.int64)
         at = self._rows[:, np.where(holds == Holds.PARTIAL, terms, rows)]
-        parts = joined([first_outputs(each, own) for each, own in zip(self._logs, at, strict=True)])
+        # of a rank that lacks a record, as an empty log lacks all, no part is taken
+        known = [(each, own) if len(each) else (log, rows) for each, own in zip(self._logs, at, strict=True)]
+        parts = joined([first_outputs(*each) for each in known])
         whole = _of_ranks(parts, np.arange(at.size).reshape(at.shape).T, shares)
         lost, counts, shape, digest = np.isin(holds, _WITHOUT_NORMS), whole.counts, whole.shape, whole.digest
         counts[:, lost] = log.counts[:, rows[lost]]
         for k in np.flatnonzero((holds == Holds.UNKNOWN) & (log.shape[rows] >= 0)).tolist():
             row = int(rows[k])
-            known = dimensions(log.shape_text(row)) in self._wholes.of(log.op_name(row), log.module_name(row))
-            shape[k] = log.shape[row] if known else -1
+            is_whole = dimensions(log.shape_text(row)) in self._wholes.of(log.op_name(row), log.module_name(row))
+            shape[k] = log.shape[row] if is_whole else -1
         # numbers that do not round are known by their norms only: their bits are not those of the whole
         rounds = np.array([name in EPSILON for name in log.dtypes] + [False])[log.dtype[rows]]
         digest[rounds & (holds != Holds.REPLICA) & np.array(list(map(bool, whole.sketch)), bool)] = OF_PARTS
@@ -214,7 +216,9 @@ class _Merge:
         members = [(getattr(log, values), getattr(log, digests), at) for log, at in both]
         listed: Bool = np.asarray((self._rows >= 0).all(axis=0))
         for lists, prints, at in members:
-            listed = listed & (lists.count[at] == of.count) & (prints.count[at] == marks.count)
+            there = np.flatnonzero(listed)
+            same = lists.count[at[there]] == of.count[there]
+            listed[there] = same & (prints.count[at[there]] == marks.count[there])
         norms = np.full((len(members), len(of.value)), np.nan)
         found = np.full(norms.shape, NO_DIGEST)
         row, slot = of.row, np.arange(len(of.value)) - of.start[of.row]
