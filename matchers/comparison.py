@@ -24,9 +24,7 @@ from matchers.ops.last_contents import LastContents
 from matchers.ops.micro_batches import fold_micro_batches
 from matchers.ops.phases import same_phases
 from matchers.ops.recomputation import Mismatch, recompute_mismatches
-from matchers.ops.run_info import start_of
 from matchers.ops.shards import Shards
-from matchers.ops.start import Start
 from matchers.pairing.matching import Matching, NameRules, paired_by
 from matchers.pairing.pairing import Method
 from matchers.pairing.rematch import ForcedPair, apply_rules
@@ -161,13 +159,8 @@ class Comparison(Rows):
         """Pairs whose inputs are equal, and whether their results are; what the two logs teach of determinism."""
         return Equality(self)
 
-    @cached_property
-    def start(self) -> Start:
-        """What the two runs begin the step with, by the headers of their logs."""
-        return start_of(self.a.header.run, self.b.header.run)
-
     def reads_start(self, row: int) -> tuple[str, ...]:
-        """What differs before the step and makes a row differ, as of `FirstDifference.start`; empty for none."""
+        """Return the kinds of what differs before the step and makes a row differ, as of `FirstDifference.start`."""
         found = self.first_difference
         if found is None or found.row != row:
             among = np.zeros(len(self), bool)

@@ -18,6 +18,8 @@ from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import downstream
 from matchers.ops.micro_batches import of_other_ranks
+from matchers.ops.run_info import start_of
+from matchers.ops.start import Start
 from matchers.pairing.pairing import Method, Pairing
 from matchers.regions.find import Regions, find_regions
 from matchers.status import Role, Status
@@ -218,7 +220,7 @@ class Rows:
     def completed(self, cls: type[_Completed], **given: Any) -> _Completed:
         """The rows as such an object, with other causes or further fields, and with what was computed of them."""
         out = cls(**{column.name: getattr(self, column.name) for column in fields(Rows)} | given)
-        vars(out).update({name: vars(self)[name] for name in ("edges", "regions") if name in vars(self)})
+        vars(out).update({name: vars(self)[name] for name in ("edges", "regions", "start") if name in vars(self)})
         return out
 
     def __len__(self) -> int:
@@ -266,6 +268,11 @@ class Rows:
         reader, maker = (np.concatenate(end) for end in zip(*ends, strict=True))
         other = reader != maker
         return Ragged.distinct(reader[other], maker[other], len(self))
+
+    @cached_property
+    def start(self) -> Start:
+        """The tensors with which the two runs begin the step, as far as they differ, by the headers of their logs."""
+        return start_of(self.a.header.run, self.b.header.run)
 
     @property
     def understood(self) -> bool:

@@ -18,9 +18,9 @@ from matchers.arrays import Bool
 from matchers.logs.op_log import NO_DIGEST, Phase
 from matchers.ops.dataflow import downstream
 from matchers.ops.laws import law_of
-from matchers.ops.run_info import MERGED_RANKS, start_of
+from matchers.ops.run_info import MERGED_RANKS
 from matchers.ops.shapes import sharded_runs
-from matchers.ops.start import Start, known_digests
+from matchers.ops.start import known_digests
 from matchers.rows import Rows
 from matchers.status import LabelledEnum, Status
 from matchers.verdict.comparability import other_weights
@@ -299,7 +299,7 @@ class _Search:
         """The kind of a differing input that no operation made, of `_STARTS`; empty for anything else, or unknown."""
         if given.rows or not given.differs:
             return ""
-        c, start, record = self._c, self._told, int(self._c.row_a[row])
+        c, start, record = self._c, self._c.start, int(self._c.row_a[row])
         if law_of(c.a, record).tokens == given.position:
             return "the batch" if start.batch is not False else ""
         digests = c.a.input_digests[record]
@@ -337,19 +337,15 @@ class _Search:
     @cached_property
     def by_norms(self) -> bool:
         """Other weights are told by norms alone, which hide how much they differ, and in which operations."""
-        return not self._equality.by_digest and self._told.weights is None and self._other_weights[False]
-
-    @cached_property
-    def _told(self) -> Start:
-        return start_of(self._c.a.header.run, self._c.b.header.run)
+        return not self._equality.by_digest and self._c.start.weights is None and self._other_weights[False]
 
     @cached_property
     def _digests_of_buffers(self) -> set[str]:
         """The digests in a of buffers that differ before the step."""
-        if self._told.buffers is None:
+        if self._c.start.buffers is None:
             return set()
         digests = known_digests(self._c.a.header.run, "buffer_digests")
-        return {str(digests[name]) for name in self._told.buffers.names}
+        return {str(digests[name]) for name in self._c.start.buffers.names}
 
     @cached_property
     def _other_weights(self) -> tuple[bool, bool]:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from matchers.causes.causes import Causes
 from matchers.causes.first_difference import Equality, Kind, first_difference
-from matchers.ops.run_info import start_of
 from matchers.ops.shapes import sharded_runs
 from matchers.status import Role, Status
 from matchers.verdict.comparability import other_weights
@@ -23,7 +22,7 @@ def blame_weights(found: Causes) -> None:
     c = found.c
     follow = found.cause & (c.pair >= 0) & (c.verdict != Status.NAN) & (c.verdict != Status.SHAPE)
     follow &= c.reason != Reason.ARGUMENTS
-    if not follow.any() or start_of(c.a.header.run, c.b.header.run).weights is not None or sharded_runs(c.a, c.b):
+    if not follow.any() or c.start.weights is not None or sharded_runs(c.a, c.b):
         return
     if other_weights(c.a, c.b, c.pairing, c.flow) is None:
         return

@@ -141,7 +141,7 @@ def _by_norms(c: Comparison) -> str | None:
 
 
 def _before(c: Comparison, start: tuple[str, ...]) -> str:
-    """What differs before the step, of which a row reads some (`start`): how many, which first, how much."""
+    """The difference before the step of what a row reads (`start`): how many, which first, how much."""
     known = {"weights": c.start.parameters, "buffers": c.start.buffers, "the batch": c.start.tokens}
     told = []
     for name in start:
@@ -180,7 +180,7 @@ def determinism_of(c: Comparison, row: int) -> str:
 
 
 def kernels_of(c: Comparison, row: int) -> Iterator[str]:
-    """Whether other bits of equal inputs may be those of another kernel, and what tells."""
+    """The clause that other bits of equal inputs are, or are not, those of another kernel, and what tells."""
     runs = c.a.header.run, c.b.header.run
     same, (others, differ) = same_kernels(*runs), c.equality.others(row)
     if not c.equality.by_digest or same is None or asked_otherwise(c, row):

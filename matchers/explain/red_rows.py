@@ -289,4 +289,4 @@ _BY_STATUS: Mapping[Status, Callable[[Subject], str]] = {
     Status.NAN: _what_is_broken,
     Status.SHAPE: _what_shape,
 }
-"""What differs in a red row, and why."""
+"""The difference of a red row, and its reason, by status."""

@@ -83,7 +83,7 @@ class KeyColumn(TextTable):
         super().__init__(blob, start)
         self._lower: bytes | None = None
         self.search: object = None
-        """What searches of the keys need, kept with them (`rules.key_index`)."""
+        """Kept for searches of the keys (`rules.key_index`)."""
 
     def __getitem__(self, row: Any) -> Any:
         if isinstance(row, slice):

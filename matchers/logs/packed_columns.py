@@ -62,7 +62,7 @@ def _bytes(values: NDArray[Any]) -> memoryview:
 
 
 def _parts(log: OpLog) -> Iterator[tuple[str, bytes | NDArray[Any]]]:
-    """What the fields of a log consist of, but for what is in `meta`."""
+    """The arrays that the fields of a log consist of; the rest is in `meta`."""
     for name in (field.name for field in fields(log)):
         value = getattr(log, name)
         if isinstance(value, KeyColumn):

@@ -149,7 +149,7 @@ def of_other_ranks(log: OpLog, other: OpLog, paired: Bool) -> Bool:
 
 
 class _Whole(NamedTuple):
-    """What the results of several micro-batches make together.
+    """The whole that the results of several micro-batches make together.
 
     Attributes:
         shape: None if they have none.

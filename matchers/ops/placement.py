@@ -6,6 +6,7 @@ import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
+from itertools import chain, repeat
 from typing import Any, Final
 
 from matchers.logs.op_log import OpLog
@@ -61,7 +62,13 @@ class Part:
     @property
     def partial(self) -> tuple[str, ...]:
         """The pending sums, or norms, over ranks."""
-        return tuple(name for name in self.names if "artial" in name)
+        return tuple(name for name in self.names if _is_pending(name))
+
+    @property
+    def pending(self) -> tuple[str, ...]:
+        """The dimensions of the mesh over which these are; empty text for one whose name is not known."""
+        named = zip(chain(self.axes, repeat("")), self.names, strict=False)
+        return tuple(axis for axis, name in named if _is_pending(name))
 
     @property
     def adds_up(self) -> bool:
@@ -84,6 +91,11 @@ class Part:
         found = [_NORM.fullmatch(name) for name in self.partial]
         powers = {float(match[1] or 2) for match in found if match}
         return powers.pop() if all(found) and len(powers) == 1 and min(powers) > 0 else None
+
+
+def _is_pending(name: str) -> bool:
+    """True for `Partial`, `_MaskPartial`, `_NormPartial`, as DTensor writes them."""
+    return "artial" in name
 
 
 def part_of(placement: Mapping[str, Any] | None, shape: tuple[int, ...]) -> Part | None:

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+from bisect import bisect_left
+from collections.abc import Mapping, Sequence
+from operator import attrgetter
 from typing import NamedTuple
 
-from matchers.logs.op_log import OpLog
+from matchers.logs.op_log import OpLog, once_per_log
 from matchers.ops.json_values import number, parsed
 
 __all__ = ["NumberRead", "read_before", "reads_of"]
@@ -31,6 +34,18 @@ def _number(value: object) -> float:
 
 def read_before(log: OpLog, row: int, value: float) -> NumberRead | None:
     """The last read of a number from a result before a record; None for none."""
-    rows = [int(record) for record in log.texts("Read").rows if record < row]
-    reads = (read for record in reversed(rows) for read in reads_of(log, record))
-    return next((read for read in reads if read.value == value), None)
+    reads = _by_number(log).get(value, ())
+    before = bisect_left(reads, row, key=attrgetter("of"))
+    return reads[before - 1] if before else None
+
+
+@once_per_log
+def _by_number(log: OpLog) -> Mapping[float, Sequence[NumberRead]]:
+    """The reads of each number, in the order of the records; of each record the first."""
+    found: dict[float, list[NumberRead]] = {}
+    for record in sorted(log.texts("Read").rows.tolist()):
+        for read in reads_of(log, record):
+            reads = found.setdefault(read.value, [])
+            if not reads or reads[-1].of != record:
+                reads.append(read)
+    return found

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from itertools import chain, repeat
 
 from matchers.ops.placement import Part
 from matchers.status import LabelledEnum
@@ -81,8 +80,7 @@ def placed_shares(parts: Sequence[Part], coordinates: Sequence[Mapping[str, int]
     """
     found: list[tuple[object, ...]] = []
     for rank, (part, at) in enumerate(zip(parts, coordinates, strict=True)):
-        placed = zip(chain(part.axes, repeat("")), part.names, strict=False)
-        found.append((part.start, *(at.get(name, rank) for name, how in placed if "artial" in how)))
+        found.append((part.start, *(at.get(axis, rank) for axis in part.pending)))
     return first_alike(found)
 
 

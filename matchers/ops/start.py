@@ -5,9 +5,7 @@ Told by the run info above the logs, where it has their digests, and for the ext
 
 from __future__ import annotations
 
-import binascii
 import math
-import struct
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -15,6 +13,7 @@ from typing import Any
 from capture.log_format import UNKNOWN_DIGEST
 from matchers.ops.json_values import number
 from matchers.ops.module_path import canonical
+from matchers.ops.sketch import decode_sketches
 
 __all__ = [
     "Differing",
@@ -28,7 +27,6 @@ __all__ = [
     "table",
 ]
 
-_PROJECTIONS = 16
 _SUMS = 1e-12
 """Error of the sums in a sketch, relative to its largest number; one element is told from several by more."""
 _STEPS = 4.0
@@ -182,10 +180,7 @@ def _numel(tensor: Mapping[str, Any]) -> int:
 def _sketch(entry: Any) -> tuple[tuple[float, ...], int, float]:
     """An entry of `start_sketches`; without sums if it is none."""
     text, size, step = entry if isinstance(entry, list) and len(entry) == 3 else ("", 0, 0.0)
-    try:
-        sums = struct.unpack(f"<{_PROJECTIONS}d", binascii.a2b_base64(text))
-    except (ValueError, TypeError, struct.error):
-        sums = ()
+    sums = tuple(decode_sketches([text if isinstance(text, str) else ""])[0].tolist())
     known = all(map(math.isfinite, sums)) and type(size) is int and 0 < size < 1 << 60 and number(step) >= 0
     return (sums, size, number(step)) if known else ((), 0, 0.0)
 

@@ -80,21 +80,22 @@ def commits(c: Comparison, row: int, roots: Sequence[Path]) -> list[Touched]:
     if known[0] == known[1]:
         raise InputError(f"both runs are of commit {known[0][:12]}{_uncommitted(c)}")
     found: dict[str, dict[str, Commit]] = {_LINE: {}, _FUNCTION: {}, _PATH: {}}
-    looked = False
+    repositories: dict[Path, _Repository | None] = {}
     for side, record, (new, old) in (("a", c.row_a[row], known), ("b", c.row_b[row], known[::-1])):
         for n, location in enumerate(_locations(c, side, int(record))):
             name, line = split_location(location)
             path = find_source(name, roots)
-            repository = None if path is None else _Repository.of(path)
-            if repository is None or not all(map(repository.has, known)):
+            if path is not None and path not in repositories:
+                repositories[path] = _Repository.of(path, known)
+            repository = None if path is None else repositories[path]
+            if repository is None:
                 continue
-            looked = True
             places = {_PATH if n else _LINE: (line, line)}
             if n == 0 and (function := repository.function(new, line)):
                 places[_FUNCTION] = function
             for what, lines in places.items():
                 found[what] |= {each.revision: each for each in repository.log(old, new, lines)}
-    if not looked:
+    if not any(repositories.values()):
         raise InputError("no repository here has the row's source lines and the commits of both runs")
     seen: set[str] = set()
     told = []
@@ -141,16 +142,16 @@ class _Repository:
     path: str
 
     @classmethod
-    def of(cls, path: Path) -> _Repository | None:
+    def of(cls, path: Path, revisions: Sequence[str]) -> _Repository | None:
+        """The repository of a file; None where it has none, or one without these commits."""
         real = os.path.realpath(path)
         top = _git(os.path.dirname(real), "rev-parse", "--show-toplevel")
         if not top:
             return None
         folder = os.path.realpath(top.removesuffix("\n"))
-        return cls(folder, os.path.relpath(real, folder)) if os.path.commonpath((folder, real)) == folder else None
-
-    def has(self, revision: str) -> bool:
-        return _git(self.top, "cat-file", "-e", f"{revision}^{{commit}}") is not None
+        inside = os.path.commonpath((folder, real)) == folder
+        known = inside and all(_git(folder, "cat-file", "-e", f"{one}^{{commit}}") is not None for one in revisions)
+        return cls(folder, os.path.relpath(real, folder)) if known else None
 
     def log(self, old: str, new: str, lines: tuple[int, int]) -> Iterator[Commit]:
         """The commits of one revision that another does not have, and that touch some lines of the file."""

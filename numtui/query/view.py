@@ -243,9 +243,8 @@ def foldable(c: Comparison) -> Int32:
     """
     stretch = np.where((c.status == Status.EQUAL) | (c.status == Status.SAME_PRINT), 0, -1).astype(np.int32)
     if not c.single and c.flow is not None:
-        of_a, of_b, kind = c.regions.of_a, c.regions.of_b, c.regions.kind
-        region = np.where(c.row_a >= 0, np.append(of_a, -1)[c.row_a], np.append(of_b, -1)[c.row_b])
-        quiet = np.append(np.isin(kind, list(FOLD_WORDS)), False)[region] & ~c.red
+        region = c.by_row(lambda log: c.regions.of_a if log is c.a else c.regions.of_b)
+        quiet = np.append(np.isin(c.regions.kind, list(FOLD_WORDS)), False)[region] & ~c.red
         stretch[quiet] = region[quiet] + 1
     stretch[c.cause] = -1
     return stretch

@@ -11,7 +11,7 @@ from functools import cached_property
 
 import numpy as np
 
-from matchers.arrays import Int32, Int64
+from matchers.arrays import Int64
 from matchers.comparison import Comparison
 from matchers.explain.sentences import format_eps, format_error, row_epsilon
 from matchers.logs.op_log import OpLog
@@ -201,16 +201,17 @@ class RowWriter:
             (fit("shape", w.shape), "dim"),
         ]
 
-    def fold(self, stretch: int, rows: Int32, map_piece: Piece, window: str, width: int) -> Line:
-        """Return the line of a folded stretch of `foldable`."""
+    def fold(self, view: View, line: int, map_piece: Piece, window: str, width: int) -> Line:
+        """Return a line that stands for a folded stretch."""
         pad = " " * (self.columns.number + 2)
-        return fit_line([map_piece, (f"{window} {pad}… {self._folded(stretch, rows)} …", "dim")], width)
+        return fit_line([map_piece, (f"{window} {pad}… {self._folded(view, line)} …", "dim")], width)
 
-    def _folded(self, stretch: int, rows: Int32) -> str:
-        """Say what rows of a stretch are."""
-        c = self.comparison
+    def _folded(self, view: View, line: int) -> str:
+        """Say what the rows of a folded stretch are."""
+        stretch = int(view.stretch[line])
         if not stretch:
-            return f"{len(rows):,} equal"
+            return f"{view.fold[line]:,} equal"
+        c, rows = self.comparison, view.folded(line)
         a, b = (np.count_nonzero(side[rows] >= 0) for side in (c.row_a, c.row_b))
         return f"{a:,} in a, {b:,} in b: {FOLD_WORDS[Kind(c.regions.kind[stretch - 1])]}"
 

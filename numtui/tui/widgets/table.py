@@ -111,8 +111,7 @@ class Table(Lines):
             window = "┃" if first <= y <= last else " "
             row = int(view.row[line])
             if view.fold[line]:
-                stretch, rows = int(view.stretch[line]), view.folded(line)
-                lines.append(writer.fold(stretch, rows, pieces[y], window, self.size.width))
+                lines.append(writer.fold(view, line, pieces[y], window, self.size.width))
             else:
                 hit = "/" if search is not None and search.text and search.finds(c, row) else " "
                 lines.append(writer.row(row, pieces[y], window, row == marked, tags.get(row, hit)))
