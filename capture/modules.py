@@ -22,7 +22,16 @@ from .frames import is_user_file
 from .guard import ends_no_run
 from .messages import describe, say
 
-__all__ = ["ModuleNames", "ModuleStack", "Running", "fsdp_state", "holder_of", "models_with", "strip_wrappers"]
+__all__ = [
+    "ModuleNames",
+    "ModuleStack",
+    "Running",
+    "fsdp_state",
+    "holder_of",
+    "holders_of",
+    "models_with",
+    "strip_wrappers",
+]
 
 _NO_NAMES = frozenset({"self", "module", "root", "top", "found"})
 _WRAPPER_SEGMENTS = frozenset({"_checkpoint_wrapped_module", "_orig_mod", "_fsdp_wrapped_module"})
@@ -361,6 +370,23 @@ class ModuleStack:
 
 def holder_of(module: nn.Module) -> str:
     """Return the name of a running function's variable, of an object's attribute or of a global that holds a module."""
+    return holders_of([module])[0]
+
+
+def holders_of(modules: Sequence[nn.Module]) -> list[str]:
+    """Return the same of several modules, in one search of all objects for those that no running function knows."""
+    names = [_running_holder(module) for module in modules]
+    unknown = [module for module, name in zip(modules, names, strict=True) if not name]
+    owners = gc.get_referrers(*unknown) if unknown else []
+    dicts = [owner if isinstance(owner, dict) else getattr(owner, "__dict__", None) for owner in owners]
+    held = [owner for owner in dicts if isinstance(owner, dict)]
+    return [
+        name or next(filter(None, (_key_of(module, owner) for owner in held)), "")
+        for module, name in zip(modules, names, strict=True)
+    ]
+
+
+def _running_holder(module: nn.Module) -> str:
     best = ""
     frame: Any = sys._getframe(1)
     while frame is not None:
@@ -371,13 +397,7 @@ def holder_of(module: nn.Module) -> str:
             # a caller's name says more than an argument's
             best = _key_of(module, of_self) or _key_of(module, held) or best
         frame = frame.f_back
-    if best:
-        return best
-    for owner in gc.get_referrers(module):
-        found = owner if isinstance(owner, dict) else getattr(owner, "__dict__", None)
-        if isinstance(found, dict) and (name := _key_of(module, found)):
-            return name
-    return ""
+    return best
 
 
 def _key_of(module: nn.Module, owner: Mapping[Any, Any]) -> str:

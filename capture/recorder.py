@@ -22,7 +22,7 @@ from .guard import ends_no_run, no_harm, pass_on
 from .log_writer import write_log
 from .messages import describe, say, warn
 from .mode_stack import is_tracing
-from .modules import ModuleNames, ModuleStack, holder_of, models_with
+from .modules import ModuleNames, ModuleStack, holder_of, holders_of, models_with
 from .optimizers import OptimizerNames, makes_states, name_written
 from .perturb import perturb
 from .places import say_if_open_to_others
@@ -326,8 +326,9 @@ class Recorder:
         """Find models that are never called and whose tensors the operations write to, such as averaged copies."""
         known = {tracer.identity(tensor) for _, tensor in self.names.tensors()}
         written = {given.identity for event in after for given in event.inputs} - known - {None}
-        for model in models_with(lambda tensor: tracer.identity(tensor) in written) if written else ():
-            self.names.add_root(model, holder_of(model), trained=self.trained)
+        models = models_with(lambda tensor: tracer.identity(tensor) in written) if written else []
+        for model, holder in zip(models, holders_of(models), strict=True):
+            self.names.add_root(model, holder, trained=self.trained)
 
     @ends_no_run
     def pause(self) -> None:

@@ -8,7 +8,7 @@ from typing import Any
 
 from .guard import ends_no_run
 from .messages import describe, say
-from .modules import holder_of, models_with
+from .modules import holders_of, models_with
 from .places import say_if_open_to_others
 from .recorder import Recorder, current_rank
 from .run_info import run_info
@@ -59,8 +59,9 @@ class WeightsSchedule:
         if not self._searched:
             # copies that are never called announce themselves in no other way
             self._searched = True
-            for model in models_with(lambda _: True):
-                recorder.names.add_root(model, holder_of(model), trained=recorder.trained)
+            models = [model for model in models_with(lambda _: True) if recorder.names.name(model) is None]
+            for model, holder in zip(models, holders_of(models), strict=True):
+                recorder.names.add_root(model, holder, trained=recorder.trained)
         self._log.record_rest(step, recorder.trained or ())
 
     def broken(self, error: Exception) -> None:
