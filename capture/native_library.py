@@ -3,13 +3,15 @@
 Standard library only: the capture and the reader of logs both use it. The library goes to a private directory of the
 user's cache; its name includes everything it depends on, so that a new source, compiler or machine makes a new one, and
 a digest of its own bytes: the loader maps whatever it is given, and a file cut short ends the process with SIGBUS when
-the missing page is touched. One that does not match its name is never loaded, but made anew. Processes that start
-together may each compile; the final rename is atomic, and no file is ever written to under its name.
+the missing page is touched. One that does not match its name is never loaded, but made anew. Of processes that start
+together one compiles and the others wait for it; where a folder cannot be locked, each compiles. The final rename is
+atomic, and no file is ever written to under its name.
 """
 
 from __future__ import annotations
 
 import ctypes
+import fcntl
 import hashlib
 import os
 import platform
@@ -17,7 +19,9 @@ import shutil
 import stat
 import subprocess
 import tempfile
-from contextlib import suppress
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
@@ -144,10 +148,41 @@ def _cache() -> Path:
 
 
 def _stored(source: Path, compiler: str, folder: Path, name: str) -> Path:
-    """Return the intact library of this name; compile it where there is none."""
-    stored = sorted(folder.glob(f"{name}-*.so"))
-    if intact := next(filter(is_intact, stored), None):
+    """Return the intact library of this name; compile it where there is none, one process for all that start now."""
+    if intact := _intact(folder, name):
         return intact
+    with _alone_in(folder):
+        return _intact(folder, name) or _made(source, compiler, folder, name)
+
+
+def _intact(folder: Path, name: str) -> Path | None:
+    return next(filter(is_intact, sorted(folder.glob(f"{name}-*.so"))), None)
+
+
+@contextmanager
+def _alone_in(folder: Path) -> Iterator[None]:
+    """Wait for another process that compiles here, as long as a compiler may take; without locks, go on at once."""
+    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    try:
+        end = time.monotonic() + _TIMEOUT
+        with suppress(OSError):  # a file system without locks
+            while time.monotonic() < end and not _locked(descriptor):
+                time.sleep(0.02)
+        yield
+    finally:
+        os.close(descriptor)
+
+
+def _locked(descriptor: int) -> bool:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    return True
+
+
+def _made(source: Path, compiler: str, folder: Path, name: str) -> Path:
+    stored = sorted(folder.glob(f"{name}-*.so"))
     try:
         handle, partial = tempfile.mkstemp(suffix=".partial", dir=folder)
     except OSError as error:

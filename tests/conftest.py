@@ -37,9 +37,13 @@ TESTS = REPOSITORY / "tests"
 DATA = TESTS / "data"
 
 
-def pytest_configure() -> None:
-    """Hear the signals that tests send."""
+def pytest_configure(config: pytest.Config) -> None:
+    """Hear the signals that tests send; make the cache of all workers, because the kernels in it take seconds."""
     hear_again()
+    if "PYTEST_XDIST_WORKER" not in os.environ:
+        cache = tempfile.TemporaryDirectory(prefix="numtui-tests-")
+        config.add_cleanup(cache.cleanup)
+        os.environ["XDG_CACHE_HOME"] = cache.name  # also for what runs before the first test
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -98,19 +102,13 @@ def _what_stays(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture(scope="session")
-def _cache_of_the_session(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    """One for all tests, because the kernel in it takes seconds to compile."""
-    return tmp_path_factory.mktemp("cache")
-
-
-@pytest.fixture(scope="session")
 def _worlds(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Where tests have their folders; one by one, `mktemp` would look through those of thousands of tests each time."""
     return tmp_path_factory.mktemp("worlds")
 
 
 @pytest.fixture(autouse=True)
-def _own_world(_worlds: Path, monkeypatch: pytest.MonkeyPatch, _cache_of_the_session: Path) -> Iterator[None]:
+def _own_world(_worlds: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """What a test keeps and reads of a user is in folders of its own; colour settings of the caller are dropped."""
     world = Path(tempfile.mkdtemp(dir=_worlds))
     state, config = world / "state", world / "config"
@@ -119,7 +117,6 @@ def _own_world(_worlds: Path, monkeypatch: pytest.MonkeyPatch, _cache_of_the_ses
     config.mkdir()
     monkeypatch.setenv("XDG_STATE_HOME", str(state))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(config))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(_cache_of_the_session))
     for name in ("NO_COLOR", "FORCE_COLOR", "COLORTERM", "TMUX", "COLUMNS", "LINES", "NUMTUI_CACHE"):
         monkeypatch.delenv(name, raising=False)
     # Programs that a test starts import this checkout, from whatever folder they run in.

@@ -17,8 +17,9 @@ from matchers.logs import reader_library
 LOAD = """
 import sys
 from pathlib import Path
-from capture.native_library import load
-print(load(Path(sys.argv[1])).answer())
+from capture import native_library
+native_library.COMPILERS = sys.argv[2:]
+print(native_library.load(Path(sys.argv[1])).answer())
 """
 
 
@@ -59,12 +60,15 @@ def script(path: Path, text: str) -> str:
     return str(path)
 
 
-def test_processes_that_start_together_leave_one_library(cache: Path, small: Path) -> None:
-    command = [sys.executable, "-c", LOAD, str(small)]
+def test_of_processes_that_start_together_one_compiles(cache: Path, small: Path, tmp_path: Path) -> None:
+    compiled = tmp_path / "compiled"
+    slow = script(tmp_path / "slow", f'echo compiled >> "{compiled}"; sleep 0.3; exec {build._compiler()} "$@"')
+    command = [sys.executable, "-c", LOAD, str(small), slow]
     root = str(Path(build.__file__).parents[1])
     environment = {**os.environ, "PYTHONPATH": root}
     running = [subprocess.Popen(command, env=environment, stdout=subprocess.PIPE, text=True) for _ in range(3)]
     assert [process.communicate(timeout=120)[0].strip() for process in running] == ["42"] * 3
+    assert compiled.read_text().count("compiled") == 1, "the others wait for it"
     (library,) = cache.iterdir()
     assert library.suffix == ".so"
     assert cache.stat().st_mode & 0o777 == 0o700

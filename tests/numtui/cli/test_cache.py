@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import subprocess
 import sys
 from dataclasses import replace
@@ -26,7 +27,11 @@ from tests.conftest import EXAMPLES
 @pytest.fixture(autouse=True)
 def _fresh_cache_for_small_logs_too(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    cache = tmp_path / "cache" / "numtui"
+    cache.mkdir(parents=True, mode=0o700)
+    for library in Path(os.environ["XDG_CACHE_HOME"], "numtui").glob("*.so"):
+        shutil.copy(library, cache)  # it takes a second to compile
+    monkeypatch.setenv("XDG_CACHE_HOME", str(cache.parent))
     monkeypatch.setattr(file_identity, "WORTHWHILE", 0)
 
 
