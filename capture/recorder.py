@@ -56,9 +56,13 @@ def _not_compiled(hook: Callable[..., None]) -> Callable[..., None]:
 
     Compiled steps have a graph break between the hooks and the update anyway.
     """
-    # imports the compiler with the first optimizer, as torch does, and not into processes that only wait for others
     disabled: Callable[..., None] = torch._disable_dynamo(partial(hook))
-    return disabled
+
+    def called(*call: Any) -> None:
+        # the first call of what torch disables imports the compiler, for a second: only where the run has it anyway
+        (disabled if "torch._dynamo" in sys.modules else hook)(*call)
+
+    return called
 
 
 class Recorder:
