@@ -35,6 +35,7 @@ from matchers.verdict.reason import Reason
 from matchers.verdict.relative_error import relative_difference
 from matchers.verdict.sketches import estimates
 from matchers.verdict.slots import judge_slots
+from matchers.verdict.tolerance import MOST_ALLOWED
 
 __all__ = [
     "OTHER_BITS",
@@ -390,7 +391,7 @@ def ground_of(c: Comparison, row: int) -> str:
     if reason == Reason.ROUNDING_EXPLAINED:
         return f"explained by float arithmetic: {own} allow {limit}"
     if reason == Reason.ROUNDING_UNLIMITED:
-        return f"{own} would allow {limit}"
+        return f"{own} would allow {limit}" + ", which neither log shows" * bool(c.tolerance[row] <= MOST_ALLOWED)
     if reason == Reason.MORE_THAN_ROUNDING:
         return f"more than float arithmetic explains: {own} allow {limit}"
     if reason == Reason.SYSTEMATIC:

@@ -45,6 +45,7 @@ from matchers.verdict.tolerance import (
     DECIDED,
     EPSILON,
     MOST_ALLOWED,
+    MOST_UNEARNED,
     NOISE,
     NORM_GROWTH,
     RESOLUTION,
@@ -130,14 +131,14 @@ class _Walk:
         marks = (inputs.picked, inputs.crossed)
         self._inputs = list(zip(*(column.tolist() for column in (*columns, *marks)), strict=True))
         self.errors: list[float] = [0.0] * (nodes.nothing + 1)
-        self.norms = self.errors.copy()
+        self.earned, self.norms = self.errors.copy(), self.errors.copy()
         self.blocked: list[bool] = np.append(blocked, np.zeros(nodes.nothing + 1 - nodes.pairs, bool)).tolist()
 
     def received(self, node: int) -> _Received:
         """The largest error among the inputs of a node."""
-        error = norm = score = 0.0
+        error = earned = norm = score = 0.0
         picked = other = red = False
-        errors, norms, blocked = self.errors, self.norms, self.blocked
+        errors, shown, norms, blocked = self.errors, self.earned, self.norms, self.blocked
         for u, v, printed, change, unless, largest, decided, crossed in self._inputs[
             self._start[node] : self._start[node + 1]
         ]:
@@ -147,8 +148,9 @@ class _Walk:
             if unless > errors[u]:
                 printed = change = 0.0
             error, norm = max(error, printed, errors[u], errors[v]), max(norm, change, norms[u], norms[v])
+            earned = max(earned, printed, shown[u], shown[v])
             score, picked, other = max(score, largest), picked or decided, other or crossed
-        return _Received(error, norm, score, picked, other, red)
+        return _Received(error, earned, norm, score, picked, other, red)
 
 
 def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: float) -> tuple[Arithmetic, Float64]:
@@ -170,25 +172,26 @@ def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: floa
         column.tolist() for column in (nodes.own, of.copies, of.open, of.norm, of.unseen)
     )
     judge = _Judge(of, verdicts)
-    errors, norms, blocked = walk.errors, walk.norms, walk.blocked
+    errors, earned, norms, blocked = walk.errors, walk.earned, walk.norms, walk.blocked
     for k in nodes.order.tolist():
         if k < n and blocked[k]:
             continue
         received = walk.received(k)
         if k >= n:
             errors[k], norms[k], blocked[k] = received.error + own[k], received.norm, received.blocked
+            earned[k] = received.earned + own[k]
             continue
-        errors[k], norms[k] = measured[k], changes[k]
+        errors[k], earned[k], norms[k] = measured[k], measured[k], changes[k]
         if is_open[k] and not judge(k, received):
             if received.other and adds[k]:
                 # perhaps a partial sum in another order: then the total decides
-                errors[k], norms[k] = received.error, received.norm
+                errors[k], earned[k], norms[k] = received.error, received.earned, received.norm
             else:
                 blocked[k] = True
         elif unknown[k]:
             errors[k] = max(errors[k], received.error + unseen[k])
         elif hides[k] or errors[k] < RESOLUTION:
-            errors[k] = max(errors[k], received.error)
+            errors[k], earned[k] = max(errors[k], received.error), max(earned[k], received.earned)
     return judge.result, judge.limit
 
 
@@ -212,26 +215,30 @@ class _Judge:
         of = self._of
         error, norm, own, times = (column[k].item() for column in (of.judged_by, of.norm, of.own, of.times))
         growth = max(of.growth[k].item(), (received.score or UNKNOWN_SCORES) if of.of_scores[k] else 0.0)
-        grown, norm_grown = growth * received.error, NORM_GROWTH * received.norm
-        if of.noise[k] > 0:
-            grown, norm_grown = max(grown, NOISE * of.noise[k].item()), max(norm_grown, NOISE * of.noise_norm[k].item())
-        limit = times * (own + grown)
-        if of.decided[k]:
-            limit = DECIDED * math.sqrt(received.error)
-        elif received.picked:
-            limit = max(limit, ANYTHING)
+        noise, noise_norm = (
+            NOISE * column[k].item() if of.noise[k] > 0 else 0.0 for column in (of.noise, of.noise_norm)
+        )
+        norm_grown = max(NORM_GROWTH * received.norm, noise_norm)
+
+        def allowed(input_error: float) -> float:
+            if of.decided[k]:
+                return DECIDED * math.sqrt(input_error)
+            return max(times * (own + max(growth * input_error, noise)), ANYTHING if received.picked else 0.0)
+
+        limit = allowed(received.error)
         if of.measured[k]:
             norm_limit = of.own_norm[k].item() + of.share[k].item() * max(error, received.error) + norm_grown
         else:  # a single element may be off by more; what came in is known as a lower bound, as a rule
             norm_limit = 2 * limit / times if times > 1 else math.inf
+        unlimited = limit > MOST_ALLOWED or (limit > MOST_UNEARNED and error > allowed(received.earned))
         reason = Reason.ROUNDING_EXPLAINED
         if norm > norm_limit and error <= limit:
             reason = Reason.SYSTEMATIC
-        elif self._tolerated[k] and not error <= limit <= MOST_ALLOWED:
+        elif self._tolerated[k] and (unlimited or not error <= limit):
             reason, limit = Reason.PENDING, self.limit[k].item()
         elif error > limit:
             reason = Reason.MORE_THAN_ROUNDING
-        elif limit > MOST_ALLOWED:
+        elif unlimited:
             reason = Reason.ROUNDING_UNLIMITED
         result = self.result
         result.reason[k], result.received[k], result.norm_limit[k] = reason, received.error, norm_limit
@@ -243,12 +250,14 @@ class _Received(NamedTuple):
     """The largest error, change of a norm, and size of a score, among the inputs that do not come from a red row.
 
     Attributes:
+        earned: the largest error that the logs show; `error` has that which they do not show, too.
         picked: one of them holds whole numbers that noise decided differently.
         other: one of them is another tensor.
         blocked: one of them comes from a red row.
     """
 
     error: float
+    earned: float
     norm: float
     score: float
     picked: bool

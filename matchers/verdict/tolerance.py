@@ -17,6 +17,7 @@ __all__ = [
     "EPSILON",
     "EXTREMES",
     "MOST_ALLOWED",
+    "MOST_UNEARNED",
     "NOISE",
     "NORM_GROWTH",
     "PRINT_RESOLUTION",
@@ -195,6 +196,9 @@ MOST_ALLOWED = 0.1
 """Largest error that an expectation or noise may allow. A tensor that may be off by more could as well be another one:
 heads in another order, a softmax of another temperature; such a pair is not judged.
 """
+
+MOST_UNEARNED = 1e-3
+"""The same of an error that is only supposed, because the log shows too little of what came in."""
 
 ANYTHING = 2.0
 """Exceeds the relative error of two unrelated tensors of the same size, 1.4."""

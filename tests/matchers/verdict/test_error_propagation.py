@@ -11,6 +11,7 @@ import pytest
 from numpy.typing import NDArray
 
 from matchers.comparison import Comparison, compare, noise_floor
+from matchers.explain.facts import ground_of
 from matchers.explain.sentences import explain
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import NO_DIGEST, OpLog
@@ -252,6 +253,25 @@ def test_what_no_log_shows_rounds_all_the_same() -> None:
     assert not compare(log(norms), log(off(norms, 1e-4, 1)), expectation=ORDER).red.any()
     wrong = compare(log(norms), log(off(norms, 1e-2, 1)), expectation=ORDER)
     assert causes(wrong) == ["clip/op_1_all_reduce"]
+
+
+@pytest.mark.parametrize(
+    ("error", "expected"), [(1e-5, Status.CLOSE), (1.2e-3, Status.NOT_JUDGED), (1e-2, Status.DIVERGED)]
+)
+def test_what_no_log_shows_excuses_no_large_error(error: float, expected: Status) -> None:
+    """The rounding of thirty operations allows 2e-3 behind them; a factor of 1.001 is no more than that."""
+    x, last = values(), values(seed=5)
+
+    def log(result: Array) -> OpLog:
+        made = chain([x] * 31 + [result])
+        for unseen in range(1, 31):
+            made = without_values(made, unseen)
+        return made
+
+    c = compare(log(last), log(off(last, error, 1)), expectation=ORDER)
+    assert c.status[-1] == expected
+    if expected is Status.NOT_JUDGED:
+        assert ground_of(c, 31).endswith("would allow 1.8e-03, which neither log shows")
 
 
 def test_a_norm_shows_little_of_an_error_that_the_next_sketch_shows() -> None:
