@@ -62,19 +62,22 @@ def judge_arguments(case: Case, found: Judgement) -> Judgement:
     """Claim operations that were asked something else on inputs that agree; bitwise equal results stay equal."""
     a, b, i, j, verdicts = case.a, case.b, case.i, case.j, found.verdicts
     status = verdicts.status
+    # no number of a shard is that of the whole, and what was asked of both is the same
+    of_shards = np.isin(verdicts.reason, (Reason.SHARD_OF_WHOLE, Reason.TERM_OF_SUM))
+    judged = np.isin(status, _JUDGED) | of_shards | (verdicts.reason == Reason.ROUNDING_UNLIMITED)
     # a close pair is within a tolerance of the user
-    asked = other_arguments(a, b, i, j) & np.isin(status, _JUDGED) & (np.isnan(case.rtol) | (status != Status.CLOSE))
+    asked = other_arguments(a, b, i, j) & judged & (np.isnan(case.rtol) | (status != Status.CLOSE))
     # in a pair that is in doubt, other arguments speak against the pair
     k = np.flatnonzero(asked & ~case.pairing.assembled & (case.pairing.confidence >= UNSURE))
-    k = k[_inputs_agree(a, b, i[k], j[k], verdicts.tolerance[k]) | verdicts.inputs_equal[k]]
+    k = k[_inputs_agree(a, b, i[k], j[k], verdicts.tolerance[k]) | verdicts.inputs_equal[k] | of_shards[k]]
     red = np.flatnonzero(status >= Status.SHAPE)
     first = int(i[red].min()) if len(red) else len(a)
     left = unexplained(a, b, i[k], j[k], found.loss_scale)
     # what Python computed from a tensor follows from a difference of that
     entering = rows_where(a, lambda law: law.enters)[i[k]]
     real = [
-        any(row < first or not (enters or _computed(each)) for each in told)
-        for row, told, enters in zip(i[k], left, entering, strict=True)
+        any(row < first and not shard or not (enters or _computed(each)) for each in told)
+        for row, told, enters, shard in zip(i[k], left, entering, of_shards[k], strict=True)
     ]
     which = k[np.array(real, bool)]
     to = np.where(status[which] >= Status.SHAPE, status[which], np.int8(Status.DIVERGED))

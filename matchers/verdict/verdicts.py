@@ -72,6 +72,7 @@ _EXPLAINED = frozenset({Reason.LOSS_SCALE, Reason.CANCELLATION})
 _UNEXPLAINED = _FAR | {Reason.NOT_BITWISE, Reason.NOT_REPEATED, Reason.MORE_THAN_ROUNDING, Reason.SYSTEMATIC}
 _GIVEN = frozenset({Reason.OTHER_SCALAR, Reason.OTHER_WEIGHT})
 _OUTCOMES = frozenset({Reason.UNREAD_OUTPUT, Reason.ROUNDING_EXPLAINED, Reason.OTHER_LIST_LENGTH})
+_UNCOMPARED = frozenset({Reason.NO_NUMBERS, Reason.ROUNDING_UNLIMITED, Reason.SHARD_OF_WHOLE, Reason.TERM_OF_SUM})
 _RED = _UNEXPLAINED | _OTHER_KIND | _GIVEN | _NAN
 
 JUDGES: tuple[Judge, ...] = (
@@ -89,7 +90,7 @@ JUDGES: tuple[Judge, ...] = (
     Judge(judge_sums, _RED),
     Judge(without_other_tensors, _RED | {Reason.OTHER_LIST_LENGTH}),
     Judge(judge_chunks, _UNEXPLAINED | _GIVEN),
-    Judge(judge_arguments, _RED | _CLOSE | _EXPLAINED | _OUTCOMES | {Reason.NO_NUMBERS}),
+    Judge(judge_arguments, _RED | _CLOSE | _EXPLAINED | _OUTCOMES | _UNCOMPARED),
     Judge(judge_records, frozenset(Reason) - _RED),
     Judge(judge_settings, frozenset(Reason) - _RED),
 )
