@@ -61,6 +61,10 @@ def _diverged(of: Subject) -> str:
     c, row, inputs = of.c, of.row, of.inputs
     if row in c.mismatch_at:
         return recomputed(c, row)
+    if of.reason == Reason.COARSER_DTYPE:
+        log, record = c.shown(row)
+        only, other = "ba" if log is c.b else "ab"
+        return f"only {only} rounds to {log.dtype_text(record)} here; {other} has nothing so coarse"
     if of.reason == Reason.OTHER_ORDER:
         return f"elements in another order, equal norms, other bits; {inputs_agree(of)}"
     if of.reason == Reason.NOT_REPEATED:

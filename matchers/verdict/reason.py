@@ -54,6 +54,8 @@ class Reason(LabelledEnum):
     """A shard exceeds its whole, which no shard can."""
     RECOMPUTED_OTHERWISE = auto()
     """A recomputed copy differs from what it repeats, in one run only."""
+    COARSER_DTYPE = auto()
+    """A cast that one run alone has, to a dtype coarser than all of the other run."""
     # parts and other forms
     SHARD_OF_WHOLE = auto()
     TERM_OF_SUM = auto()

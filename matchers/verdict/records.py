@@ -9,6 +9,7 @@ from matchers.ops.recomputation import Mismatch
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
 from matchers.verdict.case import Case, Judgement
+from matchers.verdict.coarser import judge_casts
 from matchers.verdict.last_contents import judge_contents
 from matchers.verdict.reason import Reason
 from matchers.verdict.slots import SlotVerdict
@@ -52,6 +53,7 @@ def judge_records(case: Case, found: Judgement) -> Judgement:
     pairing, verdicts = case.pairing, found.verdicts
     contents, mismatches = judge_contents(case, found), _judge_mismatches(*case.copies, pairing)
     of_records = {(m.side, m.mismatch.row): m.verdict for m in mismatches if m.red} | contents.verdicts
+    of_records = judge_casts(case, found) | of_records
     of_pairs: dict[int, SlotVerdict] = {}
     for (side, row), verdict in of_records.items():
         pair = int((pairing.of_a if side == "a" else pairing.of_b)[row])

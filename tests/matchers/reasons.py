@@ -65,6 +65,7 @@ FITS: Mapping[Status, tuple[Reason, ...]] = {
         Reason.LAST_CONTENT,
         Reason.BEYOND_WHOLE,
         Reason.RECOMPUTED_OTHERWISE,
+        Reason.COARSER_DTYPE,
         Reason.MORE_THAN_ROUNDING,
         Reason.SYSTEMATIC,
     ),
