@@ -10,17 +10,18 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import torch
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["insert_below", "inside_compiled_call", "is_tracing", "remove"]
+__all__ = ["compiles", "insert_below", "inside_compiled_call", "is_tracing", "never_compile", "remove"]
 
 _DYNAMO = os.path.join("torch", "_dynamo", "eval_frame.py")
 
+_frames = torch._C._dynamo.eval_frame
 _mode_of = torch._C._get_dispatch_mode
 _FAKE = torch._C._TorchDispatchModeKey.FAKE
 _PROXY = torch._C._TorchDispatchModeKey.PROXY
@@ -37,6 +38,25 @@ _FLAGS = (
 def is_tracing() -> bool:
     """Return True while operations are traced, with or without values, instead of trained."""
     return _mode_of(_FAKE) is not None or _mode_of(_PROXY) is not None or _mode_of(_FUNCTIONAL) is not None
+
+
+def compiles() -> bool:
+    """Return True where the compiler looks at every function that is called, inside a compiled one."""
+    return _frames.get_eval_frame_callback() is not None
+
+
+def never_compile(function: Callable[..., Any]) -> None:
+    """Keep the compiler from a function, though not from those that it calls.
+
+    Raises:
+        AttributeError: this torch cannot be told.
+    """
+    skip = _frames._FrameExecStrategy(_frames._FrameAction.SKIP, _frames._FrameAction.DEFAULT)
+    _frames.set_code_exec_strategy(function.__code__, skip)
+
+
+with suppress(AttributeError):
+    never_compile(compiles)
 
 
 def inside_compiled_call() -> bool:

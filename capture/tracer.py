@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import contextlib
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from inspect import signature
 from typing import Any
@@ -29,10 +29,11 @@ from .frames import Frame, parse_traceback
 from .generators import draws_of
 from .graph_nodes import Replayed, of_meta
 from .guard import pass_on
+from .list_reads import listen, numbers
 from .local_parts import dtype_name
 from .measuring import Measuring
 from .messages import describe, warn
-from .mode_stack import insert_below, inside_compiled_call, is_tracing, remove
+from .mode_stack import compiles, insert_below, inside_compiled_call, is_tracing, never_compile, remove
 from .modules import ModuleNames, ModuleStack
 from .op_kind import OpKind, kernel_kind, kind_of
 from .process_groups import work_of
@@ -86,6 +87,7 @@ class StepTracer(DebugMode):
         self._dtensor_spec: Any = None
         self._deferred: tuple[Event, list[torch.Tensor]] | None = None
         self._running = self._entered = False
+        self._stop_listening: Callable[[], None] = lambda: None
 
     # Start and stop
 
@@ -105,11 +107,13 @@ class StepTracer(DebugMode):
         # only now: entering with these would switch on DebugMode's own, slow recording
         self.record_nn_module = self.record_stack_trace = True
         self._running = True
+        self._stop_listening = listen(self._note_list)
 
     def stop(self) -> None:
         """Stop recording; `start` continues it. Call again while `is_left_behind`."""
         if self._running:
             self._running = False
+            self._stop_listening()
             self.record_nn_module = self.record_stack_trace = False
             with self._guard():
                 self._flush(None)
@@ -296,7 +300,7 @@ class StepTracer(DebugMode):
         if event is None:
             self._exclude(kind)
             if call.read_at is not None:
-                self._note_read(call, result)
+                self._note_read(call.tensors, result, call.read_at)
             for leaf in leaves:
                 if (state := self.measuring.state(leaf)) is not None and not state.writes:
                     state.uninitialised = True
@@ -327,16 +331,23 @@ class StepTracer(DebugMode):
         for pending in call.arriving:
             self._collectives.arrived(pending)
 
-    def _note_read(self, call: _Call, value: Any) -> None:
+    def _note_list(self, tensor: torch.Tensor, values: Any) -> None:
+        """Note the first numbers of a list that the user's code makes of a tensor."""
+        if not (compiles() or self.attribution.optimizer_depth) and active_tracer() is self:
+            with self._guard():
+                place = self.attribution.place(skip=3, recorded=False)
+                for value in numbers(values, _MAX_READS):
+                    self._note_read([tensor], value, place)
+
+    def _note_read(self, tensors: Sequence[torch.Tensor], value: Any, place: Place) -> None:
         """Note a number that the user's code reads, not one that torch does, to print it for example."""
-        assert call.read_at is not None
-        direct = call.read_at.frames is not None or self.attribution.stacks[call.read_at.stack].direct
+        direct = place.frames is not None or self.attribution.stacks[place.stack].direct
         if direct and type(value) in (bool, int, float):
-            for tensor in call.tensors:
+            for tensor in tensors:
                 state = self.measuring.state(tensor)
                 made = None if state is None else self.measuring.storages.producer(state, plain(tensor))
                 if made is not None and len(made.reads) < _MAX_READS:
-                    made.reads.append((value, call.read_at))
+                    made.reads.append((value, place))
 
     def _append(self, event: Event) -> None:
         self.events.append(event)
@@ -506,17 +517,15 @@ def _set_up(mode: DebugMode) -> None:
 _uncompiled: Any = StepTracer.__torch_dispatch__
 """As torch has wrapped it, so that nothing in it is compiled; which imports the compiler and takes some time."""
 _as_it_is: Any = getattr(_uncompiled, "__wrapped__", _uncompiled)
-_frames = torch._C._dynamo.eval_frame
 
 
 def _dispatch(mode: StepTracer, *call: Any) -> Any:
     """Dispatch a call; wrapped only where it could be compiled, inside a compiled function."""
-    return (_as_it_is if _frames.get_eval_frame_callback() is None else _uncompiled)(mode, *call)
+    return (_uncompiled if compiles() else _as_it_is)(mode, *call)
 
 
-with contextlib.suppress(AttributeError):  # a torch that cannot be told keeps its own wrapper
-    _skip = _frames._FrameExecStrategy(_frames._FrameAction.SKIP, _frames._FrameAction.DEFAULT)
-    _frames.set_code_exec_strategy(_dispatch.__code__, _skip)
+with contextlib.suppress(AttributeError):  # it keeps its own wrapper then
+    never_compile(_dispatch)
     StepTracer.__torch_dispatch__ = _dispatch  # type: ignore[assignment, method-assign]
 
 

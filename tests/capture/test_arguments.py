@@ -197,6 +197,26 @@ def test_numbers_that_python_reads_are_noted_where_they_are_made(record: Record)
     assert len({at for _, _, at in read}) == 3
 
 
+def test_so_are_those_of_a_list(record: Record) -> None:
+    lists = []
+
+    def step() -> None:
+        rewards = torch.arange(40.0).reshape(20, 2) * 2
+        lists.append(rewards.tolist())
+        assert (X > 0).sum().tolist() == 12
+        assert len(repr(rewards + 1)) > 9  # a list that torch makes, to print it
+
+    log = record(nn.Linear(1, 1), step)
+    assert lists == [[[4.0 * k, 4.0 * k + 2] for k in range(20)]]
+    read = {row.op: json.loads(row.fields["Read"]) for row in log.rows if "Read" in row.fields}
+    assert {name: [value for value, _ in told] for name, told in read.items()} == {
+        "mul": [2.0 * k for k in range(16)],
+        "sum": [12],
+    }
+    assert all(at.startswith("capture/test_arguments.py:") for told in read.values() for _, at in told)
+    assert "tolist" not in vars(torch.Tensor), "it is torch's own again"
+
+
 def test_the_settings_of_optimizers_are_in_the_run_info(script: Script) -> None:
     log = script("""
         model = net()
