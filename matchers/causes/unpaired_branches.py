@@ -71,8 +71,8 @@ class Branches:
         return Ragged.distinct(reader[inside], maker[inside], len(self._rows))
 
     def _branch(self, end: int) -> list[int]:
-        """The unpaired rows that lead to one over unpaired ones, itself included; other logs than ours tell none."""
-        if self._number[end] < 0 or not self._c.shown(end)[0].ours:
+        """The unpaired rows that lead to one over unpaired ones, itself included; none where a log tells no makers."""
+        if self._number[end] < 0 or not self._c.shown(end)[0].tells.makers:
             return [end]
         start = marked(self._number[[end]], len(self._rows))
         return self._rows[upstream(self._among, start, np.ones(len(start), bool))].tolist()

@@ -21,6 +21,7 @@ from numpy.typing import NDArray
 from matchers.arrays import Bool, Float64, Hash, Int32, Int64, columns
 from matchers.logs.columns import KeyColumn, Ragged, Strings, Texts
 from matchers.logs.hashing import fingerprint
+from matchers.logs.tells import EVERYTHING, NUMBERS_ALONE, Tells
 from matchers.status import LabelledEnum
 
 __all__ = [
@@ -220,9 +221,8 @@ class OpLog:
         return len(self.module)
 
     @property
-    def ours(self) -> bool:
-        """True for logs of our own capture: collectives are read when complete, micro-batches are numbered, …"""
-        return self.header.format is not None
+    def tells(self) -> Tells:
+        return NUMBERS_ALONE if self.header.format is None else EVERYTHING
 
     @property
     def batches(self) -> int:

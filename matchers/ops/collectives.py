@@ -50,7 +50,7 @@ def lowered(log: OpLog, other: OpLog) -> list[Chain]:
     mine, theirs = _shapes_by_op(log), _shapes_by_op(other)
     # our own capture may record the awaited value with the collective itself
     end = [name for name in mine if law(name).waits][:1]
-    if not (end or log.ours):
+    if not (end or log.tells.awaited):
         return []
     chains = []
     for start, its in mine.items():
@@ -86,7 +86,7 @@ def unfinished(log: OpLog) -> Bool:
     Both read the copied-in buffer before the collective fills it.
     """
     started = rows_where(log, lambda law: law.communicates and not law.waits)
-    return rows_where(log, lambda law: law.bucket is Bucket.GATHERED) | (started & (not log.ours))
+    return rows_where(log, lambda law: law.bucket is Bucket.GATHERED) | (started & (not log.tells.awaited))
 
 
 def read_by_collective(log: OpLog) -> Float64:

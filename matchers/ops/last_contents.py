@@ -96,7 +96,7 @@ class LastContents:
         log = self.log
         # what reduces sends gradients and norms, and a wait belongs to its collective
         sent = log.updates & rows_where(log, lambda law: law.communicates and not (law.reduces or law.waits))
-        return log.ours and log.complete is not False and not log.header.incomplete and not bool(sent.any())
+        return log.tells.whole and log.complete is not False and not log.header.incomplete and not bool(sent.any())
 
     def _touched(self, rows: list[int]) -> dict[str, Touch]:
         found: dict[str, Touch] = {}

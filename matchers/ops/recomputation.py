@@ -60,7 +60,7 @@ class Mismatch:
 
 def recompute_mismatches(log: OpLog) -> tuple[Mismatch, ...]:
     """The copies that do not repeat their originals, in the order of the log; without those that follow from others."""
-    copies = (log.recompute if log.ours else log.phase == Phase.BACKWARD) & ~collective(log)
+    copies = (log.recompute if log.tells.copies else log.phase == Phase.BACKWARD) & ~collective(log)
     forward = (log.phase == Phase.FORWARD) & ~log.recompute & ~collective(log)
     if not copies.any() or not forward.any():
         return ()
@@ -105,13 +105,13 @@ class _Originals:
         outputs, inputs = ("digests", "input_digests") if len(log.digests.value) else ("outputs", "inputs")
         read = mix(log.fingerprints(outputs)[rows] + mix(log.fingerprints(inputs)[rows]))
         content = mix(mix(self._kind[rows].astype(np.uint64)) ^ read)
-        return mix(content ^ mix(log.module[rows].astype(np.uint64))) if log.ours else content
+        return mix(content ^ mix(log.module[rows].astype(np.uint64))) if log.tells.copies else content
 
     def of_unlike(self) -> Iterator[tuple[int, int]]:
         """The copies without the bits of a forward operation, with the operation whose place they have."""
         of, log = self.of, self._log
         known = np.flatnonzero(of >= 0)
-        if not len(known) and not log.ours:
+        if not len(known) and not log.tells.copies:
             return
         unlike = self._copies[of[self._copies] < 0]
         # the nearest copies with known bits on both sides; -1 and len(log) for none
@@ -119,7 +119,7 @@ class _Originals:
         after, region = np.append(known, len(log))[at], np.append(self._region, -1)
         near = (after < len(log)) & (after - unlike <= _NEAR) & (region[after] == region[unlike])
         last = np.where(near, np.append(of, -1)[after], -1)
-        if not log.ours:
+        if not log.tells.copies:
             earlier = np.append(-1, known)[at]
             start = np.append(of, -1)[earlier]
             inside = near & (earlier >= 0) & (unlike - earlier <= _NEAR) & (last - start > 1) & (last - start <= _NEAR)
@@ -137,7 +137,7 @@ class _Originals:
                 inside = places[start:stop]
                 inside = inside[self._of_module(row, inside)]
             first = int(inside[0]) if len(inside) else -1
-            if first < 0 and log.ours:
+            if first < 0 and log.tells.copies:
                 first = self._first(row, places[self._of_module(row, places)])
             if first >= 0:
                 of[row] = first
@@ -155,7 +155,7 @@ class _Originals:
     def _of_module(self, row: int, places: Int64) -> Bool:
         """bool: the module is the copy's; a log that does not mark copies names it without its parents."""
         log = self._log
-        if log.ours:
+        if log.tells.copies:
             return np.asarray(
                 (log.module[places] == log.module[row]) & (log.micro_batch[places] == log.micro_batch[row])
             )

@@ -112,8 +112,7 @@ def align(f: Features) -> Alignment:
     i, j = same_results(f, state.free_a, state.free_b)
     state.pair(i, j, Method.VALUES, _RESULT)
     order = expected(f, state)
-    # our own capture logs the phase of a collective
-    for phases in (True,) if f.a.log.ours and f.b.log.ours else (True, False):
+    for phases in (True,) if f.a.log.tells.awaited and f.b.log.tells.awaited else (True, False):
         i, j = same_reads(f, phases)
         # among thousands of tensors two have one norm by chance
         near = order.distance(i, j) <= WINDOW

@@ -163,7 +163,7 @@ def _repeats(log: OpLog, same: Hash, telling: Bool, collectives: Bool) -> Int64:
     out: gathering the same weights again is not recomputation.
     """
     original = np.full(len(log), -1, np.int64)
-    copy = log.recompute if log.ours else log.phase == Phase.BACKWARD
+    copy = log.recompute if log.tells.copies else log.phase == Phase.BACKWARD
     again = np.flatnonzero(copy & telling & ~collectives)
     first = np.flatnonzero((log.phase == Phase.FORWARD) & ~log.recompute & telling & ~collectives)
     if len(again) and len(first):
@@ -275,7 +275,7 @@ class Features:
         batch_a, batch_b = micro_batches(a, b, one.result, two.result)
         size = elements(dict.fromkeys([*tables[0][1], *tables[1][1]]))
         kind_a, kind_b = split_kinds(*_layouts_merged(one, two, size), batch_a, batch_b)
-        if a.ours and b.ours:  # both logs mark recomputed copies
+        if a.tells.copies and b.tells.copies:
             kind_a, kind_b = kind_a * 2 + a.recompute, kind_b * 2 + b.recompute
         number, _ = numbered(np.concatenate((kind_a, kind_b)))
         kind_a, kind_b = np.where(kind_a < 0, kind_a, number[: len(a)]), np.where(kind_b < 0, kind_b, number[len(a) :])

@@ -247,7 +247,7 @@ def _in_one_order(log: OpLog) -> Bool:
     """
     epsilon = by_dtype(log.dtypes, lambda name: EPSILON.get(name, 0.0))[log.dtype]
     shows = (log.counts[0] > 1) & (log.counts[3] == 0) & (epsilon > RESOLUTION * log.counts[0])
-    told = (log.present & _WHOLLY == _WHOLLY) & (log.outputs.count > 0) & log.ours
+    told = (log.present & _WHOLLY == _WHOLLY) & (log.outputs.count > 0) & log.tells.exact
     return np.asarray(rows_where(log, lambda law: law.determined) & shows & told)
 
 
@@ -328,7 +328,7 @@ def _add_norms(found: Differences, a: OpLog, b: OpLog, i: Int64, j: Int64, slots
     rows = np.flatnonzero(nothing & ~changed)
     owner, place = repeated(rows, np.minimum(a.inputs.count[i[rows]], b.inputs.count[j[rows]]))
     x, y = a.inputs.at(i[owner], place), b.inputs.at(j[owner], place)
-    unread = (np.isnan(x) & a.ours) | (np.isnan(y) & b.ours)
+    unread = (np.isnan(x) & a.tells.unread) | (np.isnan(y) & b.tells.unread)
     odd = (~np.isfinite(x) | ~np.isfinite(y)) & ~(np.isinf(x) & (x == y)) & ~unread
     found.nonfinite[owner[odd]] = True
     np.maximum.at(found.norms, owner, np.nan_to_num(relative(x, y), nan=0.0, posinf=0.0))

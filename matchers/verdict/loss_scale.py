@@ -64,7 +64,7 @@ def _loss_scale(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> flo
     Args:
         verdicts: on each pair by itself.
     """
-    if a.ours != b.ours:
+    if a.tells != b.tells:
         return 1.0
     folded = a.batches > 1 or b.batches > 1
     many = [batch_ranks(log) if folded else own_micro_batches(log) for log in (a, b)]

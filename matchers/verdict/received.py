@@ -87,7 +87,7 @@ def own_rounding(
         known: dtypes that count; for others, and for none, `instead` does.
     """
     names = [name if known is None or name in known else instead for name in (*log.dtypes, instead)]
-    tables = [np.array([rounding(name, one, log.ours, coarsest) for name in names]) for one in (False, True)]
+    tables = [np.array([rounding(name, one, log.tells.exact, coarsest) for name in names]) for one in (False, True)]
     return np.where(by_element, *(table[log.dtype[rows]] for table in reversed(tables)))
 
 

@@ -142,7 +142,7 @@ def _interval(log: OpLog, rows: Int64, term: Bool, known: Bool) -> tuple[Float64
 
 def _slack(log: OpLog, dtype: str) -> float:
     """The relative rounding of a scalar operation, and of what the log prints of it."""
-    return scalar_rounding(dtype) + (0.0 if log.ours else PRINT_RESOLUTION)
+    return scalar_rounding(dtype) + (0.0 if log.tells.exact else PRINT_RESOLUTION)
 
 
 def _factor_in_place(log: OpLog, row: int) -> tuple[float, float]:

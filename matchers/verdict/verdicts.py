@@ -47,7 +47,7 @@ def by_bits(case: Case, found: Judgement) -> Judgement:
     verdicts, strict = found.verdicts, np.isnan(case.rtol)
     other = other_bits(case.a, case.b, case.i, case.j)
     other[[k for k, slot in verdicts.slots.items() if slot.reason in UNSIZED]] = True
-    red = (verdicts.status == Status.CLOSE) & ((verdicts.error > 0) | (case.a.ours and case.b.ours))
+    red = (verdicts.status == Status.CLOSE) & ((verdicts.error > 0) | (case.a.tells.exact and case.b.tells.exact))
     red |= (verdicts.status == Status.NOT_JUDGED) & other
     verdicts = verdicts.claimed(red & strict, Status.DIVERGED, Reason.NOT_BITWISE)
     limit, tolerance = (np.where(strict, 0.0, values) for values in (verdicts.limit, verdicts.tolerance))

@@ -183,7 +183,7 @@ class TestPlainLogs:
     @pytest.mark.parametrize(("again", "many"), [(9.0, 1), (1.0, 0), (None, 0)])
     def test_a_counter(self, tmp_path: Any, again: float | None, many: int) -> None:
         log = read_log(str(write_log(tmp_path / "a.log", self.steps(again))))
-        assert not log.ours
+        assert not log.tells.copies
         mismatches = recompute_mismatches(log)
         assert len(mismatches) == many
         if many:
