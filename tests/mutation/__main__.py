@@ -41,10 +41,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--again", action="store_true", help="try what no test noticed again: tests have changed")
     args = parser.parse_args(arguments)
     begin = time.perf_counter()
-    room = ROOT / "matchers"
+    _copy()
+    room = COPY / "matchers"
     files = args.only or sorted(path.relative_to(room).as_posix() for path in room.rglob("*.py"))
     chosen = [constant for file in files for constant in constants(room, file)][:: args.every]
-    _copy()
     calls = _calls(args.tests, again=args.again)
     known = {key: noticed for key, noticed in _results().items() if noticed or not args.again}
     for constant in chosen:
@@ -93,7 +93,7 @@ def _results() -> dict[str, bool | None]:
 
 
 def _key(constant: Constant, factor: str) -> str:
-    digest = hashlib.sha256((ROOT / "matchers" / constant.file).read_bytes()).hexdigest()[:8]
+    digest = hashlib.sha256((COPY / "matchers" / constant.file).read_bytes()).hexdigest()[:8]
     return f"{constant.file}:{constant.line}:{constant.begin} {constant.text} {factor} {digest}"
 
 
@@ -121,7 +121,7 @@ def _noticed(constant: Constant, factor: str, calls: dict[str, tuple[float, list
 @cache
 def _text(test: str) -> str:
     """The source of the file of a test."""
-    return (ROOT / test.partition("::")[0]).read_text("utf-8")
+    return (COPY / test.partition("::")[0]).read_text("utf-8")
 
 
 def _table(found: Sequence[tuple[Constant, dict[str, bool | None]]]) -> str:
