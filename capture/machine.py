@@ -90,6 +90,11 @@ def versions() -> dict[str, str]:
 
 def libraries() -> dict[str, str]:
     """Return versions of the libraries that the run has imported, besides those of `versions`."""
+    return dict(_libraries(len(sys.modules)))
+
+
+@functools.lru_cache(maxsize=1)  # a step may be one of hundreds that are captured, and there are thousands of modules
+def _libraries(_modules: int) -> dict[str, str]:
     found = {}
     for name, module in list(sys.modules.items()):
         if "." in name or name in _OF_VERSIONS or name in sys.stdlib_module_names or not isinstance(module, ModuleType):
