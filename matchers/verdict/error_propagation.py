@@ -119,11 +119,12 @@ _STATUS = {
 class _Walk:
     """A pass over the nodes in the order of dispatch of a: producers before their consumers."""
 
-    def __init__(self, inputs: Inputs, nodes: Nodes, blocked: Bool) -> None:
+    def __init__(self, inputs: Inputs, nodes: Nodes, blocked: Bool, *, guesses: bool) -> None:
         """The nodes; until a pair is judged it brings no error: crossing pairs would excuse each other.
 
         Args:
             blocked: bool[p], the pair is red, so that its error explains nothing.
+            guesses: errors that the logs do not show are supposed; otherwise `earned` and `errors` are one.
         """
         self._start = np.searchsorted(inputs.node, np.arange(nodes.nothing + 1)).tolist()
         # element by element, numpy would take most of the time
@@ -131,7 +132,7 @@ class _Walk:
         marks = (inputs.picked, inputs.crossed)
         self._inputs = list(zip(*(column.tolist() for column in (*columns, *marks)), strict=True))
         self.errors: list[float] = [0.0] * (nodes.nothing + 1)
-        self.earned, self.norms = self.errors.copy(), self.errors.copy()
+        self.earned, self.norms = self.errors.copy() if guesses else self.errors, self.errors.copy()
         self.blocked: list[bool] = np.append(blocked, np.zeros(nodes.nothing + 1 - nodes.pairs, bool)).tolist()
 
     def received(self, node: int) -> _Received:
@@ -139,6 +140,7 @@ class _Walk:
         error = earned = norm = score = 0.0
         picked = other = red = False
         errors, shown, norms, blocked = self.errors, self.earned, self.norms, self.blocked
+        guesses = shown is not errors
         for u, v, printed, change, unless, largest, decided, crossed in self._inputs[
             self._start[node] : self._start[node + 1]
         ]:
@@ -148,9 +150,10 @@ class _Walk:
             if unless > errors[u]:
                 printed = change = 0.0
             error, norm = max(error, printed, errors[u], errors[v]), max(norm, change, norms[u], norms[v])
-            earned = max(earned, printed, shown[u], shown[v])
+            if guesses:
+                earned = max(earned, printed, shown[u], shown[v])
             score, picked, other = max(score, largest), picked or decided, other or crossed
-        return _Received(error, earned, norm, score, picked, other, red)
+        return _Received(error, earned if guesses else error, norm, score, picked, other, red)
 
 
 def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: float) -> tuple[Arithmetic, Float64]:
@@ -162,14 +165,15 @@ def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: floa
     alike = (status == Status.SAME_PRINT) & sketched
     settled = np.isin(status, (Status.EQUAL, Status.SAME_PRINT)) & ~alike
     nodes = Nodes(a, b, pairing, of.own, coarsest, settled=settled, parts=found.parts, whole=of.whole & ~settled)
-    walk = _Walk(Inputs.of(a, b, pairing, case.flow, nodes), nodes, ~of.open & (status >= Status.SHAPE))
     known = ~settled & np.isfinite(verdicts.error)
     measured: list[float] = np.where(known, verdicts.error, 0.0).tolist()
     # a norm shows little of an error that later sketches show in full
-    unknown = ((~np.isfinite(verdicts.error) | (of.by_norms & sketched)) & ~alike).tolist()
+    unknown = (~np.isfinite(verdicts.error) | (of.by_norms & sketched)) & ~alike
+    blocks = ~of.open & (status >= Status.SHAPE)
+    walk = _Walk(Inputs.of(a, b, pairing, case.flow, nodes), nodes, blocks, guesses=bool(unknown.any()))
     adds = (additions(a)[case.i] & additions(b)[case.j]).tolist()
-    own, hides, is_open, changes, unseen = (
-        column.tolist() for column in (nodes.own, of.copies, of.open, of.norm, of.unseen)
+    own, hides, is_open, changes, unseen, guessed = (
+        column.tolist() for column in (nodes.own, of.copies, of.open, of.norm, of.unseen, unknown)
     )
     judge = _Judge(of, verdicts)
     errors, earned, norms, blocked = walk.errors, walk.earned, walk.norms, walk.blocked
@@ -188,7 +192,7 @@ def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: floa
                 errors[k], earned[k], norms[k] = received.error, received.earned, received.norm
             else:
                 blocked[k] = True
-        elif unknown[k]:
+        elif guessed[k]:
             errors[k] = max(errors[k], received.error + unseen[k])
         elif hides[k] or errors[k] < RESOLUTION:
             errors[k], earned[k] = max(errors[k], received.error), max(earned[k], received.earned)
@@ -215,22 +219,23 @@ class _Judge:
         of = self._of
         error, norm, own, times = (column[k].item() for column in (of.judged_by, of.norm, of.own, of.times))
         growth = max(of.growth[k].item(), (received.score or UNKNOWN_SCORES) if of.of_scores[k] else 0.0)
-        noise, noise_norm = (
-            NOISE * column[k].item() if of.noise[k] > 0 else 0.0 for column in (of.noise, of.noise_norm)
-        )
-        norm_grown = max(NORM_GROWTH * received.norm, noise_norm)
-
-        def allowed(input_error: float) -> float:
-            if of.decided[k]:
-                return DECIDED * math.sqrt(input_error)
-            return max(times * (own + max(growth * input_error, noise)), ANYTHING if received.picked else 0.0)
-
-        limit = allowed(received.error)
+        grown, norm_grown, noise = growth * received.error, NORM_GROWTH * received.norm, 0.0
+        if of.noise[k] > 0:
+            noise = NOISE * of.noise[k].item()
+            grown, norm_grown = max(grown, noise), max(norm_grown, NOISE * of.noise_norm[k].item())
+        limit = times * (own + grown)
+        if of.decided[k]:
+            limit = DECIDED * math.sqrt(received.error)
+        elif received.picked:
+            limit = max(limit, ANYTHING)
+        unlimited = limit > MOST_ALLOWED
+        if MOST_UNEARNED < limit <= MOST_ALLOWED and received.earned < received.error:
+            earned = times * (own + max(growth * received.earned, noise))
+            unlimited = error > (DECIDED * math.sqrt(received.earned) if of.decided[k] else earned)
         if of.measured[k]:
             norm_limit = of.own_norm[k].item() + of.share[k].item() * max(error, received.error) + norm_grown
         else:  # a single element may be off by more; what came in is known as a lower bound, as a rule
             norm_limit = 2 * limit / times if times > 1 else math.inf
-        unlimited = limit > MOST_ALLOWED or (limit > MOST_UNEARNED and error > allowed(received.earned))
         reason = Reason.ROUNDING_EXPLAINED
         if norm > norm_limit and error <= limit:
             reason = Reason.SYSTEMATIC
