@@ -19,8 +19,8 @@ test: $(VENV)/.test-full  ## run all tests
 	@.ci/packages tmux gcc 'chromium-headless-shell|chromium|chromium-browser|google-chrome'
 	$(BIN)/python -m pytest -n 3 --dist worksteal
 
-test-fast: $(VENV)/.test  ## run the tests that need no torch, terminal, browser or screen, with fewer random examples
-	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not (torch or pty or browser or screen)' --hypothesis-profile fast
+test-fast: $(VENV)/.test  ## run the tests that need no torch, terminal, browser, screen or much time, with fewer random examples
+	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not (torch or pty or browser or screen or slow)' --hypothesis-profile fast
 
 test-integrations: $(VENV)-integrations/.integrations  ## run the callbacks in the libraries that they are for, in an environment of their own
 	$(VENV)-integrations/bin/python -m pytest tests/integrations

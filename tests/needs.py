@@ -14,19 +14,25 @@ from tests.browser.chromium import NAMES
 
 __all__ = ["HAS_TORCH", "MARKS", "TORCH_FOLDERS", "examples", "lacking", "marks_of", "stride"]
 
-MARKS = ("torch", "compiler", "pty", "browser", "screen")
+MARKS = ("torch", "compiler", "pty", "browser", "screen", "slow")
 """As registered in pyproject.toml."""
 
 HAS_TORCH = find_spec("torch") is not None
 TORCH_FOLDERS = ("capture", "examples", "truth")
 """Folders below tests/ whose modules import torch."""
 
-_MARK_OF_FOLDER = {**dict.fromkeys(TORCH_FOLDERS, "torch"), "pty": "pty", "browser": "browser"}
+_MARK_OF_FOLDER = {**dict.fromkeys(TORCH_FOLDERS, "torch"), "pty": "pty", "browser": "browser", "fuzz": "slow"}
 _COMPILED = (
     ("capture", "test_statistics.py"),
     ("capture", "test_native_library.py"),
     ("matchers", "logs", "test_compiled_reader.py"),
 )
+_SLOW = (
+    ("test_hostile_logs.py",),
+    ("test_imports.py",),
+    *(("numtui", "cli", name) for name in ("test_cache.py", "test_main.py", "test_rank_processes.py", "test_ranks.py")),
+)
+"""Attacks, and programs that tests start by the dozen."""
 _MARK_OF_FIXTURE = {
     "two_ranks": "torch",
     "runs_bed": "torch",
@@ -43,6 +49,8 @@ def marks_of(path: PurePath, fixtures: Collection[str]) -> set[str]:
         marks.add(_MARK_OF_FOLDER[path.parts[0]])
     if path.parts in _COMPILED:
         marks.add("compiler")
+    if path.parts in _SLOW:
+        marks.add("slow")
     if path.parts[:2] == ("numtui", "tui"):
         marks.add("screen")
     return marks

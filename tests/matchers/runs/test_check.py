@@ -20,13 +20,14 @@ from matchers.runs.run import find_run
 from tests.builders import write_log
 from tests.matchers.runs.simulated import Layout, Plan, SimulatedRun, checked, simulate, write_run
 from tests.matchers.runs.strategies import plans
+from tests.needs import examples
 
 FOUR = Layout(dp=2, tp=2)
 ALL = Plan(layout=FOUR, checkpoint=True, dropout=True)
 
 
 @given(plans())
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_a_healthy_run_has_no_finding(plan: Plan) -> None:
     found = checked(simulate(plan))
     assert found.findings == ()

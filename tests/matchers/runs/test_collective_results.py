@@ -16,6 +16,7 @@ from matchers.runs.finding import Check
 from tests.matchers.runs.lockstep import Array
 from tests.matchers.runs.simulated import Faults, Layout, Plan, SimulatedRun, checked, said, simulate
 from tests.matchers.runs.strategies import flipped, nan, plans, raised
+from tests.needs import examples
 
 SHARDED = Plan(layout=Layout(dp=3, sharded=True), layers=1)
 TP = Plan(layout=Layout(tp=3), layers=1)
@@ -38,7 +39,7 @@ def edited(run: SimulatedRun, field: str, change: Callable[[Any], Any]) -> Simul
 
 
 @given(plans(at_least=2), st.data())
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_any_result_that_was_changed_on_a_member_is_named(plan: Plan, data: st.DataObject) -> None:
     """And nothing that follows."""
     results = simulate(plan).results

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from matchers.runs.finding import Check, Stage
 from tests.matchers.runs.simulated import Faults, Layout, Plan, SimulatedRun, checked, said, simulate
 from tests.matchers.runs.strategies import plans
+from tests.needs import examples
 
 
 @pytest.mark.parametrize(
@@ -77,7 +78,7 @@ def test_small_activations_are_shared_all_the_same(dp: int, batch: int) -> None:
 
 
 @given(plans(at_least=2), st.data())
-@settings(max_examples=15)
+@settings(max_examples=examples(15))
 def test_a_batch_of_another_size_is_no_other_batch(plan: Plan, data: st.DataObject) -> None:
     """Only the digest tells batches apart."""
     run = simulate(plan)

@@ -17,6 +17,7 @@ from tests.captured import Step, captured_log
 from tests.matchers.runs.lockstep import Array, Change
 from tests.matchers.runs.simulated import Faults, Layout, Plan, checked, said, simulate
 from tests.matchers.runs.strategies import nan, plans, raised
+from tests.needs import examples
 
 
 def infinite(values: Array) -> Array:
@@ -26,7 +27,7 @@ def infinite(values: Array) -> Array:
 
 
 @given(plans(), st.data())
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_any_operation_that_makes_nan_is_named(plan: Plan, data: st.DataObject) -> None:
     """On the rank where it does, however far collectives and messages spread it."""
     plan = replace(plan, checkpoint=False)  # the copies would not repeat it

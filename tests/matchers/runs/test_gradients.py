@@ -17,6 +17,7 @@ from matchers.runs.rank_logs import RankLogs
 from matchers.runs.run import find_run
 from tests.matchers.runs.simulated import Faults, Layout, Plan, SimulatedRun, checked, said, simulate, write_run
 from tests.matchers.runs.strategies import plans
+from tests.needs import examples
 
 NAMES = tuple(f"layers.{k}.{kind}.weight" for k in (1, 0) for kind in ("w2", "w1", "norm"))
 
@@ -83,7 +84,7 @@ def test_a_way_in_words() -> None:
 
 
 @given(plans(at_least=2), st.data())
-@settings(max_examples=25)
+@settings(max_examples=examples(25))
 def test_any_gradient_that_is_not_reduced_is_named(plan: Plan, data: st.DataObject) -> None:
     """And none that follows through the norm to which all are clipped."""
     assume(plan.layout.dp > 1 and not plan.layout.sharded)

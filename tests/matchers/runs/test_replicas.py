@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 from matchers.runs.finding import Check, Stage
 from tests.matchers.runs.simulated import Faults, Layout, Plan, checked, said, simulate
 from tests.matchers.runs.strategies import flipped, plans, raised
+from tests.needs import examples
 
 
 def holders(plan: Plan, name: str, rank: int) -> tuple[int, ...]:
@@ -26,7 +27,7 @@ def holders(plan: Plan, name: str, rank: int) -> tuple[int, ...]:
 
 
 @given(plans(at_least=2), st.data())
-@settings(max_examples=30)
+@settings(max_examples=examples(30))
 def test_any_weight_that_was_changed_on_a_rank_is_named(plan: Plan, data: st.DataObject) -> None:
     """And nothing that follows. Of two that differ, both are named; without a replica, nothing is known."""
     healthy = simulate(plan)

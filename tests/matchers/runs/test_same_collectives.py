@@ -16,6 +16,7 @@ from matchers.runs.finding import Check
 from tests.builders import Op
 from tests.matchers.runs.simulated import Faults, Layout, Plan, SimulatedRun, checked, said, simulate
 from tests.matchers.runs.strategies import plans
+from tests.needs import examples
 
 DP = Plan(layout=Layout(dp=3), layers=1)
 KEY = "layers.0.w1/op_3_allreduce_"
@@ -68,7 +69,7 @@ def cut(run: SimulatedRun, rank: int, key: str) -> None:
 
 
 @given(plans(at_least=2), st.data())
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 def test_any_collective_that_a_rank_leaves_out_or_adds_is_named_first(plan: Plan, data: st.DataObject) -> None:
     """With two members, either may be the one that leaves out what the other calls."""
     run = simulate(plan)

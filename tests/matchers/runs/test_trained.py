@@ -9,12 +9,13 @@ from hypothesis import strategies as st
 from matchers.runs.finding import Check
 from tests.matchers.runs.simulated import Faults, Layout, Plan, checked, said, simulate
 from tests.matchers.runs.strategies import plans
+from tests.needs import examples
 
 NAME = "layers.1.w1.weight"
 
 
 @given(plans(), st.data())
-@settings(max_examples=20)
+@settings(max_examples=examples(20))
 def test_any_parameter_that_is_left_out_of_an_optimizer_is_named(plan: Plan, data: st.DataObject) -> None:
     """On one rank or on all that hold it, and nothing that follows."""
     healthy, ranks = simulate(plan), range(plan.layout.world)
