@@ -162,15 +162,17 @@ def _intact(folder: Path, name: str) -> Path | None:
 @contextmanager
 def _alone_in(folder: Path) -> Iterator[None]:
     """Wait for another process that compiles here, as long as a compiler may take; without locks, go on at once."""
-    descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
+    descriptor = -1
     try:
         end = time.monotonic() + _TIMEOUT
-        with suppress(OSError):  # a file system without locks
+        with suppress(OSError):  # a folder that cannot be opened, or a file system without locks
+            descriptor = os.open(folder, os.O_RDONLY | os.O_CLOEXEC)
             while time.monotonic() < end and not _locked(descriptor):
                 time.sleep(0.02)
         yield
     finally:
-        os.close(descriptor)
+        if descriptor >= 0:
+            os.close(descriptor)
 
 
 def _locked(descriptor: int) -> bool:

@@ -1,10 +1,13 @@
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 import torch
@@ -72,6 +75,24 @@ def test_of_processes_that_start_together_one_compiles(cache: Path, small: Path,
     (library,) = cache.iterdir()
     assert library.suffix == ".so"
     assert cache.stat().st_mode & 0o777 == 0o700
+
+
+@pytest.mark.parametrize("call", ["flock", "open"])
+def test_a_folder_that_cannot_be_locked_is_no_obstacle(
+    cache: Path, small: Path, monkeypatch: pytest.MonkeyPatch, call: str
+) -> None:
+    if call == "flock":
+        monkeypatch.setattr(fcntl, "flock", Mock(side_effect=OSError(errno.ENOLCK, "no locks")))
+    else:
+        opened = os.open
+        refused = OSError(errno.EACCES, "not readable")
+        monkeypatch.setattr(os, "open", lambda path, *how: raised(refused) if path == cache else opened(path, *how))
+    assert build.load(small).answer() == 42
+    assert len(list(cache.iterdir())) == 1
+
+
+def raised(error: OSError) -> int:
+    raise error
 
 
 def test_a_compiled_kernel_is_not_compiled_again(cache: Path, small: Path, monkeypatch: pytest.MonkeyPatch) -> None:
