@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
-from itertools import islice
 from typing import Any
 
 import torch
 
 from .mode_stack import never_compile
 
-__all__ = ["listen", "numbers"]
+__all__ = ["listen"]
 
 
 def listen(note: Callable[[torch.Tensor, Any], None]) -> Callable[[], None]:
@@ -36,16 +35,3 @@ def listen(note: Callable[[torch.Tensor, Any], None]) -> Callable[[], None]:
         never_compile(tolist)
     torch.Tensor.tolist = tolist
     return stop
-
-
-def numbers(values: Any, most: int) -> list[Any]:
-    """Return the first numbers of a list of lists."""
-
-    def flat(value: Any) -> Iterator[Any]:
-        if isinstance(value, list):
-            for each in value:
-                yield from flat(each)
-        else:
-            yield value
-
-    return list(islice(flat(values), most))

@@ -12,12 +12,13 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from inspect import signature
+from itertools import islice
 from typing import Any
 
 import torch
 from torch.utils._debug_mode import DebugMode
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_iter, tree_leaves
 
 from .arguments import form_of, given_arguments, numbers_of
 from .attribution import AFTER, FORWARD, GRADIENTS, OPTIMIZER, PREPARE, Attribution, Place
@@ -29,7 +30,7 @@ from .frames import Frame, parse_traceback
 from .generators import draws_of
 from .graph_nodes import Replayed, of_meta
 from .guard import pass_on
-from .list_reads import listen, numbers
+from .list_reads import listen
 from .local_parts import dtype_name
 from .measuring import Measuring
 from .messages import describe, warn
@@ -336,7 +337,7 @@ class StepTracer(DebugMode):
         if not (compiles() or self.attribution.optimizer_depth) and active_tracer() is self:
             with self._guard():
                 place = self.attribution.place(skip=3, recorded=False)
-                for value in numbers(values, _MAX_READS):
+                for value in islice(tree_iter(values), _MAX_READS):
                     self._note_read([tensor], value, place)
 
     def _note_read(self, tensors: Sequence[torch.Tensor], value: Any, place: Place) -> None:

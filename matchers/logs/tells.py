@@ -1,4 +1,4 @@
-"""What a log tells besides its numbers, which depends on who wrote it."""
+"""Facts about a log besides its numbers, which depend on who wrote it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ __all__ = ["EVERYTHING", "NUMBERS_ALONE", "Tells"]
 
 
 class Tells(NamedTuple):
-    """What the other rooms may rely on in a log.
+    """The facts on which the other rooms may rely.
 
     Attributes:
         exact: numbers round-trip; else they have about seven digits.

@@ -20,6 +20,7 @@ __all__ = [
     "REDUCED",
     "Part",
     "describe_placement",
+    "is_pending",
     "part_of",
     "same_part",
     "unsummed",
@@ -62,13 +63,13 @@ class Part:
     @property
     def partial(self) -> tuple[str, ...]:
         """The pending sums, or norms, over ranks."""
-        return tuple(name for name in self.names if _is_pending(name))
+        return tuple(name for name in self.names if is_pending(name))
 
     @property
     def pending(self) -> tuple[str, ...]:
         """The dimensions of the mesh over which these are; empty text for one whose name is not known."""
         named = zip(chain(self.axes, repeat("")), self.names, strict=False)
-        return tuple(axis for axis, name in named if _is_pending(name))
+        return tuple(axis for axis, name in named if is_pending(name))
 
     @property
     def adds_up(self) -> bool:
@@ -93,9 +94,9 @@ class Part:
         return powers.pop() if all(found) and len(powers) == 1 and min(powers) > 0 else None
 
 
-def _is_pending(name: str) -> bool:
-    """True for `Partial`, `_MaskPartial`, `_NormPartial`, as DTensor writes them."""
-    return "artial" in name
+def is_pending(text: str) -> bool:
+    """True for `Partial`, `_MaskPartial`, `_NormPartial`, as DTensor writes them, and a text with one of them."""
+    return "artial" in text
 
 
 def part_of(placement: Mapping[str, Any] | None, shape: tuple[int, ...]) -> Part | None:

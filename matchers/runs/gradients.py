@@ -16,6 +16,7 @@ from matchers.logs.columns import Ragged
 from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
 from matchers.ops.last_contents import GRADIENT
 from matchers.ops.laws import law_of
+from matchers.ops.placement import is_pending
 from matchers.ops.values import written
 from matchers.runs.calls import Call
 from matchers.runs.finding import Check, Finding, Made, Unmade, listed, made_on
@@ -187,7 +188,7 @@ class _Tracer:
             at.row, at.maker = at.maker, self._maker(at.maker, before)
         if at.maker >= 0 and log.updates[at.maker] and not at.reductions:
             at.maker, at.scale = -1, math.nan  # something else is done to it: what was before is not known
-        pending = "artial" in self._placements.get(at.maker, "")
+        pending = is_pending(self._placements.get(at.maker, ""))
         content = at.content if at.reduced is None else at.reduced
         return Way(tuple(reversed(at.reductions)), at.scale, at.maker, row, content, pending)
 

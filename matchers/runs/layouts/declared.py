@@ -12,6 +12,7 @@ from typing import Any
 
 from matchers.ops.json_values import integers
 from matchers.ops.module_path import canonical
+from matchers.ops.placement import is_pending
 from matchers.ops.share import Holds, Share, first_alike
 from matchers.runs.rank_logs import odd_ranks
 
@@ -39,7 +40,7 @@ class Declared:
             if "Shard" in names and len(placed) == len(infos) and whole is not None:
                 alike = first_alike(str(of.get("offsets")) for of in placed)
                 self._shares[canonical(name)] = Share(Holds.SHARD, alike, whole)
-            elif "Shard" not in names and "artial" not in names and len({str(of.get(name)) for of in digests}) == 1:
+            elif "Shard" not in names and not is_pending(names) and len({str(of.get(name)) for of in digests}) == 1:
                 self._shares[canonical(name)] = Share(Holds.REPLICA)
 
     def holds(self, name: str) -> Holds:
