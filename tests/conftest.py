@@ -88,6 +88,14 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     gc.set_threshold(10_000)
 
 
+@pytest.fixture(autouse=True, scope="module")
+def _what_was_imported() -> Iterator[None]:
+    """Set aside what the tests of a file have imported: torch has parts that are as large as itself."""
+    yield
+    gc.collect(1)
+    gc.freeze()
+
+
 @pytest.fixture(autouse=True)
 def _what_stays(monkeypatch: pytest.MonkeyPatch) -> None:
     """Leave aside what was set aside: the explorer sets all aside when it opens, and takes it back when it ends."""
