@@ -150,11 +150,11 @@ class OptimizerNames:
                 self._known[identity] = f"{name}.{part}" if part else name
 
     def _find_clipping(self, events: Sequence[Event]) -> None:
-        """Give what a loop computes of gradients, and for them, its phase: it looks like preparing the next pass."""
+        """Give what makes gradients, or is made of them, its phase: it looks like preparing the next pass."""
         gradients = {identity for identity, name in self._known.items() if name.endswith(".grad")}
         last = max((at for at, event in enumerate(events) if event.place.phase == BACKWARD), default=len(events))
         after = [event for event in events[last:] if event.place.phase == PREPARE]
-        computed: set[int] = set()
+        computed = {id(of.producer) for event in events[last:] for of in event.inputs if of.identity in gradients}
         for event in after:
             if any(given.identity in gradients or id(given.producer) in computed for given in event.inputs):
                 computed.add(id(event))

@@ -47,7 +47,7 @@ _PHASES: Final = {
     Phase.OPTIMIZER: "the optimizer step",
     Phase.OTHER: "what is outside the passes",
     Phase.PREPARE: "what prepares the forward pass",
-    Phase.GRADIENTS: "the clipping of gradients",
+    Phase.GRADIENTS: "the work on gradients",
     Phase.AFTER: "what follows the optimizer step",
 }
 _REASONS: Final = (

@@ -194,9 +194,12 @@ class _Search:
         return self._c.verdict >= Status.SHAPE
 
     def _random_draws(self) -> None:
-        """Random numbers that one run alone draws."""
+        """Random numbers that one run alone draws.
+
+        Of what prepares a step a log has only what the step reads: the other run may have drawn them for nothing.
+        """
         reads, alone = self._reads, self.alone
-        draws = alone & self._c.by_row(drawing)
+        draws = alone & self._c.by_row(drawing) & (self._c.by_row(lambda log: log.phase) != Phase.PREPARE)
         if not draws.any():
             return
         drawn = alone & downstream(self._flow, draws, alone)

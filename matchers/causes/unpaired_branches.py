@@ -13,6 +13,7 @@ import numpy as np
 
 from matchers.arrays import Bool, marked
 from matchers.logs.columns import Ragged
+from matchers.logs.op_log import Phase
 from matchers.ops.dataflow import upstream
 from matchers.ops.laws import law_of
 from matchers.ops.module_path import canonical, template
@@ -39,6 +40,8 @@ class Branches:
         branches = [self._branch(end) for end in ends]
         every = set(ends).union(*branches)
         found = [row for branch in branches for row in branch if row in ends or self._ends_in(row, every)]
+        # of what prepares a step a log has only what the step reads: the other run may have it, too
+        found = [row for row in found if not self._prepares(row)] or found
         odd = [row for row in found if self.is_odd(row)]
         if odd:  # whole numbers and masks are prepared, perhaps for nothing, until an operation combines them
             return next((row for row in odd if self._rounds(row)), odd[-1])
@@ -55,6 +58,10 @@ class Branches:
         kind = like(self._c, row)
         # a mask prepares; outside of layers nothing tells which is odd
         return len(self._places[self._of_a(row), kind[:3]]) == 1 and (bool(kind[3]) or self._rounds(row))
+
+    def _prepares(self, row: int) -> bool:
+        log, record = self._c.shown(row)
+        return bool(log.phase[record] == Phase.PREPARE)
 
     def _of_a(self, row: int) -> bool:
         return bool(self._c.row_a[row] >= 0)

@@ -22,6 +22,7 @@ from matchers.ops.arguments import (
     tells_arguments,
 )
 from matchers.ops.json_values import parsed_object
+from matchers.ops.last_contents import GRADIENT
 from matchers.ops.laws import law_of
 from matchers.ops.placement import MERGED, describe_placement
 from matchers.ops.run_info import MERGED_RANKS
@@ -85,6 +86,13 @@ class InputFact:
     producer_a: int
     producer_b: int
     name: str = ""
+
+    @property
+    def title(self) -> str:
+        """`the gradient of 0.weight`, `0.weight` or `input 3`."""
+        if self.name.endswith(GRADIENT):
+            return f"the gradient of {self.name.removesuffix(GRADIENT)}"
+        return self.name or f"input {self.position}"
 
 
 def format_error(error: float, bound: bool) -> str:

@@ -9,7 +9,7 @@ import numpy as np
 from matchers.causes.first_difference import FirstDifference, Kind
 from matchers.comparison import Comparison
 from matchers.explain.arguments import asked_otherwise
-from matchers.explain.facts import format_error
+from matchers.explain.facts import format_error, inputs_of
 from matchers.explain.subject import key_of
 from matchers.ops.arguments import tells_arguments
 from matchers.ops.run_info import same_kernels
@@ -83,7 +83,7 @@ def _reasons(c: Comparison, found: FirstDifference) -> Iterator[str]:
             "a buffer, a mask, an argument, or an operation that was not captured"
         )
     elif found.kind == Kind.UNPAIRED:
-        yield f"{_read(c, found)}, at {key_of(c, found.reader)}"
+        yield f"{_read(c, found)}{_as_what(c, found)}, at {key_of(c, found.reader)}"
     elif found.kind == Kind.OTHER_INPUT:
         yield _other_input(c, found)
     elif found.kind == Kind.FORM:
@@ -217,6 +217,12 @@ def _other_input(c: Comparison, found: FirstDifference) -> str:
     if a >= 0 and b >= 0 and c.at_a[a] == c.at_b[b]:
         return f"input {found.position} differs although {c.a.keys[a]} agrees: another part or view of its result"
     return f"input {found.position} is another tensor: {_read(c, found)}"
+
+
+def _as_what(c: Comparison, found: FirstDifference) -> str:
+    """` for the gradient of 0.weight`, where the reader's log names what it reads."""
+    read = (fact for fact in inputs_of(c, found.reader) if (fact.producer_a, fact.producer_b) == found.makers)
+    return next((f" for {fact.title}" for fact in read if fact.name), "")
 
 
 def _read(c: Comparison, found: FirstDifference) -> str:

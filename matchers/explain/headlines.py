@@ -9,12 +9,13 @@ from collections.abc import Callable, Mapping
 
 from matchers.causes.unsummed import unsummed_side
 from matchers.comparison import Comparison
-from matchers.explain.facts import format_error, ground_of
+from matchers.explain.facts import format_error, ground_of, inputs_of
 from matchers.explain.first_difference import first_difference_reasons, size_of, start_of
 from matchers.explain.red_rows import difference, inputs_agree, lengths, red_headline, size_of_error
 from matchers.explain.subject import Subject, key_of
-from matchers.logs.op_log import OpLog
+from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.json_values import parsed_object
+from matchers.ops.last_contents import GRADIENT
 from matchers.ops.laws import law_of
 from matchers.ops.nonfinite import broken_text
 from matchers.ops.placement import AS_PARTS, NOT_SUMMED, describe_placement
@@ -185,10 +186,22 @@ def _unpaired(of: Subject) -> str:
     log, record = of.c.shown(of.row)
     if odd := broken_text(log, record):
         return f"FIRST CAUSE: only {side} has this operation, which returns {odd}"
-    if law_of(log, record).random:
+    if law_of(log, record).random and log.phase[record] != Phase.PREPARE:
         return f"FIRST CAUSE: only {side} draws random numbers here: {_op_at(log, record)}"
-    follows = "its consumers diverge" if of.c.red[of.readers].any() else "red rows follow"
-    return f"FIRST CAUSE: only {side} has this operation; {follows}"
+    readers = of.readers
+    red = readers[of.c.red[readers]].tolist()
+    if gradient := next((name for row in red if (name := _gradient_made(of, row))), ""):
+        return f"FIRST CAUSE: only {side} has this operation, which makes {gradient}"
+    return f"FIRST CAUSE: only {side} has this operation; {'its consumers diverge' if red else 'red rows follow'}"
+
+
+def _gradient_made(of: Subject, reader: int) -> str:
+    """`the gradient of 0.weight`, if that is what a row reads of this one."""
+    record = of.records[of.side == "b"]
+    for fact in inputs_of(of.c, reader):
+        if (fact.producer_a, fact.producer_b)[of.side == "b"] == record and fact.name.endswith(GRADIENT):
+            return fact.title
+    return ""
 
 
 def _recomputed_copy(of: Subject) -> str:

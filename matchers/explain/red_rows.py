@@ -244,7 +244,7 @@ def _what_is_unknown(c: Comparison, inputs: tuple[InputFact, ...]) -> str:
         return "not all inputs are known: suspect the operation just upstream"
     for fact in differing:
         if read := _read_instead(c, fact):
-            return f"input {fact.position} already differs{read}"
+            return f"{fact.title} already differs{read}"
     many = len(differing)
     given = [fact.name for fact in differing if fact.name and max(fact.producer_a, fact.producer_b) < 0]
     if len(given) == many and not any(name.endswith(GRADIENT) for name in given):
@@ -261,12 +261,12 @@ def _received(c: Comparison, row: int, inputs: tuple[InputFact, ...]) -> str:
             made = ((c.a, fact.producer_a, c.at_a), (c.b, fact.producer_b, c.at_b))
             for key in (log.keys[record] for log, record, at in made if record >= 0 and blamed[at[record]]):
                 if fact.agrees:
-                    return f"input {fact.position} comes from a diverged op, although its norm matches: {key}"
-                return f"input {fact.position} already differs{_read_instead(c, fact) or f', from {key}'}"
+                    return f"{fact.title} comes from a diverged op, although its norm matches: {key}"
+                return f"{fact.title} already differs{_read_instead(c, fact) or f', from {key}'}"
         for fact in inputs:
             if fact.agrees is False:
                 how = " bitwise" if fact.difference == OTHER_BITS else f" by {fact.difference}"
-                return f"input {fact.position} already differs{_read_instead(c, fact) or how}"
+                return f"{fact.title} already differs{_read_instead(c, fact) or how}"
     return "downstream of an earlier divergence"
 
 
