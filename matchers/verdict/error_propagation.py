@@ -133,12 +133,14 @@ class _Walk:
         self._inputs = list(zip(*(column.tolist() for column in (*columns, *marks)), strict=True))
         self.errors: list[float] = [0.0] * (nodes.nothing + 1)
         self.earned, self.norms = self.errors.copy() if guesses else self.errors, self.errors.copy()
+        self.doubted: list[bool] = [False] * (nodes.nothing + 1)
+        self._alone = range(nodes.pairs, nodes.nothing)
         self.blocked: list[bool] = np.append(blocked, np.zeros(nodes.nothing + 1 - nodes.pairs, bool)).tolist()
 
     def received(self, node: int) -> _Received:
         """The largest error among the inputs of a node."""
         error = earned = norm = score = 0.0
-        picked = other = red = False
+        picked = other = red = doubted = alone = False
         errors, shown, norms, blocked = self.errors, self.earned, self.norms, self.blocked
         guesses = shown is not errors
         for u, v, printed, change, unless, largest, decided, crossed in self._inputs[
@@ -151,9 +153,12 @@ class _Walk:
                 printed = change = 0.0
             error, norm = max(error, printed, errors[u], errors[v]), max(norm, change, norms[u], norms[v])
             if guesses:
-                earned = max(earned, printed, shown[u], shown[v])
+                unproven = self.doubted[u] or self.doubted[v]
+                earned = max(earned, 0.0 if unproven else printed, shown[u], shown[v])
+                doubted = doubted or unproven
+                alone = alone or u in self._alone or v in self._alone
             score, picked, other = max(score, largest), picked or decided, other or crossed
-        return _Received(error, earned if guesses else error, norm, score, picked, other, red)
+        return _Received(error, earned if guesses else error, norm, score, picked, other, red, doubted, alone)
 
 
 def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: float) -> tuple[Arithmetic, Float64]:
@@ -184,9 +189,14 @@ def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: floa
         if k >= n:
             errors[k], norms[k], blocked[k] = received.error + own[k], received.norm, received.blocked
             earned[k] = received.earned + own[k]
+            walk.doubted[k] = received.doubted
             continue
         errors[k], earned[k], norms[k] = measured[k], measured[k], changes[k]
-        if is_open[k] and not judge(k, received):
+        explained = not is_open[k] or judge(k, received)
+        if is_open[k] and judge.unearned:  # what is not judged excuses nothing
+            walk.doubted[k] = True
+            earned[k] = min(earned[k], received.earned + own[k])
+        if not explained:
             if received.other and adds[k]:
                 # perhaps a partial sum in another order: then the total decides
                 errors[k], earned[k], norms[k] = received.error, received.earned, received.norm
@@ -204,6 +214,7 @@ class _Judge:
 
     def __init__(self, of: PropagationColumns, verdicts: Verdicts) -> None:
         n = len(of.own)
+        self.unearned = False
         self.limit = verdicts.limit.copy()
         self.result = Arithmetic(
             reason=np.full(n, Reason.PENDING, np.int8),
@@ -229,9 +240,13 @@ class _Judge:
         elif received.picked:
             limit = max(limit, ANYTHING)
         unlimited = limit > MOST_ALLOWED
-        if MOST_UNEARNED < limit <= MOST_ALLOWED and received.earned < received.error:
+        self.unearned = False
+        most = 0.0 if received.doubted else MOST_UNEARNED
+        if most < limit <= MOST_ALLOWED and received.earned < received.error:
             earned = times * (own + max(growth * received.earned, noise))
-            unlimited = error > (DECIDED * math.sqrt(received.earned) if of.decided[k] else earned)
+            unlimited = self.unearned = error > (DECIDED * math.sqrt(received.earned) if of.decided[k] else earned)
+            if unlimited and received.alone:  # where it may come from, is known
+                limit = earned
         if of.measured[k]:
             norm_limit = of.own_norm[k].item() + of.share[k].item() * max(error, received.error) + norm_grown
         else:  # a single element may be off by more; what came in is known as a lower bound, as a rule
@@ -259,6 +274,8 @@ class _Received(NamedTuple):
         picked: one of them holds whole numbers that noise decided differently.
         other: one of them is another tensor.
         blocked: one of them comes from a red row.
+        doubted: one of them differs by more than the logs show a reason for, or follows from one that does.
+        alone: one of them comes from an operation that one run alone has.
     """
 
     error: float
@@ -268,3 +285,5 @@ class _Received(NamedTuple):
     picked: bool
     other: bool
     blocked: bool
+    doubted: bool
+    alone: bool

@@ -274,6 +274,39 @@ def test_what_no_log_shows_excuses_no_large_error(error: float, expected: Status
         assert ground_of(c, 31).endswith("would allow 1.8e-03, which neither log shows")
 
 
+def test_what_is_not_judged_excuses_nothing() -> None:
+    """What reads an error that no log shows a reason for has none either."""
+    x, last, after = values(), values(seed=5), values(seed=6)
+
+    def log(error: float) -> OpLog:
+        made = chain([x] * 31 + [off(last, error, 1), off(after, error, 1), after])
+        for unseen in range(1, 31):
+            made = without_values(made, unseen)
+        return made
+
+    c = compare(log(0.0), log(1.2e-3), expectation=ORDER)
+    assert c.status[-3:].tolist() == [Status.NOT_JUDGED, Status.NOT_JUDGED, Status.EQUAL]
+
+
+@pytest.mark.parametrize(("error", "expected"), [(1e-5, Status.CLOSE), (1.2e-3, Status.DIVERGED)])
+def test_an_operation_of_one_run_alone_explains_what_no_log_shows(error: float, expected: Status) -> None:
+    x, last = values(), values(seed=5)
+
+    def log(result: Array, *inserted: Step) -> OpLog:
+        steps = [Step(key=f"layers.{k}/op_0_mm", gives=[x], made=[f"layers.{k - 1}/op_0_mm"][:k]) for k in range(31)]
+        before = [*steps, *inserted][-1]
+        read = Step(key="layers.31/op_0_mm", gives=[result], reads=[x], made=[before.key])
+        made = captured_log([*(replace(s, reads=[x] * len(s.made)) for s in steps), *inserted, read])
+        for unseen in range(1, 31):
+            made = without_values(made, unseen)
+        return made
+
+    scaled = Step(key="extra/op_0_mul", gives=[x], reads=[x], made=["layers.30/op_0_mm"])
+    c = compare(log(last), log(off(last, error, 1), scaled), expectation=ORDER)
+    assert c.status[-1] == expected
+    assert [c.b.keys[c.row_b[row]] for row in np.flatnonzero(c.cause)] == [scaled.key] * int(c.red.any())
+
+
 def test_a_norm_shows_little_of_an_error_that_the_next_sketch_shows() -> None:
     """Shards between DTensors have norms, which add up, and no sketch."""
     exact = [values(seed=k) for k in range(3)]
