@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
-__all__ = ["BUGS", "Bug", "marked_lines"]
+__all__ = ["BUGS", "Bug", "marked_lines", "marks"]
 
 _FOLDER = Path(__file__).parent
 _EXAMPLE = _FOLDER.parents[1] / "examples" / "model.py"
@@ -60,13 +60,20 @@ def marked_lines() -> dict[tuple[str, str], frozenset[str]]:
     models = sorted((_FOLDER / "models").glob("[a-z]*.py"))
     for path in (*models, _FOLDER / "loop.py"):
         owners = [path.stem] if path in models else [model.stem for model in models]
-        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
-            if marker := _MARKER.search(line):
-                for name in marker[1].split(","):
-                    for owner in owners:
-                        place = f"{path.parent.name}/{path.name}:{number}"
-                        found.setdefault((owner, name.strip()), set()).add(place)
+        for name, lines in marks(path).items():
+            for owner in owners:
+                found.setdefault((owner, name), set()).update(lines)
     return {key: frozenset(lines) for key, lines in found.items()}
+
+
+def marks(path: Path) -> dict[str, set[str]]:
+    """The marked lines of a file by bug, as logs name them."""
+    found: dict[str, set[str]] = {}
+    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+        if marker := _MARKER.search(line):
+            for name in marker[1].split(","):
+                found.setdefault(name.strip(), set()).add(f"{path.parent.name}/{path.name}:{number}")
+    return found
 
 
 _MATRICES = r"(?!.*(norm|bias)).*weight"

@@ -15,17 +15,21 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from pathlib import Path
+from typing import TypeVar
 
 from tests.truth.run import Run
 
-__all__ = ["capture_all", "log_of"]
+__all__ = ["capture_all", "joined", "launch", "log_of", "settled", "side_by_side"]
 
 _REPOSITORY = Path(__file__).parents[2]
 _PROCESSES = 2
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
 
 
 def log_of(run: Run, folder: Path, rank: int = 0) -> Path:
@@ -52,18 +56,22 @@ def capture_all(runs: Iterable[Run], folder: Path, *, processes: int = _PROCESSE
     """
     folder.mkdir(parents=True, exist_ok=True)
     missing = [run for run in dict.fromkeys(runs) if not log_of(run, folder).exists()]
-    alone = [run for run in missing if run.ranks == 1]
-    together = [run for run in missing if run.ranks > 1]
-    if alone and processes > 1:
-        context = multiprocessing.get_context("spawn")
-        with ProcessPoolExecutor(processes, context, initializer=_quiet) as pool:
-            # runs of one form next to each other: what torch.compile imports is imported once
-            list(pool.map(_record, alone, [folder] * len(alone), chunksize=4))
-    else:
-        for run in alone:
-            _record(run, folder)
-    if together:
-        _launch(together, folder)
+    # runs of one form next to each other: what torch.compile imports is imported once
+    side_by_side(_record, [run for run in missing if run.ranks == 1], folder, processes)
+    if together := [run for run in missing if run.ranks > 1]:
+        lines = "".join(json.dumps(dataclasses.asdict(run)) + "\n" for run in together)
+        launch("tests.truth.captures", folder, lines, ranks=2)
+
+
+def side_by_side(
+    work: Callable[[Item, Path], Result], items: Sequence[Item], folder: Path, processes: int
+) -> list[Result]:
+    """What `work` makes of each item and the folder, in processes of their own unless there are few."""
+    if processes < 2 or len(items) < 8:
+        return [work(item, folder) for item in items]
+    context = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(processes, context, initializer=_quiet) as pool:
+        return list(pool.map(work, items, [folder] * len(items), chunksize=4))
 
 
 def _quiet() -> None:
@@ -72,30 +80,44 @@ def _quiet() -> None:
 
 def _record(run: Run, folder: Path, rank: int = 0) -> None:
     """Capture one run; the log has its name only when it is whole."""
-    import torch
-
     from tests.truth.loop import record
+
+    path = log_of(run, folder, rank)
+    part = path.with_suffix(".part")
+    with settled(run.name):
+        record(run, part)
+    part.rename(path)
+
+
+@contextlib.contextmanager
+def settled(name: str) -> Iterator[None]:
+    """One thread and deterministic algorithms, without what the capture tells.
+
+    Raises:
+        RuntimeError: something failed inside; `name` and the reason.
+    """
+    import torch
 
     threads, deterministic = torch.get_num_threads(), torch.are_deterministic_algorithms_enabled()
     torch.set_num_threads(1)
     torch.use_deterministic_algorithms(True)
-    path = log_of(run, folder, rank)
-    part = path.with_suffix(".part")
     told = io.StringIO()
     try:
         with contextlib.redirect_stderr(told):
-            record(run, part)
+            yield
     except Exception as error:
-        raise RuntimeError(f"{run.name}: {type(error).__name__}: {error}\n{told.getvalue()}") from error
+        raise RuntimeError(f"{name}: {type(error).__name__}: {error}\n{told.getvalue()}") from error
     finally:
         torch.set_num_threads(threads)
         torch.use_deterministic_algorithms(deterministic)
-    part.rename(path)
 
 
-def _launch(runs: Sequence[Run], folder: Path) -> None:
-    """Start two ranks that go through the runs one after the other."""
-    lines = "".join(json.dumps(dataclasses.asdict(run)) + "\n" for run in runs)
+def launch(module: str, folder: Path, lines: str, ranks: int) -> None:
+    """Start a module on several ranks that go through the lines, a run each.
+
+    Raises:
+        RuntimeError: a rank failed; what it said.
+    """
     with tempfile.TemporaryDirectory() as meeting:
         environment = {
             **os.environ,
@@ -103,29 +125,31 @@ def _launch(runs: Sequence[Run], folder: Path) -> None:
             "PYTHONPATH": str(_REPOSITORY),
             "TRUTH_MEETING": f"file://{meeting}/store",
         }
-        command = [sys.executable, "-m", "tests.truth.captures", str(folder)]
-        ranks = [
+        command = [sys.executable, "-m", module, str(folder)]
+        started = [
             subprocess.Popen(
                 command,
                 cwd=_REPOSITORY,
-                env={**environment, "RANK": str(rank), "WORLD_SIZE": "2"},
+                env={**environment, "RANK": str(rank), "WORLD_SIZE": str(ranks)},
                 stdin=subprocess.PIPE,
                 stderr=subprocess.PIPE,
                 text=True,
             )
-            for rank in range(2)
+            for rank in range(ranks)
         ]
-        for rank in ranks:
-            assert rank.stdin is not None
-            rank.stdin.write(lines)
-            rank.stdin.close()
-            rank.stdin = None
-        errors = [rank.communicate()[1] for rank in ranks]
-    if any(rank.returncode for rank in ranks):
+        for one in started:
+            assert one.stdin is not None
+            one.stdin.write(lines)
+            one.stdin.close()
+            one.stdin = None
+        errors = [one.communicate()[1] for one in started]
+    if any(one.returncode for one in started):
         raise RuntimeError("\n".join(text[-3000:] for text in errors))
 
 
-def _rank(folder: Path) -> None:
+@contextlib.contextmanager
+def joined() -> Iterator[int]:
+    """The process group of a rank that `launch` started; gives its number."""
     from datetime import timedelta
 
     import torch.distributed as dist
@@ -138,10 +162,11 @@ def _rank(folder: Path) -> None:
         world_size=int(os.environ["WORLD_SIZE"]),
         timeout=timedelta(seconds=60),
     )
-    for line in sys.stdin:
-        _record(Run(**json.loads(line)), folder, rank)
+    yield rank
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    _rank(Path(sys.argv[1]))
+    with joined() as own:
+        for line in sys.stdin:
+            _record(Run(**json.loads(line)), Path(sys.argv[1]), own)

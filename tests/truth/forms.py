@@ -81,6 +81,14 @@ class Case:
         return self.model not in self.form.exact
 
     @property
+    def by_module(self) -> bool:
+        return self.form.by_module
+
+    @property
+    def same_optimizer(self) -> bool:
+        return self.runs[0].optimizer == self.runs[1].optimizer
+
+    @property
     def name(self) -> str:
         return f"{self.model} {self.form.name} {self.bug.name if self.bug else '(no bug)'}"
 

@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import json
-import multiprocessing
 import re
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
+from typing import Any, Protocol
 
 import numpy as np
 
@@ -19,12 +18,39 @@ from matchers.logs.op_log import OpLog, Phase
 from matchers.logs.parser import read_log
 from matchers.ops.module_path import canonical
 from matchers.verdict.expectation import Expect, Expectation
+from matchers.verdict.reason import Reason
 from numtui.report.model import Report
 from numtui.report.options import ReportOptions
-from tests.truth.captures import log_of
+from tests.truth.captures import log_of, side_by_side
 from tests.truth.forms import Case
 
-__all__ = ["Found", "Outcome", "compared", "judged", "judged_all"]
+__all__ = ["Found", "Outcome", "Planted", "compared", "judged", "judged_all", "judged_as"]
+
+
+class Planted(Protocol):
+    """A bug's place, as of `tests.truth.bugs.Bug`."""
+
+    @property
+    def module(self) -> str: ...
+    @property
+    def phase(self) -> str: ...
+    @property
+    def parameters(self) -> str: ...
+    @property
+    def ops(self) -> str: ...
+    @property
+    def lines(self) -> frozenset[str]: ...
+
+
+class Pair(Protocol):
+    """A case: its bug, None for an agreeing pair; `by_module` as of `tests.truth.forms.Form`."""
+
+    @property
+    def bug(self) -> Planted | None: ...
+    @property
+    def by_module(self) -> bool: ...
+    @property
+    def same_optimizer(self) -> bool: ...
 
 
 class Outcome(Enum):
@@ -51,14 +77,20 @@ class Found:
         further: first causes beside the first one that are not the bug either; of an agreeing pair, all.
         red: number of red rows.
         changed: the two logs differ in some bit or operation: a bug without an effect is no bug.
+        failed: the conditions on which the comparison fails.
+        placed: the first cause is in the module and phase of the bug.
+        reason: of the first cause's status; empty without one.
         said: what the tool says first, for people.
     """
 
-    case: Case
+    case: Any
     outcome: Outcome
     further: int
     red: int
     changed: bool
+    failed: tuple[str, ...]
+    placed: bool
+    reason: str
     said: str
 
     @property
@@ -81,35 +113,39 @@ def compared(case: Case, folder: Path) -> Comparison:
 
 def judged(case: Case, folder: Path) -> Found:
     """Compare the logs of a case and judge what is said."""
-    c = compared(case, folder)
+    return judged_as(case, compared(case, folder))
+
+
+def judged_as(case: Pair, c: Comparison) -> Found:
+    """Judge what is said about a case."""
     report = Report(c, ReportOptions())
     red = int(np.count_nonzero(c.red))
     starts = c.consequences.starts
-    said = f"exit {int(bool(report.failures))}: {report.result}"
+    first = starts[0][0] if starts else -1
+    failed = tuple(dict.fromkeys(failure.condition for failure in report.failures))
+    said = f"exit {int(bool(failed))}: {report.result}"
     if starts:
-        said += "; first " + "; ".join(_described(c, row) for row in starts[0][:1])
-    if case.bug is None:
-        quiet = not red and not report.failures
-        return Found(case, Outcome.QUIET if quiet else Outcome.RED, len(starts), red, _changed(c), said)
-    truth = _Truth(c, case)
-    further = sum(not any(map(truth.at, rows)) for rows in starts[1:])
-    if not report.failures:
-        outcome = Outcome.MISSED
-    elif starts and truth.at(starts[0][0]):
-        outcome = Outcome.RIGHT
-    elif starts and truth.near(starts[0][0]):
-        outcome = Outcome.HOP
+        said += f"; first {_described(c, first)}"
+    truth = None if case.bug is None else _Truth(c, case, case.bug)
+    further, placed = len(starts), False
+    if truth is None:
+        outcome = Outcome.RED if red or failed else Outcome.QUIET
     else:
-        outcome = Outcome.WRONG
-    return Found(case, outcome, further, red, _changed(c), said)
+        further = sum(not any(map(truth.at, rows)) for rows in starts[1:])
+        placed = bool(starts) and truth.placed(first)
+        if not failed:
+            outcome = Outcome.MISSED
+        elif starts and truth.at(first):
+            outcome = Outcome.RIGHT
+        else:
+            outcome = Outcome.HOP if starts and truth.near(first) else Outcome.WRONG
+    reason = Reason(c.reason[first]).name if starts else ""
+    return Found(case, outcome, further, red, _changed(c), failed, placed, reason, said)
 
 
 def judged_all(chosen: Sequence[Case], folder: Path, *, processes: int = 2) -> list[Found]:
     """All cases, side by side."""
-    if processes < 2 or len(chosen) < 8:
-        return [judged(case, folder) for case in chosen]
-    with ProcessPoolExecutor(processes, multiprocessing.get_context("spawn")) as pool:
-        return list(pool.map(judged, chosen, [folder] * len(chosen), chunksize=4))
+    return side_by_side(judged, chosen, folder, processes)
 
 
 def _changed(c: Comparison) -> bool:
@@ -130,14 +166,24 @@ def _described(c: Comparison, row: int) -> str:
 class _Truth:
     """The place of a bug in two logs."""
 
-    def __init__(self, c: Comparison, case: Case) -> None:
-        assert case.bug is not None
-        self._c, self._bug, self._by_module = c, case.bug, case.form.by_module
-        self._same = case.runs[0].optimizer == case.runs[1].optimizer
+    def __init__(self, c: Comparison, case: Pair, bug: Planted) -> None:
+        self._c, self._bug, self._by_module, self._same = c, bug, case.by_module, case.same_optimizer
 
     def at(self, row: int) -> bool:
         """True if a row is the operation or parameter of the bug, in either log."""
         return any(self._is(log, record) for log, record in self._records(row))
+
+    def placed(self, row: int) -> bool:
+        """True if a row is in the module and phase of the bug, or works on its parameter."""
+        bug = self._bug
+        for log, record in self._records(row):
+            module = canonical(log.module_name(record))
+            phase = bug.phase in ("", Phase(log.phase[record]).label)
+            if self._is(log, record) or (phase and self._writes(log, record)):
+                return True
+            if phase and not bug.parameters and re.fullmatch(bug.module or ".*", module):
+                return True
+        return False
 
     def near(self, row: int) -> bool:
         """True for `Outcome.HOP`."""

@@ -1,0 +1,71 @@
+"""Runs of subjects, kept in a folder each: the log of every rank, and the values that the oracle saw.
+
+`python -m tests.truth.wide.captures FOLDER < RUNS` is one rank of runs over several: a line per run, as JSON.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+import sys
+from collections.abc import Iterable
+from itertools import groupby
+from pathlib import Path
+
+import numpy as np
+
+from tests.truth.captures import joined, launch, settled, side_by_side
+from tests.truth.wide.oracle import Values, make_optimizer, observed, prepared
+from tests.truth.wide.subject import Run, load
+
+__all__ = ["capture_all", "values_of"]
+
+_VALUES = "values.npz"
+
+
+def capture_all(runs: Iterable[Run], folder: Path, *, processes: int = 2) -> None:
+    """Make the runs that the folder does not have yet.
+
+    Raises:
+        RuntimeError: a run failed; its name and the reason.
+    """
+    folder.mkdir(parents=True, exist_ok=True)
+    missing = [run for run in dict.fromkeys(runs) if not (folder / run.folder / _VALUES).exists()]
+    side_by_side(_made, [run for run in missing if run.ranks == 1], folder, processes)
+    for ranks, together in groupby(sorted(missing, key=lambda run: run.ranks), key=lambda run: run.ranks):
+        if ranks > 1:
+            lines = "".join(json.dumps(dataclasses.asdict(run)) + "\n" for run in together)
+            launch("tests.truth.wide.captures", folder, lines, ranks)
+
+
+def values_of(run: Run, folder: Path) -> Values:
+    """The values that the oracle saw in a run."""
+    with np.load(folder / run.folder / _VALUES) as kept:
+        return dict(kept)
+
+
+def _made(run: Run, folder: Path, rank: int = 0) -> None:
+    """Observe a run and capture it; it has its values only when all is written."""
+    import torch
+
+    import capture
+
+    path = folder / run.folder
+    path.mkdir(exist_ok=True)
+    with settled(f"{run}"):
+        values = observed(run)
+        if run.dtype != "float64":
+            model, data = prepared(run)
+            optimizer = make_optimizer(model, run, "adamw")
+            torch.manual_seed(run.seed + 2)
+            with capture.trace(model, path=path / f"rank_{rank}_activations.log"):
+                load(run.subject).step(model, data, optimizer, run)
+    if rank == 0:
+        np.savez(path / "part.npz", **values)  # type: ignore[arg-type]  # names are no keywords
+        (path / "part.npz").rename(path / _VALUES)
+
+
+if __name__ == "__main__":
+    with joined() as own:
+        for line in sys.stdin:
+            _made(Run(**json.loads(line)), Path(sys.argv[1]), own)

@@ -1,0 +1,1 @@
+"""Subjects of one process, one a file."""

@@ -1,0 +1,45 @@
+"""A sample of the wide suite, and the suite itself; `python -m benchmarks.truth --wide` runs all of it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from tests.truth.wide.captures import capture_all
+from tests.truth.wide.judge import answers, needed
+from tests.truth.wide.oracle import differing
+from tests.truth.wide.subject import cases, load, subjects
+
+
+@pytest.mark.torch
+def test_a_subject_is_judged_as_it_is(tmp_path: Path) -> None:
+    """Healthy pairs are healthy and bugs are bugs by the oracle; bugs are found, healthy forms quiet."""
+    pairs = [case for case in cases("linear", 1) if case.a.dtype == "float32"]
+    sample = [*[case for case in pairs if not case.bug][:3], *[case for case in pairs if case.bug][:6]]
+    capture_all(needed(sample), tmp_path, processes=1)
+    for answer in answers(sample, tmp_path, processes=1):
+        assert answer.sound, answer.case.name
+        assert answer.outcome in ("right", "quiet"), answer.found.said
+        assert not answer.findings
+
+
+@pytest.mark.torch
+def test_subjects_are_whole() -> None:
+    """Each bug has marked lines or names parameters, each marker a bug, and about half of the pairs are healthy."""
+    pairs = [case for name in subjects() for case in cases(name, 1)]
+    for name in subjects():
+        bugs = {bug.name for bug in load(name).BUGS}
+        planted = [case.bug for case in cases(name, 1) if case.bug]
+        assert {bug.name for bug in planted} == bugs
+        for bug in planted:
+            assert bool(bug.lines) != bool(bug.parameters), (name, bug.name)
+    assert 0.35 < sum(not case.bug for case in pairs) / len(pairs) < 0.65
+
+
+def test_a_value_that_cancels_is_judged_by_the_others() -> None:
+    reference = {"gradient of a": np.ones(4), "gradient of b": np.zeros(4)}
+    rounded = {"gradient of a": np.ones(4), "gradient of b": np.full(4, 5e-8)}
+    assert not differing(rounded, reference, "float32")
+    assert differing({**rounded, "gradient of a": np.full(4, 1.0001)}, reference, "float32")
