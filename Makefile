@@ -10,7 +10,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 # Tests start programs by the hundred: none of them compiles again what another has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-fast register fuzz fuzz-reader mutate test-integrations test-torch check wheel format screenshots man clean
+.PHONY: demo test test-fast truth register fuzz fuzz-reader mutate test-integrations test-torch check wheel format screenshots man clean
 
 demo: $(VENV)/.viewer  ## open the explorer on the shipped example, in which a bug is to be found
 	@$(BIN)/numtui demo || [ $$? -eq 1 ]
@@ -21,6 +21,10 @@ test: $(VENV)/.test-full  ## run all tests
 
 test-fast: $(VENV)/.test  ## run the tests that need no torch, terminal, browser, screen or much time, with fewer random examples
 	$(BIN)/python -m pytest -n 2 --dist worksteal -m 'not (torch or pty or browser or screen or slow)' --hypothesis-profile fast
+
+truth: $(VENV)/.test-full  ## is the first cause where a bug was planted, and are healthy pairs quiet? the narrow suite, and the wide one on this commit's seed
+	$(BIN)/python -m benchmarks.truth
+	$(BIN)/python -m benchmarks.truth --wide --verbose
 
 test-integrations: $(VENV)-integrations/.integrations  ## run the callbacks in the libraries that they are for, in an environment of their own
 	$(VENV)-integrations/bin/python -m pytest tests/integrations

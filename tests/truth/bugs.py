@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import re
 from dataclasses import dataclass
 from functools import cache
@@ -67,12 +68,24 @@ def marked_lines() -> dict[tuple[str, str], frozenset[str]]:
 
 
 def marks(path: Path) -> dict[str, set[str]]:
-    """The marked lines of a file by bug, as logs name them."""
+    """The marked lines of a file by bug, as logs name them.
+
+    A marker at the end of a line, or on a line of its own above it, stands for the whole statement.
+    """
+    text = path.read_text(encoding="utf-8")
+    spans = {
+        number: range(statement.lineno, (statement.end_lineno or 0) + 1)
+        for statement in ast.walk(ast.parse(text))
+        if isinstance(statement, ast.stmt) and not hasattr(statement, "body")
+        for number in range(statement.lineno, (statement.end_lineno or 0) + 1)
+    }
     found: dict[str, set[str]] = {}
-    for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1):
+    for number, line in enumerate(text.splitlines(), 1):
         if marker := _MARKER.search(line):
+            at = number + line.strip().startswith("#")
             for name in marker[1].split(","):
-                found.setdefault(name.strip(), set()).add(f"{path.parent.name}/{path.name}:{number}")
+                places = {f"{path.parent.name}/{path.name}:{n}" for n in spans.get(at, [at])}
+                found.setdefault(name.strip(), set()).update(places)
     return found
 
 

@@ -76,8 +76,8 @@ def _whole(tensor: Any) -> NDArray[np.float64]:
 def differing(values: Values, reference: Values, dtype: str) -> list[tuple[str, float]]:
     """Names of values beyond what the dtype earns, with the multiple of the limit, largest first.
 
-    The limit is TERMS · ε · the value's norm, and ε · the norm of all values of its kind: one that cancels to nothing
-    is a sum of terms as large as the others are, each of them rounded.
+    The limit is TERMS · ε · the value's norm, and an eighth of that for the norm of all values of its kind: one that
+    cancels to nothing is a sum of terms as large as the others are, each of them rounded.
     """
     terms, eps = TERMS[dtype]
     kinds: dict[str, float] = {}
@@ -89,7 +89,7 @@ def differing(values: Values, reference: Values, dtype: str) -> list[tuple[str, 
         if one is None or other is None or one.shape != other.shape or not np.isfinite(one).all():
             found.append((name, float("inf")))
             continue
-        limit = eps * (terms * float(np.linalg.norm(other)) + kinds[_kind(name)])
+        limit = eps * terms * (float(np.linalg.norm(other)) + kinds[_kind(name)] / 8)
         if (off := float(np.linalg.norm(one - other))) > limit:
             found.append((name, off / limit if limit else float("inf")))
     return sorted(found, key=lambda each: -each[1])
