@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import Enum
 from functools import lru_cache
 from pathlib import Path
@@ -17,6 +17,7 @@ from matchers.comparison import Comparison, compare
 from matchers.logs.op_log import OpLog, Phase
 from matchers.logs.parser import read_log
 from matchers.ops.module_path import canonical
+from matchers.ops.run_info import contradictions
 from matchers.verdict.expectation import Expect, Expectation
 from matchers.verdict.reason import Reason
 from numtui.report.model import Report
@@ -24,7 +25,7 @@ from numtui.report.options import ReportOptions
 from tests.truth.captures import log_of, side_by_side
 from tests.truth.forms import Case
 
-__all__ = ["Found", "Outcome", "Planted", "compared", "judged", "judged_all", "judged_as"]
+__all__ = ["Found", "Outcome", "as_failed", "Planted", "compared", "judged", "judged_all", "judged_as"]
 
 
 class Planted(Protocol):
@@ -132,15 +133,25 @@ def judged_as(case: Pair, c: Comparison) -> Found:
         outcome = Outcome.RED if red or failed else Outcome.QUIET
     else:
         further = sum(not any(map(truth.at, rows)) for rows in starts[1:])
-        placed = bool(starts) and truth.placed(first)
+        placed = truth.placed(first) if starts else truth.contradicted()
         if not failed:
             outcome = Outcome.MISSED
-        elif starts and truth.at(first):
+        elif truth.at(first) if starts else truth.contradicted():
             outcome = Outcome.RIGHT
         else:
             outcome = Outcome.HOP if starts and truth.near(first) else Outcome.WRONG
     reason = Reason(c.reason[first]).name if starts else ""
     return Found(case, outcome, further, red, _changed(c), failed, placed, reason, said)
+
+
+def as_failed(found: Found, failed: tuple[str, ...], said: str) -> Found:
+    """The verdict with the conditions on which the comparison of all ranks fails."""
+    outcome = found.outcome
+    if found.case.bug is None:
+        outcome = Outcome.RED if failed else outcome
+    elif not failed:
+        outcome = Outcome.MISSED
+    return replace(found, outcome=outcome, failed=failed, said=said)
 
 
 def judged_all(chosen: Sequence[Case], folder: Path, *, processes: int = 2) -> list[Found]:
@@ -195,6 +206,16 @@ class _Truth:
                 return True
         return False
 
+    def contradicted(self) -> bool:
+        """True if what ranks of one run say against each other names the bug's parameter or line."""
+        texts = [text for _, log in self._c.logs for text in contradictions(log.header.run)]
+        parameters = self._bug.parameters
+        return any(
+            (bool(parameters) and re.search(parameters, text) is not None)
+            or any(line.rpartition("/")[2] in text for line in self._bug.lines)
+            for text in texts
+        )
+
     def _records(self, row: int) -> Iterator[tuple[OpLog, int]]:
         a, b = self._c.members(row)
         yield from ((self._c.a, int(record)) for record in a)
@@ -230,7 +251,8 @@ class _Truth:
         if bug.parameters:
             if bug.ops and self._same and not re.fullmatch(bug.ops, log.op_name(record)):
                 return False
-            return self._writes(log, record) or (bool(bug.ops) and self._same and not _parameters(log, record))
+            found = self._writes(log, record) or (bool(bug.ops) and self._same and not _parameters(log, record))
+            return found or log.location_text(record) in bug.lines
         name = canonical(log.module_name(record))
         if self._by_module and bug.module:
             # with the modules in it, unless it is a whole layer

@@ -20,7 +20,8 @@ from tests.truth.wide.subject import Run, load
 
 __all__ = ["capture_all", "values_of"]
 
-_VALUES = "values.npz"
+_VALUES = "values.{}.npz"
+"""Of a rank."""
 
 
 def capture_all(runs: Iterable[Run], folder: Path, *, processes: int = 2) -> None:
@@ -30,7 +31,7 @@ def capture_all(runs: Iterable[Run], folder: Path, *, processes: int = 2) -> Non
         RuntimeError: a run failed; its name and the reason.
     """
     folder.mkdir(parents=True, exist_ok=True)
-    missing = [run for run in dict.fromkeys(runs) if not (folder / run.folder / _VALUES).exists()]
+    missing = [run for run in dict.fromkeys(runs) if not (folder / run.folder / _VALUES.format(0)).exists()]
     side_by_side(_made, [run for run in missing if run.ranks == 1], folder, processes)
     for ranks, together in groupby(sorted(missing, key=lambda run: run.ranks), key=lambda run: run.ranks):
         if ranks > 1:
@@ -38,9 +39,9 @@ def capture_all(runs: Iterable[Run], folder: Path, *, processes: int = 2) -> Non
             launch("tests.truth.wide.captures", folder, lines, ranks)
 
 
-def values_of(run: Run, folder: Path) -> Values:
-    """The values that the oracle saw in a run."""
-    with np.load(folder / run.folder / _VALUES) as kept:
+def values_of(run: Run, folder: Path, rank: int = 0) -> Values:
+    """The values that the oracle saw in a run, on one rank."""
+    with np.load(folder / run.folder / _VALUES.format(rank)) as kept:
         return dict(kept)
 
 
@@ -60,9 +61,9 @@ def _made(run: Run, folder: Path, rank: int = 0) -> None:
             torch.manual_seed(run.seed + 2)
             with capture.trace(model, path=path / f"rank_{rank}_activations.log"):
                 load(run.subject).step(model, data, optimizer, run)
-    if rank == 0:
-        np.savez(path / "part.npz", **values)  # type: ignore[arg-type]  # names are no keywords
-        (path / "part.npz").rename(path / _VALUES)
+    part = path / f"part.{rank}.npz"
+    np.savez(part, **values)  # type: ignore[arg-type]  # names are no keywords
+    part.rename(path / _VALUES.format(rank))
 
 
 if __name__ == "__main__":

@@ -12,11 +12,11 @@ from numpy.typing import NDArray
 
 from tests.truth.wide.subject import Run, load
 
-__all__ = ["TERMS", "Values", "differing", "make_optimizer", "observed", "prepared"]
+__all__ = ["TERMS", "Values", "differing", "make_optimizer", "observed", "precision", "prepared"]
 
 Values = dict[str, NDArray[np.float64]]
 
-TERMS = {"float32": (64, 2.0**-23), "float64": (64, 2.0**-52), "bfloat16": (8, 2.0**-7)}
+TERMS = {"float32": (64, 2.0**-23), "float64": (64, 2.0**-52), "bfloat16": (8, 2.0**-7), "float16": (8, 2.0**-10)}
 """By dtype: the roundings that a chain of operations may add up, and ε. In bfloat16 sums are float32, so fewer."""
 
 
@@ -93,6 +93,11 @@ def differing(values: Values, reference: Values, dtype: str) -> list[tuple[str, 
         if (off := float(np.linalg.norm(one - other))) > limit:
             found.append((name, off / limit if limit else float("inf")))
     return sorted(found, key=lambda each: -each[1])
+
+
+def precision(run: Run) -> str:
+    """The dtype that the run's form rounds to."""
+    return str(getattr(load(run.subject), "PRECISION", {}).get(run.form, run.dtype))
 
 
 def _kind(name: str) -> str:

@@ -9,7 +9,9 @@ A subject is a module of `subjects` (one process) or `ranks` (several) with
     step(model, data, optimizer, run) -> the loss, after forward, backward, clipping and the step of the optimizer
 
 and, where needed, `optimizer(model, run)` in place of the usual one, `canonical(tensors, run)`, which names and cuts
-gradients or parameters by name as the first form does, and `DTYPES`, of `float32`, `bfloat16`, `float64`.
+gradients or parameters by name as the first form does; `DTYPES`, of `float32`, `bfloat16`, `float64`; `PAIRS` of
+forms, in place of all; `PRECISION`, the dtype that a form rounds gradients to; `RANKS` of each form. What subjects of
+several ranks share is in `parallel`.
 """
 
 from __future__ import annotations
@@ -139,13 +141,16 @@ def cases(subject: str, seed: int) -> Iterator[Case]:
     """
     module = load(subject)
     forms, ranks = module.FORMS, getattr(module, "RANKS", {})
-    lines = marks(_path(subject))
+    lines: dict[str, set[str]] = {}
+    for path in _files(subject):
+        for name, marked in marks(path).items():
+            lines.setdefault(name, set()).update(marked)
 
     def run(form: str, **changes: Any) -> Run:
         return Run(subject=subject, form=form, seed=seed, ranks=ranks.get(form, 1), **changes)
 
     for dtype in getattr(module, "DTYPES", ("float32",)):
-        for a, b in combinations(forms, 2):
+        for a, b in getattr(module, "PAIRS", combinations(forms, 2)):
             if dtype == "float32" or a == forms[0]:
                 yield Case(run(a, dtype=dtype), run(b, dtype=dtype), by_module=ranks.get(b, 1) > 1)
     for index, bug in enumerate(module.BUGS):
@@ -154,6 +159,7 @@ def cases(subject: str, seed: int) -> Iterator[Case]:
         variants = list(product(bug.sizes, spread, bug.ranks))
         for turn, (size, every, only) in enumerate(variants):
             form_b = able[(seed + index + turn) % len(able)]
+            only = only if only < ranks.get(form_b, 1) else -1
             layer = r"\d+" if every else "1"
             placed = replace(
                 bug, module=bug.module.replace("{}", layer), lines=frozenset(lines.get(bug.name, frozenset()))
@@ -169,10 +175,16 @@ def _path(subject: str) -> Path:
     return path
 
 
+def _files(subject: str) -> list[Path]:
+    """The file of a subject, and those that subjects of several ranks share."""
+    path = _path(subject)
+    return [path, *(sorted(_HERE.glob("parallel/[a-z]*.py")) if path.parent.name == "ranks" else ())]
+
+
 @cache
 def _code(subject: str) -> str:
     """Digest of what a run depends on."""
-    files = [_path(subject), *(_HERE / name for name in _SHARED)]
+    files = [*_files(subject), *(_HERE / name for name in _SHARED)]
     return hashlib.sha256(b"".join(file.read_bytes() for file in files)).hexdigest()
 
 

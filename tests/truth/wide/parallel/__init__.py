@@ -1,0 +1,1 @@
+"""What subjects of several ranks share: layouts, the training step, the bugs of both."""
