@@ -56,9 +56,11 @@ def judge_contents(case: Case, judged: Judgement) -> ContentVerdicts:
         return ContentVerdicts()
 
     def told_by_a_pair(name: str) -> bool:
-        one, other = a.last.get(name), b.last.get(name)
-        pair = int(pairing.of_a[one.row]) if one else -1
-        return bool(other and 0 <= pair == pairing.of_b[other.row] and not apart[pair])
+        if name not in a.last or name not in b.last:
+            return False
+        one, other = a.writer(name), b.writer(name)  # what only reads it is judged by what it makes
+        pair = int(pairing.of_a[one])
+        return 0 <= pair == pairing.of_b[other] and not apart[pair]
 
     left = [name for name in dict.fromkeys((*a.last, *b.last)) if not name.endswith(GRADIENT) and name not in noise]
     names = [name for name in left if not told_by_a_pair(name)]
@@ -208,7 +210,8 @@ class _Judge:
 
     def _explained(self, verdict: SlotVerdict, one: Touch, other: Touch) -> SlotVerdict | None:
         """A difference by what the writers read: an update of Adam amplifies the error of a gradient."""
-        makers = zip(self._errors, (self._flow.a[one.row], self._flow.b[other.row]), strict=True)
+        rows = self._a.writer(verdict.name), self._b.writer(verdict.name)
+        makers = zip(self._errors, (self._flow.a[rows[0]], self._flow.b[rows[1]]), strict=True)
         received = max((errors[maker] for errors, made in makers for maker in made.tolist() if maker >= 0), default=0.0)
         for _, change in self._before(verdict.name):
             if change > verdict.limit:  # no operation of the step made it: nothing excuses it

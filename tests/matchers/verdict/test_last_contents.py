@@ -136,6 +136,30 @@ class TestAgreement:
         c = compare(log([*backward(), *fused(5.0)]), noisy)
         assert not c.red.any()
 
+    def test_a_state_is_not_judged_by_a_pair_that_only_reads_it(self) -> None:
+        """What Adam makes of the first moment does not show its scale."""
+
+        def adam(scale: float, form: str) -> OpLog:
+            moment, root = np.float32(scale) * GRADIENTS[0], np.abs(np.float32(scale) * GRADIENTS[0])
+            fields = {"phase": "optimizer", "parameters": [f"{NAMES[0]}.exp_avg", f"{NAMES[0]}.grad"]}
+            keys = f"emb/op_1_{form}", "emb/op_2_addcdiv_"
+            steps = [
+                Step(key=keys[0], gives=[moment], reads=[0 * moment, moment], made=["", makers()[0]], fields=fields),
+                Step(
+                    key=keys[1],
+                    gives=[WEIGHTS[0] - moment / root],
+                    reads=[WEIGHTS[0], moment, root],
+                    made=["", keys[0], ""],
+                    fields={"phase": "optimizer", "parameters": [NAMES[0], f"{NAMES[0]}.exp_avg", ""]},
+                ),
+            ]
+            return log([*backward(), *steps])
+
+        c = compare(adam(1, "lerp_"), adam(2, "add_"))
+        assert c.status[c.at_a[-1]] == Status.EQUAL
+        (content,) = c.last_contents.verdicts.values()
+        assert content.name == "emb.weight.exp_avg"
+
     def test_logs_without_names(self) -> None:
         plain = [Step(key=s.key, gives=s.gives, reads=s.reads, fields={"phase": "optimizer"}) for s in looped()]
         c = compare(log([*backward(), *plain]), log([*backward(), *fused(0.2)]))
