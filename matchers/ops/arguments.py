@@ -18,7 +18,7 @@ from matchers.ops.json_values import parsed_object
 from matchers.ops.laws import law_of
 
 __all__ = ["ArgumentDifference", "argument_differences", "argument_texts", "arguments_of", "forms_of",
-    "overload_of", "place_of_output", "shown", "tells_arguments", "text_ids"]  # fmt: skip
+    "odd_arguments", "overload_of", "place_of_output", "shown", "tells_arguments", "text_ids"]  # fmt: skip
 
 _PLAIN_OVERLOAD = "aten.default"
 _CALL = ("Overload", "Arguments", "Inputs")
@@ -140,6 +140,34 @@ def argument_differences(a: OpLog, b: OpLog, i: int, j: int) -> tuple[ArgumentDi
         for name in names
         if not _alike(name, x.get(name), y.get(name))
     )
+
+
+def odd_arguments(log: OpLog, rows: Int64, start: Int64, lead: Int64) -> dict[int, bytes]:
+    """The arguments that few of several records of one operation were given, by the record that stands for them.
+
+    Where that one was given what most were, it does not show that another was not. Whole numbers are sizes and places,
+    which parts have of their own, as have parts of other shapes.
+
+    Args:
+        rows, start: the records, those of one operation together, and the first of each.
+        lead: the one of each that stands for all.
+    """
+    texts, (ids, _) = log.texts("Arguments"), text_ids(log, log, "Arguments")
+    if not len(start):
+        return {}
+    of = ids[rows]
+    several = np.maximum.reduceat(of, start) != np.minimum.reduceat(of, start)
+    found: dict[int, bytes] = {}
+    for group in np.flatnonzero(several).tolist():
+        members = rows[start[group] : start[group + 1] if group + 1 < len(start) else len(rows)]
+        _, first, count = np.unique(ids[members], return_index=True, return_counts=True)
+        odd, one = int(members[first[count.argmin()]]), int(lead[group])
+        if (log.shape[members] != log.shape[one]).any() or ids[odd] == ids[one]:
+            continue
+        told = argument_differences(log, log, one, odd)
+        if told and all(type(value) in (float, bool) for each in told for value in (each.a, each.b)):
+            found[one] = texts.raw(odd)
+    return found
 
 
 def _alike(name: str, x: Any, y: Any) -> bool:

@@ -54,7 +54,7 @@ def combine(parts: Values, start: Int64, shares: Sequence[Share]) -> Values:
                 shapes.append(text)
             shape[g] = number[text]
         adds = share.holds == Holds.PARTIAL or (share.holds == Holds.SHARD and share.placed)
-        texts = parts.sketch[first:end] if adds else ()
+        texts = [parts.sketch[k] for k in range(first, end)] if adds else []
         kept = parts.sketch[first] if share.holds == Holds.REPLICA else b""
         sketch.append(encode_sketch(decode_sketches(texts).sum(axis=0) / share.divisor) if adds else kept)
     return replace(

@@ -26,6 +26,7 @@ from matchers.arrays import Bool, Hash, Int64, columns, distinct
 from matchers.logs.columns import Ragged, repeated
 from matchers.logs.hashing import float_bits, mix, shared_ids
 from matchers.logs.op_log import MARKS, NO_DIGEST, Folding, OpLog, Phase, once_per_log
+from matchers.ops.arguments import odd_arguments
 from matchers.ops.combine import combine, joined, with_values
 from matchers.ops.dataflow import sources
 from matchers.ops.laws import additions, drawing, in_place, rows_where
@@ -281,7 +282,11 @@ class _Parts:
             inputs=inputs,
             input_digests=input_digests,
             micro_batch=np.where(log.micro_batch > 0, 0, log.micro_batch),
-            extra={**log.extra, "User hash": log.texts("User hash").changed(dict.fromkeys(k.tolist(), b""))},
+            extra={
+                **log.extra,
+                "User hash": log.texts("User hash").changed(dict.fromkeys(k.tolist(), b"")),
+                "Arguments": log.texts("Arguments").changed(odd_arguments(log, self.rows, self.start, lead)),
+            },
             folding=Folding(log, self.batches, self.into, is_term, by_part),
         )
         return with_values(whole, values, lost)
@@ -289,8 +294,18 @@ class _Parts:
     def _first_outputs(self, fold: Bool, wholes: Sequence[_Whole], unknown: np.uint64) -> Values:
         """The first outputs of some groups (bool[g]), of all micro-batches."""
         rows, start = self._members(fold)
-        found = combine(first_outputs(self.log, rows), start, [Share(Holds.SHARD, whole=of.shape) for of in wholes])
         term = np.array([of.term for of in wholes], bool)
+        # what a pass computes of the whole batch, or parameters get of it, is a sum: their sketches tell if it is
+        adds = term & (self.log.phase[self.lead[fold]] == Phase.BACKWARD)
+        shares = [
+            Share(Holds.PARTIAL if of_sum and math.prod(of.shape or ()) > 1 else Holds.SHARD, whole=of.shape)
+            for of, of_sum in zip(wholes, adds.tolist(), strict=True)
+        ]
+        parts = first_outputs(self.log, rows)
+        found = combine(parts, start, shares)
+        adds &= found.counts[0] < 0
+        # finite where its terms are: a norm that is unknown is no NaN where numbers were counted
+        found.counts[:, adds] = np.maximum.reduceat(parts.counts, start, axis=1)[:, adds]
         scalar = term & (found.numel == 1)
         stats, present = found.stats, found.present
         stats[:, scalar] = stats[4, scalar] * self.size[fold][scalar]

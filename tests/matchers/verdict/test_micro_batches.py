@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -111,6 +113,47 @@ def test_parts_are_told_from_terms_line_by_line(normed: bool) -> None:
 def test_scalars_that_each_micro_batch_computes_are_not_compared() -> None:
     c = compare(captured_log(step(1)), captured_log(step(2, weight=0.6, uneven=True)))
     assert "loss/op_1_div" not in causes(c)
+
+
+def reduced(micro_batches: int, scale: float = 1.0) -> list[Step]:
+    """Gradients of a weight that the log adds up nowhere, as ranks that reduce them in a bucket."""
+    steps: list[Step] = []
+    for k, x in enumerate(np.split(SAMPLES, micro_batches)):
+        y, back = x @ WEIGHT, {"micro_batch": k, "phase": "backward"}
+        steps.append(Step(key=f"lin/op_{2 * k}_mm", reads=[x, WEIGHT], gives=[y], fields={"micro_batch": k}))
+        gradient = x.T @ (y * np.float32(scale))
+        steps.append(Step(key=f"lin/op_{2 * k + 1}_mm", reads=[x, y], gives=[gradient], fields=back))
+    return steps
+
+
+@pytest.mark.parametrize("scale", [1.0, 1.01])
+def test_terms_that_nothing_adds_up_are_compared_by_their_sketches(scale: float) -> None:
+    c = compare(captured_log(reduced(1)), captured_log(reduced(4, scale)), expectation=ORDER)
+    row = at(c, "lin/op_1_mm")
+    assert c.status[row] == (Status.CLOSE if scale == 1 else Status.NOT_JUDGED)
+    if scale == 1:
+        assert c.error[row] < 1e-6
+        assert not c.bound[row]
+
+
+def normed(micro_batches: int, odd: int = -1) -> list[Step]:
+    """A norm, in one micro-batch with another eps, which moves its result by less than is tolerated."""
+    steps: list[Step] = []
+    for k, x in enumerate(np.split(SAMPLES, micro_batches)):
+        eps = 1e-4 if k == odd else 1e-5
+        y, lin = x / np.float32(1 + eps / 1e3), f"lin/op_{k}_mul"
+        fields: dict[str, Any] = {"micro_batch": k, "arguments": {"eps": eps}}
+        steps.append(Step(key=lin, reads=[x], gives=[x], fields={"micro_batch": k}))
+        steps.append(Step(key=f"norm/op_{k}_native_layer_norm", reads=[x], gives=[y], made=[lin], fields=fields))
+    return steps
+
+
+@pytest.mark.parametrize(("odd", "found"), [(-1, []), (0, ["norm/op_0_native_layer_norm"])])
+def test_another_argument_in_one_micro_batch_is_told(odd: int, found: list[str]) -> None:
+    c = compare(captured_log(normed(1)), captured_log(normed(4, odd)), expectation=ORDER)
+    assert causes(c) == found
+    if found:
+        assert "FIRST CAUSE: eps 1e-05 in a, 0.0001 in b" in headline(c, at(c, found[0]))
 
 
 def test_elements_that_change_their_order_are_blamed_on_what_moves_them() -> None:
