@@ -30,7 +30,9 @@ __all__ = [
     "NO_DIGEST",
     "OF_PARTS",
     "OTHER_PARTS",
+    "OTHER_UNKNOWN",
     "STATISTICS",
+    "UNKNOWN",
     "Folding",
     "Header",
     "OpLog",
@@ -50,11 +52,14 @@ COUNTS = ("numel", "nan", "inf", "zero")
 NO_DIGEST = np.uint64(0x6E6F206469676573)
 """Placeholder for a digest that was not taken or cannot be read. (Not 0, a possible digest of zeros.)"""
 
+OTHER_UNKNOWN = np.uint64(NO_DIGEST + np.uint64(1))
+"""The same in the other of two logs, where two unknown digests must not look equal."""
+UNKNOWN = (NO_DIGEST, OTHER_UNKNOWN)
 OF_PARTS = np.uint64(NO_DIGEST + np.uint64(2))
 """Digest of a tensor of which only the parts were read, and the sketch is known: no other has its equal."""
 OTHER_PARTS = np.uint64(NO_DIGEST + np.uint64(3))
 """The same in the second of two logs of which both are merged: two tensors must not look equal for being of parts."""
-MARKS = (NO_DIGEST, OF_PARTS, OTHER_PARTS)
+MARKS = (*UNKNOWN, OF_PARTS, OTHER_PARTS)
 """The placeholders of a digest."""
 
 

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Hash, Int64, columns
 from matchers.logs.columns import Texts
-from matchers.logs.op_log import COUNTS, NO_DIGEST, STATISTICS, OpLog, once_per_log
+from matchers.logs.op_log import COUNTS, NO_DIGEST, STATISTICS, UNKNOWN, OpLog, once_per_log
 from matchers.ops.json_values import hex_digest, integers, number, parsed, parsed_object
 from matchers.ops.laws import law_of
 from matchers.ops.placement import Part, part_of
@@ -97,7 +97,7 @@ class Values:
     @property
     def known(self) -> Bool:
         """bool[v]: the digest is known."""
-        return np.asarray(self.digest != NO_DIGEST)
+        return ~np.isin(self.digest, UNKNOWN)
 
     def dims(self, v: int) -> tuple[int, ...] | None:
         """The shape of a value; None if unknown."""

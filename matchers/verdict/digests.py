@@ -6,7 +6,7 @@ import numpy as np
 
 from matchers.arrays import Bool, Int64, columns
 from matchers.logs.columns import Ragged, repeated
-from matchers.logs.op_log import NO_DIGEST, OpLog
+from matchers.logs.op_log import NO_DIGEST, UNKNOWN, OpLog
 from matchers.ops.laws import collective, in_place
 from matchers.ops.values import records_changes
 
@@ -73,7 +73,7 @@ def compare_digests(a: OpLog, b: OpLog, i: Int64, j: Int64) -> DigestComparison:
 def other_bits(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
     """Mask of the pairs (i[k], j[k]) whose first outputs have other digests."""
     first_a, first_b = a.digests.first(i, NO_DIGEST), b.digests.first(j, NO_DIGEST)
-    return np.asarray((first_a != NO_DIGEST) & (first_b != NO_DIGEST) & (first_a != first_b))
+    return np.asarray(~np.isin(first_a, UNKNOWN) & ~np.isin(first_b, UNKNOWN) & (first_a != first_b))
 
 
 def returns_nothing(log: OpLog, rows: Int64) -> Bool:
@@ -91,7 +91,7 @@ def returns_nothing(log: OpLog, rows: Int64) -> Bool:
 
 
 def _any_unknown(lists: Ragged) -> Bool:
-    return np.bincount(lists.row[lists.value == NO_DIGEST], minlength=len(lists)) > 0
+    return np.bincount(lists.row[np.isin(lists.value, UNKNOWN)], minlength=len(lists)) > 0
 
 
 def _mutations(a: OpLog, b: OpLog, i: Int64, j: Int64) -> tuple[Bool, Bool]:

@@ -12,7 +12,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matchers.comparison import compare
-from matchers.logs.op_log import OpLog
+from matchers.logs.columns import Ragged
+from matchers.logs.op_log import MARKS, OpLog
 from matchers.ops.shapes import is_shard, numel
 from matchers.status import Status
 from matchers.verdict.expectation import Expect, Expectation
@@ -504,3 +505,13 @@ def test_heads_repeated_in_another_order_are_not_close(preset: Expect | None) ->
     assert not np.isin(c.status, (Status.EQUAL, Status.SAME_PRINT, Status.CLOSE)).any()
     assert c.red.any()
     assert set(c.at_a[[0]]) | set(c.at_b[[0]]) >= set(np.flatnonzero(c.cause))
+
+
+@pytest.mark.parametrize("mark", MARKS[:2])
+def test_bits_that_are_unknown_do_not_differ(mark: np.uint64) -> None:
+    """Of a mask of which one run has the parts, the norm rounds."""
+    mask = np.arange(8) < 7
+    one = captured_log([Step(key="m/op_0_ne", gives=[mask])])
+    other = replace(one, digests=Ragged(one.digests.start, np.full(1, mark)), stats=one.stats * np.nextafter(1, 2))
+    row = np.zeros(1, np.int64)
+    assert judge(one, other, row, row).status == [Status.CLOSE]
