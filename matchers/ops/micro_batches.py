@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from matchers.arrays import Bool, Hash, Int64, columns, distinct
 from matchers.logs.columns import Ragged, repeated
 from matchers.logs.hashing import float_bits, mix, shared_ids
-from matchers.logs.op_log import MARKS, NO_DIGEST, Folding, OpLog, Phase, once_per_log
+from matchers.logs.op_log import MARKS, NO_DIGEST, OTHER_UNKNOWN, Folding, OpLog, Phase, once_per_log
 from matchers.ops.arguments import odd_arguments
 from matchers.ops.combine import combine, joined, with_values
 from matchers.ops.dataflow import sources
@@ -50,7 +50,6 @@ Shape = tuple[int, ...]
 
 BATCH_RANKS = "batch_ranks"
 """Entry of the run info of a virtual log (`matchers.runs.layouts`): by how many its micro-batches are divided."""
-_OTHER_UNKNOWN = np.uint64(NO_DIGEST + np.uint64(1))
 _SAME_SIZE = 0.5
 """Share of equal shapes from which on the micro-batches of two runs have one size."""
 
@@ -66,7 +65,7 @@ def fold_micro_batches(a: OpLog, b: OpLog) -> tuple[OpLog, OpLog]:
         return a, b
     one, other = _Parts.of(a, batch_a), _Parts.of(b, batch_b)
     # two unknown digests must not look equal
-    return one.folded(other, NO_DIGEST), other.folded(one, NO_DIGEST if one.batches == 1 else _OTHER_UNKNOWN)
+    return one.folded(other, NO_DIGEST), other.folded(one, NO_DIGEST if one.batches == 1 else OTHER_UNKNOWN)
 
 
 @once_per_log
@@ -210,7 +209,7 @@ class _Parts:
         added = accumulations(log, number, flow)
         apart = np.zeros(n, bool)
         apart[[row for row, _, _ in added]] = True
-        rows, start = _aligned(log, number, np.flatnonzero((number >= 0) & ~apart))
+        rows, start = _aligned(log, number, np.flatnonzero((number >= 0) & ~apart), flow)
         lead = np.repeat(_last(rows, start), np.diff(np.append(start, len(rows))))
         into = np.full(n, -1, np.int64)
         into[rows] = np.where(rows == lead, -1, lead)
@@ -514,18 +513,41 @@ def accumulations(log: OpLog, number: Int64, flow: Ragged) -> list[tuple[int, in
     return out
 
 
-def _aligned(log: OpLog, number: Int64, rows: Int64) -> tuple[Int64, Int64]:
-    """`_Parts.rows` and `start` of some records: the k-th of a module and op in each micro-batch."""
-    key = np.stack((log.module[rows], log.op[rows], log.phase[rows], log.dtype[rows], log.recompute[rows]))
-    _, kind = np.unique(key, axis=1, return_inverse=True)
+def _aligned(log: OpLog, number: Int64, rows: Int64, flow: Ragged) -> tuple[Int64, Int64]:
+    """`_Parts.rows` and `start` of some records: the k-th of a module, op and line in each micro-batch.
+
+    Where one has fewer of them, since its samples decide what is run, those with the same makers.
+    """
+    kind_of = (log.module, log.op, log.phase, log.dtype, log.recompute, log.location)
+    _, kind = np.unique(np.stack([column[rows] for column in kind_of]), axis=1, return_inverse=True)
     kind = kind.reshape(-1)
     order = np.lexsort((rows, number[rows], kind))
     run = np.flatnonzero(np.diff(kind[order], prepend=-1) | np.diff(number[rows][order], prepend=-2))
-    place = np.arange(len(rows)) - np.repeat(run, np.diff(np.append(run, len(rows))))
-    again = np.lexsort((rows[order], place, kind[order]))
-    kind, place = kind[order][again], place[again]
-    start = np.flatnonzero(np.diff(kind, prepend=-1) | np.diff(place, prepend=-1))
-    return rows[order][again], start
+    place = np.zeros(len(rows), np.int64)
+    place[order] = np.arange(len(rows)) - np.repeat(run, np.diff(np.append(run, len(rows))))
+    many = np.zeros((int(kind.max(initial=-1)) + 1, int(number.max()) + 1), np.int64)
+    np.add.at(many, (kind, number[rows]), 1)
+    if (uneven := (many.max(axis=1) != many.min(axis=1))[kind]).any():
+        _place_by_makers(rows, kind, place, uneven, number, flow)
+    order = np.lexsort((rows, place, kind))
+    start = np.flatnonzero(np.diff(kind[order], prepend=-1) | np.diff(place[order], prepend=-1))
+    return rows[order], start
+
+
+def _place_by_makers(rows: Int64, kind: Int64, place: Int64, uneven: Bool, number: Int64, flow: Ragged) -> None:
+    """Write other places of the records that are `uneven`: equal ones for those with makers of equal kind and place."""
+    names: dict[tuple[Any, ...], int] = {}
+    of_record = np.full(len(flow) + 1, -1, np.int64)
+    _, code = np.unique(np.stack((kind, place)), axis=1, return_inverse=True)
+    of_record[rows] = code.reshape(-1)
+    seen: dict[tuple[Any, ...], int] = defaultdict(int)
+    for at in np.flatnonzero(uneven).tolist():
+        row = int(rows[at])
+        made = tuple(int(of_record[maker]) for maker in flow[row].tolist() if maker >= 0 and number[maker] >= 0)
+        call = int(kind[at]), made
+        seen[number[row], call] += 1
+        place[at] = names.setdefault((*call, seen[number[row], call]), len(names))
+        of_record[row] = len(rows) + place[at]
 
 
 def _last(rows: Int64, start: Int64) -> Int64:

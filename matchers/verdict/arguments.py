@@ -259,8 +259,11 @@ def _digits(value: object) -> int:
 
 
 def _shapes(log: OpLog, row: int) -> tuple[tuple[int, ...], ...]:
-    """The shapes of a record's first output and of its inputs; what the log leaves out is that of the one before."""
-    shapes = [dimensions(log.shape_text(row))]
+    """The shapes of a record's first output and of its inputs; what the log leaves out is that of the one before.
+
+    Of several micro-batches they are those of the one whose arguments the record tells.
+    """
+    shapes = [dimensions(log.written.shape_text(row))]
     for entry in forms_of(log, row).split(";"):
         shapes.append(dimensions(entry.partition("[")[2].partition("]")[0]) if "[" in entry else shapes[-1])
     return tuple(shapes)

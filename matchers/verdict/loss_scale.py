@@ -47,7 +47,7 @@ def without_scale(case: Case, found: Judgement) -> Judgement:
     factor = 1.0 if case.bitwise else _loss_scale(a, b, pairing, verdicts)
     if factor == 1:
         return found
-    scaled = (verdicts.status == Status.DIVERGED) & _scaled_pairs(a, b, pairing, factor)
+    scaled = (verdicts.status == Status.DIVERGED) & _scaled_pairs(a, b, pairing, factor, case.flow)
     again = np.flatnonzero(scaled)
     i, j = case.i[again], case.j[again]
     b = _scaled(b, j, factor, case.flow)
@@ -125,11 +125,13 @@ def _ratio(a: OpLog, b: OpLog, pairing: Pairing) -> Float64:
         return np.asarray(one / other)
 
 
-def _scaled_pairs(a: OpLog, b: OpLog, pairing: Pairing, factor: float) -> Bool:
+def _scaled_pairs(a: OpLog, b: OpLog, pairing: Pairing, factor: float, flow: DataFlow) -> Bool:
     """bool[p]: gradients and losses of micro-batches whose norms differ by about this factor."""
     off, lead = _ratio(a, b, pairing) / factor, pairing.lead_a
-    # a sum of losses may follow the backward pass
-    loss = np.isin(a.phase[lead], (Phase.FORWARD, Phase.PREPARE)) & (numel(a)[a.shape[lead]] == 1)
+    # a sum of losses may follow the backward pass, and the step; but what is made of it in the end is no loss of a part
+    read = ~flow.readers_a.none[lead] & ~flow.readers_b.none[pairing.lead_b]
+    sums = np.isin(a.phase[lead], (Phase.FORWARD, Phase.PREPARE)) | ((a.phase[lead] == Phase.AFTER) & read)
+    loss = sums & (numel(a)[a.shape[lead]] == 1)
     gradient = a.phase[lead] == Phase.BACKWARD
     for log, at in ((a, pairing.lead_a), (b, pairing.lead_b)):
         totals = [row for row, told in log.texts(MERGED).items() if told.endswith(REDUCED)]

@@ -1,7 +1,8 @@
 """Sums that the two runs add in different order: (x + g) + h against x + (g + h).
 
 The intermediate results have no counterpart in the other run, so their differences are meaningless: gradients of a
-tensor that is used several times arrive in any order. Only the total shows if the sum is right.
+tensor that is used several times arrive in any order, and ranks count other samples. Only the total shows if the sum is
+right.
 """
 
 from __future__ import annotations
@@ -55,10 +56,13 @@ def partial_sums(
         scale: the factor of a's gradients against b's.
     """
     red = np.flatnonzero(status >= Status.SHAPE)
-    red = red[additions(a)[pairing.lead_a[red]] & additions(b)[pairing.lead_b[red]]]
-    if not len(red):
-        return red, red
+    i, j = pairing.lead_a[red], pairing.lead_b[red]
+    adds, reduces = additions(a)[i] & additions(b)[j], rows_where(a, lambda law: law.reduces).any()
+    if not adds.any() and not reduces:
+        return red[:0], red[:0]
     sums = _Sums(a, flow.a, flow.readers_a), _Sums(b, flow.b, flow.readers_b)
+    # what a rank hands to a reduction is a term, whatever computed it from the samples of this rank
+    red = red[adds | (sums[0].reduced(i) & sums[1].reduced(j))]
     totals_a, totals_b = sums[0].totals(pairing.lead_a[red]), sums[1].totals(pairing.lead_b[red])
     agree = _by_total(sums, pairing, red, (totals_a, totals_b), np.isin(status, AGREE))
     agree |= _crossed(a, b, pairing, red, totals_a, totals_b, scale)
@@ -145,13 +149,17 @@ def _like(log: OpLog, record: int) -> tuple[str, str, int, int]:
 
 
 class _Sums:
-    """The additions (and intermediate casts) of one log that are the only consumers of a result."""
+    """The additions (also those of ranks, and casts between) of one log that are the only consumers of a result."""
 
     def __init__(self, log: OpLog, flow: Ragged, readers: Readers) -> None:
         self._log, self._flow, self._unread = log, flow, readers.none
-        self._into = np.where(
-            np.append(additions(log) | rows_where(log, lambda law: law.casts), False)[readers.only], readers.only, -1
-        )
+        self._reduces = np.append(rows_where(log, lambda law: law.reduces), False)
+        adds = np.append(additions(log) | rows_where(log, lambda law: law.casts), False) | self._reduces
+        self._into = np.where(adds[readers.only], readers.only, -1)
+
+    def reduced(self, rows: Int32) -> Bool:
+        """Mask of results that a collective alone reads, which adds them up over ranks."""
+        return np.asarray(self._reduces[self._into[rows]])
 
     def totals(self, rows: Int32) -> list[Int64]:
         """The chain of additions that each row's result flows into, as long as nothing else reads it."""

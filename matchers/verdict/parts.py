@@ -68,7 +68,7 @@ def judge_parts(case: Case, found: Judgement) -> Judgement:
     close &= verdicts.status == Status.CLOSE
     judgeable = (parts | close) & free & ~folded
     slots = other_scalars(a, b, shards, pairing, np.flatnonzero(judgeable)) | slots
-    slots |= of_micro_batches(a, b, pairing, np.flatnonzero(folded & free))
+    slots |= of_micro_batches(a, b, pairing, np.flatnonzero(folded & free), found.loss_scale)
     verdicts, settled[list(slots)] = verdicts.entered(slots), True
     if not parts.any():
         return replace(found, verdicts=verdicts, parts=apart, settled=settled)

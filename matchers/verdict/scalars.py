@@ -54,13 +54,17 @@ def other_scalars(a: OpLog, b: OpLog, shards: Shards, pairing: Pairing, k: Int64
     return _verdicts(a, k, i, different_scalars(a, b, i, j, by_layout[by_layout != 1]))
 
 
-def of_micro_batches(a: OpLog, b: OpLog, pairing: Pairing, k: Int64) -> dict[int, SlotVerdict]:
+def of_micro_batches(a: OpLog, b: OpLog, pairing: Pairing, k: Int64, loss_scale: float) -> dict[int, SlotVerdict]:
     """The same for pairs of several micro-batches, whose results may be terms that cannot be judged.
 
     A scalar is compared where all micro-batches of a run have the same: others are computed from the batch.
+
+    Args:
+        loss_scale: the factor of a's losses against b's.
     """
     i, j = pairing.lead_a[k].astype(np.int64), pairing.lead_b[k].astype(np.int64)
-    by_layout = np.array([a.batches / b.batches, b.batches / a.batches])
+    ratios = np.array([a.batches / b.batches, loss_scale])
+    by_layout = np.concatenate((ratios, 1 / ratios))
     found = different_scalars(a.written, b.written, i, j, by_layout)
     same = np.array([_constant(a, int(i[n])) and _constant(b, int(j[n])) for n in found.k.tolist()], bool)
     return _verdicts(a, k, i, ScalarDifference(found.k[same], found.a[same], found.b[same], found.error[same]))

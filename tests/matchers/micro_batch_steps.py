@@ -32,6 +32,7 @@ def step(
     total: bool = False,
     weight: float = 1.0,
     uneven: bool = False,
+    ranks: int = 0,
 ) -> list[Step]:
     """The records of one step.
 
@@ -44,7 +45,9 @@ def step(
         total: the losses are added up.
         weight: of each loss, the bug to plant.
         uneven: the weight of each micro-batch is another one, computed from its samples.
+        ranks: by so many the losses are multiplied, and divided what they add up to; 0 for a step that reports no loss.
     """
+    weight *= max(ranks, 1)
     steps: list[Step] = []
     parts = np.split(SAMPLES, micro_batches)
     sums: dict[str, np.ndarray[Any, Any]] = {"loss": np.zeros((), np.float32)}
@@ -102,14 +105,20 @@ def step(
                 Step(key=key, reads=[so_far, np.array(loss * share)], gives=[sums["loss"]], made=by, fields=fields)
             )
     for slot, name in enumerate(("weight", "bias")):
-        gradient = sums[name]
+        gradient = sums[name] / np.float32(max(ranks, 1))
         steps.append(
             Step(
                 key=f"lin/op_{slot}_lerp_",
                 reads=[np.zeros_like(gradient), gradient],
                 gives=[gradient * np.float32(0.1)],
-                made=["", made[name]],
+                made=["", "" if ranks > 1 else made[name]],
                 fields={"phase": "optimizer", "parameters": [f"lin.{name}.exp_avg", f"lin.{name}.grad"]},
             )
         )
+    if ranks:
+        reported, keys = np.array(np.float32((SAMPLES.sum() + 20) * ranks)), ["train/op_50_clone", "train/op_51_div"]
+        after = {"phase": "after"}
+        steps.append(Step(key=keys[0], reads=[reported], gives=[reported], fields=after))
+        mean = np.array(reported / np.float32(ranks))
+        steps.append(Step(key=keys[1], reads=[reported], gives=[mean], made=keys[:1], fields=after))
     return steps

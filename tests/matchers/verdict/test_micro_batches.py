@@ -65,6 +65,15 @@ def test_another_weight_of_the_loss_is_a_scalar_argument(split: tuple[int, int],
         assert headline(c, at(c, key)).endswith("; the inputs are not judged")
 
 
+@pytest.mark.parametrize("many", [2, 4])
+def test_losses_that_ranks_multiply_and_divide_again_agree(many: int) -> None:
+    """Each of two ranks multiplies its losses by two, and the mean over ranks is taken of gradients and the loss."""
+    b = captured_log(step(many, ranks=2), batch_ranks=2)
+    c = compare(captured_log(step(1, ranks=1)), b, expectation=ORDER)
+    assert c.loss_scale == 0.5
+    assert not c.red.any()
+
+
 def backward(micro_batches: int, *, divides: bool) -> list[Step]:
     """A gradient of one, or of this divided by the number of micro-batches, and that of a mean, which reads it."""
     steps: list[Step] = []
@@ -154,6 +163,33 @@ def test_another_argument_in_one_micro_batch_is_told(odd: int, found: list[str])
     assert causes(c) == found
     if found:
         assert "FIRST CAUSE: eps 1e-05 in a, 0.0001 in b" in headline(c, at(c, found[0]))
+
+
+def routed(micro_batches: int) -> list[Step]:
+    """Two experts, each of which takes its samples; one has none in the first half, and does not run there."""
+    steps: list[Step] = []
+    chosen = np.array([1, 1, 1, 1, 0, 1, 0, 0])
+    for k, (x, of) in enumerate(zip(np.split(SAMPLES, micro_batches), np.split(chosen, micro_batches), strict=True)):
+        lin, at = f"lin/op_{k}_mul", {"micro_batch": k}
+        steps.append(Step(key=lin, reads=[x], gives=[x], fields=at))
+        for expert in range(2):
+            own = of == expert
+            equal = f"moe/op_{len(steps)}_eq"
+            steps.append(Step(key=equal, reads=[of], gives=[own], fields={**at, "location": "moe.py:1"}))
+            if own.any():
+                fields: dict[str, Any] = {**at, "location": "moe.py:2", "arguments": {"sizes": list(x[own].shape)}}
+                key, made = f"moe/op_{len(steps)}_masked_scatter_backward", [lin, equal]
+                steps.append(Step(key=key, reads=[x, own], gives=[x[own]], made=made, fields=fields))
+    return steps
+
+
+def test_what_the_samples_decide_is_joined_by_what_it_reads() -> None:
+    """The second expert's first call of one micro-batch belongs to its second of the other."""
+    c = compare(captured_log(routed(1)), captured_log(routed(2)), expectation=ORDER)
+    assert not c.red.any()
+    taken = {c.a.shape_text(int(i)): c.b.shape_text(int(j)) for i, j in zip(c.row_a, c.row_b, strict=True) if i > 0}
+    assert taken["[3, 6]"] == "[3, 6]"
+    assert taken["[5, 6]"] == "[5, 6]"
 
 
 def test_elements_that_change_their_order_are_blamed_on_what_moves_them() -> None:

@@ -127,3 +127,17 @@ def test_a_mean_of_less_is_judged() -> None:
     c = compare(captured_log(log(2)), captured_log(log(1)))
     assert c.status[-1] == Status.DIVERGED
     assert [c.a.keys[int(row)] for row in c.row_a[c.cause]] == ["m/op_0_stack"]
+
+
+def counted(own: float, total: float) -> list[Op]:
+    """The tokens of a rank's samples, and those of all ranks."""
+    count = op("m/op_0_sum", own, inputs=[own + 9])
+    every = op("m/op_1_allreduce_", total, inputs=[count.outputs[0]], producers=["m/op_0_sum"])
+    return [count, every, op("m/op_2_div", 2 * total, inputs=[every.outputs[0]], producers=["m/op_1_allreduce_"])]
+
+
+def test_a_term_of_a_rank_is_not_red_where_the_total_agrees() -> None:
+    c = compared(counted(5, 12), counted(7, 12))
+    assert status(c, "m/op_0_sum") == Status.PARTIAL
+    assert not c.red.any()
+    assert compared(counted(5, 12), counted(7, 14)).red.any()

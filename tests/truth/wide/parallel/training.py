@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import AbstractContextManager, nullcontext
+from functools import cache
 from typing import Any
 
 import torch
@@ -13,7 +14,7 @@ from torch.distributed.fsdp import FSDPModule
 from torch.distributed.tensor import DTensor
 from torch.nn.parallel import DistributedDataParallel
 
-from tests.truth.wide.parallel.layouts import LAYOUTS, odd_parameter
+from tests.truth.wide.parallel.layouts import LAYOUTS, Layout, odd_parameter
 
 __all__ = ["train"]
 
@@ -65,10 +66,11 @@ def train(
         optimizer.step()
     if layout.data > 1:
         dist.all_reduce(loss, group=group)
-    return loss if layout.option == "factor" or run.has("local-count") else loss / layout.data
+    return loss / (1 if layout.option == "factor" or run.has("local-count") else layout.data)
 
 
-def _data_group(layout: Any) -> Any:
+@cache
+def _data_group(layout: Layout) -> Any:
     """The ranks that read other samples."""
     if layout.data == 1 or layout.tensor == 1:
         return None
