@@ -18,7 +18,8 @@ from matchers.ops.json_values import parsed_object
 from matchers.ops.laws import law_of
 
 __all__ = ["ArgumentDifference", "argument_differences", "argument_texts", "arguments_of", "forms_of",
-    "odd_arguments", "overload_of", "place_of_output", "shown", "tells_arguments", "text_ids"]  # fmt: skip
+    "odd_arguments", "overload_of", "place_of_output", "returns_all_asked", "shown", "tells_arguments",
+    "text_ids"]  # fmt: skip
 
 _PLAIN_OVERLOAD = "aten.default"
 _CALL = ("Overload", "Arguments", "Inputs")
@@ -90,10 +91,20 @@ def place_of_output(log: OpLog, row: int, number: int) -> int:
 
     The backward operations of convolutions and norms return only the gradients that `output_mask` asks for.
     """
-    asked = arguments_of(log, row).get("output_mask")
-    if not isinstance(asked, list) or len(asked) <= number:
+    asked = _asked(log, row)
+    if len(asked) <= number:
         return number
-    return sum(map(bool, asked[:number])) if asked[number] else -1
+    return sum(asked[:number]) if asked[number] else -1
+
+
+def returns_all_asked(log: OpLog, row: int) -> bool:
+    """True if an operation was asked for some of its outputs, and a log has as many of it."""
+    return 0 < sum(_asked(log, row)) == int(log.outputs.count[row])
+
+
+def _asked(log: OpLog, row: int) -> list[bool]:
+    asked = arguments_of(log, row).get("output_mask")
+    return [bool(each) for each in asked] if isinstance(asked, list) else []
 
 
 def forms_of(log: OpLog, row: int) -> str:

@@ -14,12 +14,13 @@ from matchers.arrays import Bool, Int32, Int64, columns, marked
 from matchers.logs.columns import Ragged, repeated
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import DataFlow
+from matchers.ops.laws import rows_where
 from matchers.pairing.pairing import Pairing
 from matchers.status import AGREE, LabelledEnum, Status
 
-__all__ = ["Kind", "Regions", "find_regions"]
+__all__ = ["OPEN", "Kind", "Regions", "find_regions"]
 
-_OPEN = np.isin(
+OPEN = np.isin(
     np.arange(len(Status)),
     (
         Status.NOT_JUDGED,
@@ -94,7 +95,7 @@ def find_regions(
     for node, of in ((node_a, pairing.of_a), (node_b, pairing.of_b)):
         node[of >= 0] = pairing.lead_a[of[of >= 0]]
     nodes = np.concatenate((node_a, node_b))
-    opens = [np.append(_OPEN[status], True)[of] & ~log.recompute for log, of in ((a, pairing.of_a), (b, pairing.of_b))]
+    opens = [np.append(OPEN[status], True)[of] & ~log.recompute for log, of in ((a, pairing.of_a), (b, pairing.of_b))]
     is_open = np.concatenate(opens) & marked(nodes, n_a + n_b)
     maker, reader, read = (
         np.concatenate(of) for of in zip(_edges(flow.a, node_a), _edges(flow.b, node_b), strict=True)
@@ -114,7 +115,9 @@ def find_regions(
 
     pair = np.concatenate((pairing.of_a, pairing.of_b)).astype(np.int64)
     judged = ~is_open & (pair >= 0)
-    into, out = judged[maker] & (region[reader] >= 0), judged[reader] & (region[maker] >= 0)
+    # what reads a shape alone tells nothing of the values
+    blind = np.concatenate([rows_where(log, lambda law: law.blind) for log in (a, b)])
+    into, out = judged[maker] & (region[reader] >= 0), judged[reader] & (region[maker] >= 0) & ~blind[reader]
     inputs = Ragged.distinct(region[reader[into]], pair[maker[into]], len(found))
     outputs = Ragged.distinct(region[maker[out]], pair[reader[out]], len(found))
     red = status >= Status.SHAPE

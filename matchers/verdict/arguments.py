@@ -167,6 +167,10 @@ def explained_by(a: OpLog, b: OpLog, i: int, j: int, difference: ArgumentDiffere
     enters = law_of(a, i).enters
     if enters and not other_bits(a, b, np.array([i]), np.array([j]))[0]:
         return "a chunk of what the other run has"
+    if _flags(difference.a) and _flags(difference.b):
+        return "results that one run does not need"
+    if difference.name.startswith("dim") and _shapes(a, i)[1:] != _shapes(b, j)[1:]:
+        return "dimensions of another layout"
     pairs = list(_numbers(difference.a, difference.b))
     if not pairs:
         return ""
@@ -193,8 +197,6 @@ def _other_shapes(
 ) -> str:
     """The clause about dimensions and sizes that follow from the shapes of the tensors; empty for others."""
     if difference.name.startswith("dim"):
-        if of_a[1:] != of_b[1:]:
-            return "dimensions of another layout"
         # an index, or what is reduced away, has fewer dimensions than the tensor whose are counted
         dims = max(map(len, (*of_a, *of_b)))
         if dims and all((v - w) % dims == 0 for v, w in pairs):
@@ -231,6 +233,11 @@ def _numbers(x: Any, y: Any) -> Iterator[tuple[float, float]]:
         if v != w:
             found.append((v, w))
     yield from found
+
+
+def _flags(value: Any) -> bool:
+    """True for a list of flags: which results an operation is to return."""
+    return isinstance(value, list) and len(value) > 0 and all(type(each) is bool for each in value)
 
 
 def _is_size(n: float, shapes: Sequence[tuple[int, ...]]) -> bool:

@@ -339,6 +339,9 @@ class Differences:
             first: dict[tuple[int, ...], int] = {}
             alike = np.array([first.setdefault(tuple(n for n in shape if n != 1), k) for k, shape in enumerate(dims)])
             other_shape[other_shape] = alike[shape_x[other_shape]] != alike[shape_y[other_shape]]
+            # nor does another view of equal bits
+            size = np.array([math.prod(shape) for shape in dims])
+            other_shape &= ~(self.equal & (size[shape_x] == size[shape_y]))
             if most.shards:
                 for one, other in {*zip(shape_x[other_shape].tolist(), shape_y[other_shape].tolist(), strict=True)}:
                     if is_shard(dims[one], dims[other]):

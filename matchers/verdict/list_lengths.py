@@ -11,6 +11,7 @@ import numpy as np
 
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import OpLog
+from matchers.ops.arguments import returns_all_asked
 from matchers.ops.laws import on_lists
 from matchers.ops.shapes import sharded_runs
 from matchers.status import Status
@@ -37,7 +38,8 @@ def length(log: OpLog, row: int) -> int:
 def with_lengths(case: Case, judged: Judgement) -> Judgement:
     """Claim pairs of one operation that handle another number of tensors: SHAPE.
 
-    SHARDED if the runs are; NOT_JUDGED if unpaired operations of the other run may handle the rest.
+    SHARDED if the runs are; NOT_JUDGED if unpaired operations of the other run may handle the rest, or if it was not
+    asked for.
     """
     a, b, i, j, pairing, verdicts = case.a, case.b, case.i, case.j, case.pairing, judged.verdicts
     op_a, op_b, _ = shared_ids(a.ops, b.ops)
@@ -59,6 +61,7 @@ def with_lengths(case: Case, judged: Judgement) -> Judgement:
         shorter, row, of = (a, int(i[k]), pairing.of_a) if x < y else (b, int(j[k]), pairing.of_b)
         rest = np.flatnonzero((of < 0) & (shorter.op == shorter.op[row]) & (shorter.phase == shorter.phase[row]))
         explained = sum(length(shorter, r) for r in rest.tolist()) >= abs(x - y)
+        explained |= returns_all_asked(a, int(i[k])) and returns_all_asked(b, int(j[k]))
         status.append(Status.SHARDED if sharded else Status.NOT_JUDGED if explained else Status.SHAPE)
     which = np.array([k for k, _, _ in found])
     return judged.claimed(which, np.array(status), Reason.OTHER_LIST_LENGTH, error=np.nan, bound=False)

@@ -23,12 +23,13 @@ from matchers.verdict.last_contents import without_other_tensors
 from matchers.verdict.list_lengths import with_lengths
 from matchers.verdict.loss_scale import without_scale
 from matchers.verdict.micro_batch_terms import without_terms
+from matchers.verdict.other_forms import without_other_forms
 from matchers.verdict.partial_sums import judge_chunks, judge_sums
 from matchers.verdict.parts import judge_parts
 from matchers.verdict.reason import UNSIZED, Reason
 from matchers.verdict.records import judge_records
 from matchers.verdict.tolerance import DtypePolicy
-from matchers.verdict.without_effect import without_other_forms, without_unread
+from matchers.verdict.without_effect import without_unread
 
 __all__ = ["JUDGES", "Judge", "Judged", "judge_again", "judge_all", "within_rules_only"]
 
@@ -84,12 +85,12 @@ JUDGES: tuple[Judge, ...] = (
     Judge(judge_repetition, _CLOSE | {Reason.CANCELLATION, Reason.UNSIZED, Reason.LOSS_SCALE}),
     Judge(explain_by_arithmetic, _CLOSE | _FAR | _EXPLAINED),
     Judge(without_unread, _RED),
-    Judge(without_other_forms, _OTHER_KIND),
     Judge(with_lengths, _BY_NUMBERS | _EXPLAINED | _UNEXPLAINED | _OUTCOMES),  # numbers of other lists say nothing
     Judge(without_terms, _UNEXPLAINED | _OTHER_KIND | {Reason.OTHER_LIST_LENGTH}),
     Judge(judge_sums, _RED),
     Judge(without_other_tensors, _RED | {Reason.OTHER_LIST_LENGTH}),
     Judge(judge_chunks, _UNEXPLAINED | _GIVEN),
+    Judge(without_other_forms, _RED | {Reason.OTHER_LIST_LENGTH}),
     Judge(judge_arguments, _RED | _CLOSE | _EXPLAINED | _OUTCOMES | _UNCOMPARED),
     Judge(judge_records, frozenset(Reason) - _RED),
     Judge(judge_settings, frozenset(Reason) - _RED),

@@ -72,7 +72,8 @@ def test_an_inserted_operation_is_a_region_of_one() -> None:
     a = model(fused=True)
     extra = mm("layers.0.attn/op_1_mul", 3.75, a[2])
     at = next(k for k, each in enumerate(a) if each.key == "layers.0.attn.o/op_0_mm")
-    b = [*a[:at], extra, mm("layers.0.attn.o/op_0_mm", 4.75, extra), *a[at + 1 :]]
+    changed = mm("layers.0.attn.o/op_0_mm", 4.75, extra)
+    b = [*a[:at], extra, changed, mm(a[at + 1].key, 9.75, changed), *a[at + 2 :]]
     c = compared(a, b)
     (first,) = (region for region in regions_of(c) if region.kind == "first-cause")
     assert first.a == ()

@@ -85,6 +85,7 @@ def test_without_effect_on_a_bit_it_is_a_note(tmp_path: Path) -> None:
         ({"dim": -1}, {"dim": 1}, "the same dimension"),
         ({"dim": [-1, -2]}, {"dim": [1, 0]}, "the same dimension"),
         ({"eps": 1}, {"eps": 1.0}, None),
+        ({"output_mask": [True, False]}, {"output_mask": [True, True]}, "results that one run does not need"),
         ({"dim": [1]}, {"dim": 1}, None),
         ({"weight": None}, {}, None),
         ({"dims": []}, {}, None),
@@ -132,6 +133,7 @@ def test_dimensions_of_another_layout_are_no_difference(tmp_path: Path) -> None:
     """(batch, heads, tokens) and (batch, tokens, heads); with equal inputs they are one."""
     a = log(tmp_path, "a", {"dim": [1]}, forms="[4,2,8]")
     assert compare(a, log(tmp_path, "b", {"dim": [2]}, forms="[4,8,2]", **CLOSE)).status[1] == Status.CLOSE
+    assert compare(a, log(tmp_path, "d", {"dim": [0, 1]}, forms="[8,8]", **CLOSE)).status[1] == Status.CLOSE
     c = compare(a, log(tmp_path, "c", {"dim": [2]}, forms="[4,2,8]", **CLOSE))
     assert c.reason[pair(c)] == Reason.ARGUMENTS
 

@@ -297,6 +297,13 @@ def test_another_shape_of_the_same_number_of_elements() -> None:
     assert status(BASE, replace(BASE, shape=(8, 4))) == Status.SHAPE
 
 
+def test_another_view_of_equal_bits_is_equal() -> None:
+    one, other, more = (replace(BASE, shape=shape, extra={"Digest": "0a"}) for shape in ((2, 2, 8), (4, 8), (4, 9)))
+    assert status(one, other) == Status.EQUAL
+    assert status(one, more) == Status.SHAPE
+    assert status(one, replace(other, extra={"Digest": "0b"})) == Status.SHAPE
+
+
 @pytest.mark.parametrize("shape", [(2, 8), (4, 4), (1, 8), (4, 2)])
 def test_shapes_that_divide_are_shards_and_not_judged(shape: tuple[int, ...]) -> None:
     """Old logs do not say how tensors are sharded."""

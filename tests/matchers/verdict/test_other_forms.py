@@ -56,3 +56,36 @@ def test_it_is_red_where_something_else_differs_on_the_way() -> None:
     other = replace(add, producers=[FUSED.key], outputs=[44.0], l2=22.0)
     _, status = statuses([*A, add], [*B, other])
     assert status == Status.SHAPE
+
+
+def scaled(*, first: bool, factor: float = 2.0) -> list[Op]:
+    """An adapter: (x · 2) A B, or x A B · 2; its result is added and read."""
+    x = op("embed/op_0_embedding", 1.25, inputs=[9.0])
+    if first:
+        made = [scale("layer/op_0_mul", 1.25 * factor, x)]
+        made += [scale("layer/op_1_mm", 3.5 * factor, made[0])]
+        made += [scale("layer/op_2_mm", 4.75 * factor, made[1])]
+    else:
+        made = [scale("layer/op_0_mm", 3.5, x)]
+        made += [scale("layer/op_1_mm", 4.75, made[0])]
+        made += [scale("layer/op_2_mul", 4.75 * factor, made[1])]
+    total = scale("layer/op_3_add", 7.25 * factor, made[-1])
+    return [x, *made, total, scale("head/op_0_mm", 8.5 * factor, total)]
+
+
+def scale(key: str, value: float, maker: Op) -> Op:
+    return op(key, value, inputs=[maker.outputs[0]], producers=[maker.key])
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_what_lies_between_operations_of_one_run_is_not_red_where_the_result_agrees(first: bool) -> None:
+    """Two products in the midst are pairs by name; one run has scaled before them, the other does so behind them."""
+    c = compare(made_up_log(scaled(first=first)), made_up_log(scaled(first=not first)))
+    assert not c.red.any()
+    assert not c.cause.any()
+
+
+def test_what_lies_between_them_is_red_where_the_result_differs() -> None:
+    c = compare(made_up_log(scaled(first=True)), made_up_log(scaled(first=False, factor=2.5)))
+    assert c.red.any()
+    assert c.cause.any()
