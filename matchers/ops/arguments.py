@@ -156,8 +156,9 @@ def argument_differences(a: OpLog, b: OpLog, i: int, j: int) -> tuple[ArgumentDi
 def odd_arguments(log: OpLog, rows: Int64, start: Int64, lead: Int64) -> dict[int, bytes]:
     """The arguments that few of several records of one operation were given, by the record that stands for them.
 
-    Where that one was given what most were, it does not show that another was not. Whole numbers are sizes and places,
-    which parts have of their own, as have parts of other shapes.
+    Where that one was given what most were, it does not show that another was not. Of as many, those that fewer
+    operations of the log were given are odd. Whole numbers are sizes and places, which parts have of their own, as have
+    parts of other shapes.
 
     Args:
         rows, start: the records, those of one operation together, and the first of each.
@@ -168,11 +169,12 @@ def odd_arguments(log: OpLog, rows: Int64, start: Int64, lead: Int64) -> dict[in
         return {}
     of = ids[rows]
     several = np.maximum.reduceat(of, start) != np.minimum.reduceat(of, start)
+    everywhere = np.bincount(ids, minlength=int(ids.max()) + 1)
     found: dict[int, bytes] = {}
     for group in np.flatnonzero(several).tolist():
         members = rows[start[group] : start[group + 1] if group + 1 < len(start) else len(rows)]
-        _, first, count = np.unique(ids[members], return_index=True, return_counts=True)
-        odd, one = int(members[first[count.argmin()]]), int(lead[group])
+        given, first, count = np.unique(ids[members], return_index=True, return_counts=True)
+        odd, one = int(members[first[np.lexsort((everywhere[given], count))[0]]]), int(lead[group])
         if (log.shape[members] != log.shape[one]).any() or ids[odd] == ids[one]:
             continue
         told = argument_differences(log, log, one, odd)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from matchers.comparison import Comparison, compare
 from matchers.coverage import Cover
 from matchers.drift.divided_losses import divided_losses
 from matchers.explain.sentences import explain, headline
+from matchers.logs.op_log import OpLog
 from matchers.status import Status
 from matchers.verdict.expectation import Expect, Expectation
 from tests.captured import Step, captured_log
@@ -190,6 +192,15 @@ def test_what_the_samples_decide_is_joined_by_what_it_reads() -> None:
     taken = {c.a.shape_text(int(i)): c.b.shape_text(int(j)) for i, j in zip(c.row_a, c.row_b, strict=True) if i > 0}
     assert taken["[3, 6]"] == "[3, 6]"
     assert taken["[5, 6]"] == "[5, 6]"
+
+
+@pytest.mark.parametrize("odd", [0, 1])
+def test_of_two_micro_batches_the_one_that_was_asked_unlike_another_layer_is_told(odd: int) -> None:
+    def log(micro_batches: int, odd: int = -1) -> OpLog:
+        other = [replace(each, key=f"other/{each.key}") for each in normed(micro_batches)]
+        return captured_log([*(replace(each, made=[]) for each in other), *normed(micro_batches, odd)])
+
+    assert causes(compare(log(1), log(2, odd), expectation=ORDER)) == ["norm/op_0_native_layer_norm"]
 
 
 def test_elements_that_change_their_order_are_blamed_on_what_moves_them() -> None:
