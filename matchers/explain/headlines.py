@@ -230,7 +230,7 @@ BY_REASON: Mapping[Reason, str | Callable[[Subject], str]] = {
     Reason.NO_NUMBERS: _no_numbers,
     Reason.UNSIZED: "not judged: other bits; no number in both logs says by how much",
     Reason.REARRANGED: "not judged: other bits, the same numbers; the elements may lie in another order",
-    Reason.OTHER_FORM: "not judged: another form with other shapes; all that reads it agrees",
+    Reason.OTHER_FORM: "not judged: another form; all that reads it agrees",
     Reason.OTHER_LIST_LENGTH: _other_length,
     Reason.OTHER_TENSORS: "not judged: lists of other tensors; what they hold last is compared by name",
     Reason.OTHER_CHUNK: "not judged: computed from tensors of other sizes: a whole and a chunk of it",

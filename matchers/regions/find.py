@@ -109,9 +109,9 @@ def find_regions(
     label = _components(n_a + n_b, *(end[inside] for end in ends))
     region = np.full(n_a + n_b, -1, np.int64)
     found, region[connects] = np.unique(label[connects], return_inverse=True)
-    # a constant belongs to the first region that reads it
-    readers = np.flatnonzero(is_open[maker] & constant[maker] & (region[reader] >= 0))[::-1]
-    region[maker[readers]] = region[reader[readers]]
+    # a constant belongs to the first region that reads it, or constants made of it
+    while len(readers := np.flatnonzero((is_open & constant & (region < 0))[maker] & (region[reader] >= 0))[::-1]):
+        region[maker[readers]] = region[reader[readers]]
 
     pair = np.concatenate((pairing.of_a, pairing.of_b)).astype(np.int64)
     judged = ~is_open & (pair >= 0)

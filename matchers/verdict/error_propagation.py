@@ -241,7 +241,7 @@ class _Judge:
             limit = max(limit, ANYTHING)
         unlimited = limit > MOST_ALLOWED
         self.unearned = False
-        most = 0.0 if received.doubted else MOST_UNEARNED
+        most = 0.0 if received.doubted or received.alone else MOST_UNEARNED
         if most < limit <= MOST_ALLOWED and received.earned < received.error:
             earned = times * (own + max(growth * received.earned, noise))
             unlimited = self.unearned = error > (DECIDED * math.sqrt(received.earned) if of.decided[k] else earned)

@@ -202,7 +202,7 @@ def test_an_extra_operation_behind_the_divergence_is_no_cause() -> None:
         ("mm", 3.3, ["mul", 70.0]),
         ("neg", 3.4, ["mm"]),
         ("softmax", 4.4, ["neg"]),
-        CHAIN[4],
+        ("bmm", 5.5, ["softmax", "mul"]),
     ]
     causes = {name for name, (_, cause) in told(compared(flow(CHAIN), flow(steps))).items() if cause}
     assert causes == {"mm"}

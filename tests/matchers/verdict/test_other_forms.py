@@ -9,6 +9,7 @@ import pytest
 from matchers.comparison import Comparison, compare
 from matchers.rules.model import PairRule, RuleSet
 from matchers.status import Status
+from matchers.verdict.expectation import Expect, Expectation
 from tests.builders import Op, op
 from tests.matchers.drifted_logs import made_up_log
 
@@ -89,3 +90,41 @@ def test_what_lies_between_them_is_red_where_the_result_differs() -> None:
     c = compare(made_up_log(scaled(first=True)), made_up_log(scaled(first=False, factor=2.5)))
     assert c.red.any()
     assert c.cause.any()
+
+
+SCORES = op("attn/op_3_bmm", 7.25, inputs=[3.0], producers=[""])
+
+
+def masked(constant: float, found: float = 13.0, *, alone: bool) -> list[Op]:
+    """Scores behind a mask, in one form with an operation of its own, and what reads them; only the mask differs."""
+    fill = op("attn/op_4_mul", constant, inputs=[21.75], producers=[SCORES.key])
+    copy = [op("attn/op_5_sign", 33.0, inputs=[constant * 3], producers=[fill.key])] if alone else []
+    last = [fill, *copy][-1]
+    weights = op("attn/op_6_softmax", found, inputs=[last.outputs[0]], producers=[last.key])
+    return [
+        KEYS,
+        SCORES,
+        fill,
+        *copy,
+        weights,
+        op("attn.o/op_1_mm", 21.5 * found / 13, inputs=[found * 3], producers=[weights.key]),
+    ]
+
+
+def test_a_difference_inside_of_another_form_that_leaves_nothing_is_not_red() -> None:
+    c = compare(made_up_log(masked(100.0, alone=False)), made_up_log(masked(200.0, alone=True)))
+    assert c.counts[Status.NOT_JUDGED] == 1
+    assert not (c.red | c.cause).any()
+
+
+def test_in_one_form_it_is() -> None:
+    c = compare(made_up_log(masked(100.0, alone=False)), made_up_log(masked(200.0, alone=False)))
+    assert c.red.sum() == 1
+
+
+@pytest.mark.parametrize(("error", "red"), [(1e-2, True), (1e-7, False)])
+def test_what_is_left_of_it_counts(error: float, red: bool) -> None:
+    """An error of 10 % of which a tenth is left is no matter of form, nor where anything else is red."""
+    a, b = masked(100.0, alone=False), masked(110.0, 13.0 * (1 + error), alone=True)
+    c = compare(made_up_log(a), made_up_log(b), expectation=Expectation(preset=Expect.REDUCTION_ORDER))
+    assert c.red.any() == red

@@ -1,0 +1,103 @@
+"""Differences that leave nothing: all red pairs lie in regions whose results agree.
+
+A mask of other constants hides the same scores, a softmax in blocks has other maxima, a loss in chunks other terms.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.arrays import Bool, Int64, marked
+from matchers.logs.columns import Ragged
+from matchers.logs.op_log import OpLog, Phase
+from matchers.ops.dataflow import downstream
+from matchers.regions.find import find_regions
+from matchers.status import AGREE, Status
+from matchers.verdict.case import Case, Judgement
+from matchers.verdict.reason import Reason
+from matchers.verdict.tolerance import EPSILON
+
+__all__ = ["without_consequence"]
+
+_LEFT = 1e-2
+"""Largest error that may be left of a difference without consequence, as a share of it."""
+_STAYS = (
+    Reason.COARSER_DTYPE,
+    Reason.LAST_CONTENT,
+    Reason.NAN_IN_BOTH,
+    Reason.NOT_BITWISE,
+    Reason.OTHER_DTYPE,
+    Reason.OTHER_WEIGHT,
+    Reason.RECOMPUTED_OTHERWISE,
+)
+"""Reasons that are no matter of form."""
+
+
+def without_consequence(case: Case, judged: Judgement) -> Judgement:
+    """Claim all red pairs, NOT_JUDGED, if they lie in regions whose results agree: the runs compute alike, otherwise.
+
+    To the bit, unless the user expects rounding. Not where both runs have the same operations in a module, or read what
+    another makes otherwise: they were given something else. A difference that is nearly all there in the results is
+    none of form, however small, such as another eps; and where any pair stays red, what differs may belong to it.
+    """
+    a, b, pairing, verdicts = case.a, case.b, case.pairing, judged.verdicts
+    red = np.flatnonzero(verdicts.status >= Status.SHAPE)
+    kept = np.isin(verdicts.reason[red], _STAYS).any() or any(slot.status.red for slot in judged.of_records.values())
+    sides = (a, case.i[red], pairing.of_a, case.flow.a), (b, case.j[red], pairing.of_b, case.flow.b)
+    if not len(red) or kept or any(_keeps(log, rows, flow).any() for log, rows, _, flow in sides):
+        return judged
+    status = verdicts.status.copy()
+    status[red] = Status.NOT_JUDGED
+    regions = find_regions(a, b, pairing, status, case.flow)
+    region = regions.of_a[case.i[red]]
+    formed = (verdicts.status[red] == Status.SHAPE) | (verdicts.reason[red] == Reason.ARGUMENTS)
+    formed |= _in_other_form(case)[red]
+    if not (formed & regions.covered("a")[case.i[red]]).all() or any(_is_lost(*side, status) for side in sides):
+        return judged
+    left, least = np.zeros(len(regions)), np.full(len(regions), np.inf)
+    np.fmax.at(left, regions.outputs.row, verdicts.error[regions.outputs.value])
+    np.fmin.at(least, region, verdicts.error[red])
+    rounds = 2 * max((EPSILON[name] for name in {*a.dtypes, *b.dtypes} & EPSILON.keys()), default=0.0)
+    if not case.expectation.explains:
+        left[regions.outputs.row[~np.isin(status, (Status.EQUAL, Status.SAME_PRINT))[regions.outputs.value]]] = np.inf
+    if (left > np.maximum(_LEFT * least, np.minimum(rounds, least / 16)))[region].any():
+        return judged
+    slots = {k: slot for k, slot in verdicts.slots.items() if k not in red}
+    return judged.claimed(red, Status.NOT_JUDGED, Reason.OTHER_FORM, slots=slots)
+
+
+def _in_other_form(case: Case) -> Bool:
+    """bool[p]: pairs in modules of which one run alone has operations, but those that read one of another module."""
+    found, given = np.zeros(len(case.i), bool), np.zeros(len(case.i), bool)
+    for log, of, lead, flow in (
+        (case.a, case.pairing.of_a, case.i, case.flow.a),
+        (case.b, case.pairing.of_b, case.j, case.flow.b),
+    ):
+        alone, module = of < 0, log.module
+        found |= marked(module[alone], len(log.modules))[module[lead]]
+        entered = (flow.value >= 0) & alone[flow.value] & (module[flow.value] != module[flow.row])
+        given |= marked(flow.row[entered], len(log))[lead] & (log.phase[lead] == Phase.FORWARD)
+    return found & ~given
+
+
+def _keeps(log: OpLog, rows: Int64, flow: Ragged) -> Bool:
+    """bool: records whose results nobody reads, or that write to what the run keeps."""
+    return log.updates[rows] | ~_read(flow, rows) | np.isin(rows, list(log.texts("Parameter")))
+
+
+def _is_lost(log: OpLog, red: Int64, of: NDArray[np.int32], flow: Ragged, status: NDArray[np.int8]) -> bool:
+    """True if what some records make leads to an end that is not judged: kept, or read by nobody.
+
+    A gradient that one run alone makes, and hands to no optimizer, is none.
+    """
+    agrees = np.append(np.isin(status, AGREE), False)[of]
+    ends = ~agrees & (log.updates | ~_read(flow, np.arange(len(log))))
+    if log.updates.any():
+        ends &= log.updates | (of >= 0) | (log.phase != Phase.BACKWARD)
+    return bool((ends & downstream(flow, marked(red, len(log)), ~agrees)).any())
+
+
+def _read(flow: Ragged, records: Int64) -> Bool:
+    """bool: an operation reads the results of each of some records."""
+    return np.bincount(flow.value[flow.value >= 0], minlength=len(flow))[records] > 0
