@@ -28,19 +28,20 @@ _MEAN = STATISTICS.index("Mean")
 _TABLES = {"modules": "module", "ops": "op", "shapes": "shape", "dtypes": "dtype", "locations": "location"}
 
 
-def as_micro_batches(logs: Sequence[OpLog], updates: OpLog, of: int, other: OpLog) -> OpLog:
+def as_micro_batches(logs: Sequence[OpLog], updates: OpLog, of: int, others: Sequence[OpLog]) -> OpLog:
     """Join logs: the passes of each as micro-batches, and after them the updates of one.
 
-    They have the order of the other log's micro-batches with the same samples. Where there are none, those of all ranks
+    They have the order of the other run's micro-batches with the same samples. Where there are none, those of all ranks
     with one number follow each other, as those of a loader that deals them out. What a rank adds up over its own micro-
     batches is a part of the sum over all: of scalars, such as losses, these are known.
 
     Args:
         updates: whose records that update parameters stand for those of all; it has the rows of `logs[of]`, or of
             no log (-1).
-        other: the log to compare with, which may add up gradients that the ranks reduce (`reduced.py`).
+        others: the log to compare with, or those of its ranks, whose order these ranks take over. The first may add up
+            gradients that the ranks reduce (`reduced.py`).
     """
-    order, pieces = _order(logs, other), list[Piece]()
+    order, pieces = _order(logs, others), list[Piece]()
     passes = [_passes(log) & ~(_starts_of_sums(log) & bool(k)) for k, log in enumerate(logs)]
     copied = [_copies_of_sums(log) for log in logs]
     numbers = [np.maximum(micro_batch_numbers(log), 0) for log in logs]
@@ -50,19 +51,22 @@ def as_micro_batches(logs: Sequence[OpLog], updates: OpLog, of: int, other: OpLo
         if (own, k) != order[-1]:
             wanted &= ~copied[k]
         pieces.append(Piece(without[k], np.flatnonzero(wanted), len(pieces), k))
-    gradients = ReducedGradients(other, pieces, updates)
+    gradients = ReducedGradients(others[0], pieces, updates)
     rest = np.flatnonzero(~_passes(updates))
     joined = gradients.joined(_joined(updates, [*gradients.pieces, Piece(updates, rest, -1, of)]), rest, len(logs))
     return _with_totals(joined, [piece.source for piece in pieces])
 
 
-def _order(logs: Sequence[OpLog], other: OpLog) -> list[tuple[int, int]]:
-    """The micro-batches, as (number, log), in the order of those of another log with the same samples."""
-    places = same_samples(logs, [other])
+def _order(logs: Sequence[OpLog], others: Sequence[OpLog]) -> list[tuple[int, int]]:
+    """The micro-batches, as (number, log), in the order of those of the other run with the same samples."""
+    many = [int(micro_batch_numbers(other).max(initial=0)) + 1 for other in others]
+    theirs = [(own, k) for k, n in enumerate(many) for own in range(n)]
+    places = [[theirs[at] if at >= 0 else None for at in of_log] for of_log in same_samples(logs, others)]
     place = {(own, k): at for k, of_log in enumerate(places) for own, at in enumerate(of_log)}
-    apart = -1 not in place.values() and len(set(place.values())) == len(place)
-    in_turn = all(of_log == sorted(of_log) for of_log in places)
-    return sorted(place, key=place.__getitem__) if apart and in_turn else sorted(place)
+    known = {mine: at for mine, at in place.items() if at is not None}
+    apart = len(known) == len(place) == len({*known.values()})
+    in_turn = apart and all(of_log == sorted(filter(None, of_log)) for of_log in places)
+    return sorted(place, key=known.__getitem__) if in_turn else sorted(place)
 
 
 def _passes(log: OpLog) -> Bool:

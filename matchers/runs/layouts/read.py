@@ -128,7 +128,7 @@ def read_both(
     logs = [[side] if isinstance(side, OpLog) else list(side.logs.values()) for side in sides]
     parts = [1 if isinstance(side, OpLog) else side.with_one_batch for side in sides]
     a, b = (
-        side if isinstance(side, OpLog) else virtual_log(side, logs[1 - k], parts[1 - k])
+        side if isinstance(side, OpLog) else virtual_log(side, logs[1 - k], parts[1 - k], leads=k == 0)
         for k, side in enumerate(sides)
     )
     return a, _with_other_marks(b) if all(isinstance(side, RankLogs) for side in sides) else b

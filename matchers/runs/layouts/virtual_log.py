@@ -49,7 +49,7 @@ _UNSUMMED = {
 }
 
 
-def virtual_log(ranks: RankLogs, others: Sequence[OpLog], parts: int = 1) -> OpLog:
+def virtual_log(ranks: RankLogs, others: Sequence[OpLog], parts: int = 1, *, leads: bool = False) -> OpLog:
     """Merge the logs of all ranks; those that cannot be are left out, and named in `OpLog.left_out`.
 
     Of ranks with different parts of the model, such as the stages of a pipeline, those with the first part are merged.
@@ -57,13 +57,14 @@ def virtual_log(ranks: RankLogs, others: Sequence[OpLog], parts: int = 1) -> OpL
     Args:
         others: the log to compare it with, or those of its ranks; the first has the shapes of whole tensors.
         parts: ranks of that run that hold parts of one model each.
+        leads: the ranks of the other run take over the order of these, not these that of the others.
     """
     role = ranks.roles[0]
     left = [replace(_left_out(ranks, of, why, _OF_LAYOUT), layout=True) for of, why in not_merged(ranks, role)]
     left += _without_log(ranks)
     ranks = RankLogs(ranks.run, {rank: ranks.logs[rank] for rank in role.ranks})
     ranks = with_inferred_placements(ranks, others[0]) if parts == 1 else ranks
-    log = _with_unsummed(_without_buffers(_virtual_log(ranks, others, Wholes(others[0], parts))))
+    log = _with_unsummed(_without_buffers(_virtual_log(ranks, others, Wholes(others[0], parts), leads)))
     return _as_whole_as(ranks, replace(log, left_out=(*log.left_out, *left)))
 
 
@@ -90,7 +91,7 @@ def _as_whole_as(ranks: RankLogs, log: OpLog) -> OpLog:
     return replace(log, header=header, complete=False, problem_count=problems)
 
 
-def _virtual_log(ranks: RankLogs, others: Sequence[OpLog], wholes: Wholes) -> OpLog:
+def _virtual_log(ranks: RankLogs, others: Sequence[OpLog], wholes: Wholes, leads: bool) -> OpLog:
     role = ranks.roles[0]
     groups = _by_batch(ranks, role, wholes)
     if len(groups) == 1 and not any(log.header.run for log in ranks.logs.values()):
@@ -102,12 +103,16 @@ def _virtual_log(ranks: RankLogs, others: Sequence[OpLog], wholes: Wholes) -> Op
         return together
     first = same_samples([ranks.logs[group[0]] for group in groups], others)
     places = {group: of[0] for group, of in zip(groups, first, strict=True)}
-    known = sorted((group for group in groups if places[group] >= 0), key=lambda group: places[group])
+    known = [group for group in groups if places[group] >= 0]
+    if not leads or len(others) == 1:
+        known.sort(key=lambda group: places[group])
     if len({places[group] for group in known}) < len(known) or not known:
         known = groups  # first results do not tell which samples are the same
     unknown = sorted(rank for group in groups if group not in known for rank in group)
     of = next((k for k, group in enumerate(known) if role.reference in group), -1)
-    log = as_micro_batches([_merged(ranks, role, group, wholes) for group in known], together, of, others[0])
+    log = as_micro_batches(
+        [_merged(ranks, role, group, wholes) for group in known], together, of, others[:1] if leads else others
+    )
     return replace(log, left_out=(_left_out(ranks, unknown, *_NOT_MATCHED),) if unknown else ())
 
 

@@ -46,6 +46,23 @@ def test_micro_batches_of_ranks_have_the_order_of_one_process(tmp_path: Path, sa
     assert c.a.micro_batch[c.row_a].tolist() == c.b.micro_batch[c.row_b].tolist() == [0, 0, 1, 1, 2, 2, 3, 3]
 
 
+@pytest.mark.parametrize("samples", [[[0, 1], [2, 3]], [[0, 2], [1, 3]]])
+@pytest.mark.parametrize("turned", [False, True])
+def test_micro_batches_of_ranks_have_the_order_of_as_many_ranks(
+    tmp_path: Path, samples: list[list[int]], turned: bool
+) -> None:
+    runs = {"two": samples, "four": [[0], [1], [2], [3]]}
+    for name, of_run in runs.items():
+        (tmp_path / name).mkdir()
+        for rank, of_rank in enumerate(of_run):
+            write(tmp_path / name / f"rank_{rank}_activations.log", of_rank, rank, len(of_run))
+    a, b = (str(tmp_path / name) for name in (reversed(runs) if turned else runs))
+    c = compared(a, b)
+    assert not c.red.any()
+    assert c.coverage.a.compared == c.coverage.b.compared == 8
+    assert c.a.micro_batch[c.row_a].tolist() == c.b.micro_batch[c.row_b].tolist()
+
+
 @pytest.mark.parametrize("factor", [1.0, 1.5])
 def test_copies_of_the_model_are_merged_like_its_updates(tmp_path: Path, factor: float) -> None:
     """An average of the weights begins as a copy of them, before anything is known of the model."""
