@@ -77,7 +77,7 @@ def micro_batch_numbers(log: OpLog) -> Int64:
     if (log.micro_batch > 0).any():
         logged = np.unique(log.micro_batch[log.micro_batch >= 0])  # a log may number them as it likes
         number = np.where(log.micro_batch >= 0, np.searchsorted(logged, log.micro_batch), -1)
-        return _with_preparation(log, number)
+        return _calls_joined(log, _with_preparation(log, number))
     none = np.broadcast_to(np.int64(-1), len(log))
     named = np.array([canonical(name) != "" for name in log.modules] + [False])[log.module]
     forward = (log.phase == Phase.FORWARD) & named
@@ -129,6 +129,27 @@ def _with_preparation(log: OpLog, number: Int64) -> Int64:
         number[list(own)] = batch
         last = begins
     return number
+
+
+def _calls_joined(log: OpLog, number: Int64) -> Int64:
+    """The micro-batches, of which those are one whose results a loss reads together: calls of one model for it."""
+    passed = np.cumsum(log.phase == Phase.BACKWARD)
+    rows = np.flatnonzero((log.phase == Phase.FORWARD) & (log.producers.count > 1) & (number > 0))
+    same, size = list(range(int(number.max()) + 1)), numel(log)
+    for row in rows.tolist():
+        made = [at for at in log.producers[row].tolist() if at >= 0 and size[log.shape[at]] > 1]
+        first: dict[tuple[int, int], int] = {}
+        for maker in made if len(made) > 1 else ():
+            if passed[maker] < passed[row]:
+                continue
+            call, place = int(number[maker]), (int(log.module[maker]), int(log.op[maker]))
+            if call >= 0 and log.module[maker] >= 0 and (other := first.setdefault(place, call)) != call:
+                one, two = sorted((same[other], same[call]))
+                same = [one if of == two else of for of in same]
+    if len(set(same)) == len(same):
+        return number
+    kept = np.array(sorted(set(same)))
+    return np.where(number >= 0, np.searchsorted(kept, np.array([*same, 0])[number]), -1)
 
 
 def of_other_ranks(log: OpLog, other: OpLog, paired: Bool) -> Bool:

@@ -150,3 +150,27 @@ class TestNumbers:
         for record in steps[second:]:
             record.key = record.key.replace("lin/", "critic/").replace("score/", "judge/")
         assert (micro_batch_numbers(captured_log(steps)) == -1).all()
+
+
+def called_twice(micro_batches: int, *, together: bool) -> OpLog:
+    """A model that is called on both views of a micro-batch; or on two micro-batches before their backward passes."""
+    steps, rng = list[Step](), np.random.default_rng(3)
+    for batch in range(micro_batches):
+        views, keys = [rng.normal(size=(4, 3)).astype(np.float32) for _ in range(2)], list[str]()
+        for view, x in enumerate(views):
+            keys.append(f"lin/op_{len(steps)}_relu")
+            steps.append(Step(key=keys[-1], reads=[x], gives=[x], fields={"micro_batch": 2 * batch + view}))
+        if together:
+            key, apart = f"loss/op_{batch}_sub", views[0] - views[1]
+            at = {"micro_batch": 2 * batch + 1}
+            steps.append(Step(key=key, reads=views, gives=[apart], made=keys, fields=at))
+        for view, x in enumerate(views):
+            back = {"micro_batch": 2 * batch + view, "phase": "backward"}
+            steps.append(Step(key=f"lin/op_{len(steps)}_threshold_backward", reads=[x], gives=[x], fields=back))
+    return captured_log(steps)
+
+
+@pytest.mark.parametrize("together", [True, False])
+def test_calls_that_a_loss_reads_together_are_of_one_micro_batch(together: bool) -> None:
+    number = micro_batch_numbers(called_twice(2, together=together))
+    assert set(number.tolist()) == ({0, 1} if together else {0, 1, 2, 3})
