@@ -57,7 +57,11 @@ class LastContents:
     @cached_property
     def first(self) -> dict[str, Touch]:
         """The first record that names each tensor, and the input's slot."""
-        return self._touched(self.rows.tolist())
+        return self.first_after(-1)
+
+    def first_after(self, row: int) -> dict[str, Touch]:
+        """The same, of the records after a row."""
+        return self._touched(self.rows[self.rows > row].tolist())
 
     def base(self, name: str) -> str:
         """The parameter that a gradient or a state belongs to; the name itself for a parameter or buffer."""

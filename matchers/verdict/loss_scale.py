@@ -1,4 +1,4 @@
-"""Losses that are scaled by the number of micro-batches in one run and by that of ranks in the other.
+"""Losses that are scaled in one run, by the number of ranks or to keep small gradients, and not in the other.
 
 One process divides the loss of each of its n micro-batches by n; n ranks average their gradients instead. Until then,
 every loss and gradient of a micro-batch is n times as large in the second run. The totals are not: whoever forgets the
@@ -14,10 +14,12 @@ from dataclasses import replace
 import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64
+from matchers.laws.law import Form
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import MARKS, NO_DIGEST, OpLog, Phase
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.last_contents import GRADIENT, LastContents
+from matchers.ops.laws import communicating, rows_where
 from matchers.ops.micro_batches import batch_ranks, own_micro_batches
 from matchers.ops.placement import MERGED, REDUCED
 from matchers.ops.shapes import numel
@@ -68,8 +70,6 @@ def _loss_scale(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> flo
         return 1.0
     folded = a.batches > 1 or b.batches > 1
     many = [batch_ranks(log) if folded else own_micro_batches(log) for log in (a, b)]
-    if many[0] == many[1]:
-        return 1.0
     ratio = _ratio(a, b, pairing)
     backward = (a.phase[pairing.lead_a] == Phase.BACKWARD) & np.isfinite(ratio)
     red = backward & (verdicts.status == Status.DIVERGED)
@@ -81,33 +81,52 @@ def _loss_scale(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> flo
     if middle <= 0:  # no norm is negative: the log is damaged
         return 1.0
     losses = (a.phase[pairing.lead_a] == Phase.FORWARD) & (numel(a)[a.shape[pairing.lead_a]] == 1) & np.isfinite(ratio)
-    for factor in (many[0] / many[1], many[1] / many[0]):
+    for factor in (many[0] / many[1], many[1] / many[0]) if many[0] != many[1] else ():
         # the first one is the factor itself, and a loss is, or the others are not as they were: a bug may change them
         scaled = abs(math.log(middle)) > abs(math.log(factor)) / 2 or (abs(ratio[losses] / factor - 1) < _EXACT).any()
         exact = abs(ratio[first] / factor - 1) < _EXACT and scaled
         if exact or abs(middle / factor - 1) < _NEAR:
             return 1.0 if abs(_ratio_of_totals(a, b) / factor - 1) < _ABOUT else factor
-    return 1.0
+    # no layout tells the factor: all have it, and what the optimizer reads does not
+    factor = float(ratio[first])
+    whole = abs(middle / factor - 1) < _EXACT and abs(_ratio_of_totals(a, b, unknown=0.0) - 1) < _EXACT
+    return factor if whole else 1.0
 
 
-def _ratio_of_totals(a: OpLog, b: OpLog) -> float:
+def _ratio_of_totals(a: OpLog, b: OpLog, unknown: float = 1.0) -> float:
     """The gradients that a's optimizer reads / those of b's, each against its parameter, which may be a shard of it.
 
-    The median of all parameters; 1 where no log tells.
+    The median of all parameters; `unknown` where no log tells.
     """
-    one, other = LastContents(a, tuple(a.modules)), LastContents(b, tuple(b.modules))
+    one, other = (_Totals(log) for log in (a, b))
 
-    def size(of: LastContents, name: str) -> float:
-        return of.before(of.first[name]).l1
+    def size(of: _Totals, name: str) -> float:
+        return of.totals[name] if name.endswith(GRADIENT) else of.contents.before(of.contents.first[name]).l1
 
     ratios = [
         size(one, name) * size(other, base) / (size(one, base) * size(other, name))
-        for name in one.first
-        if name.endswith(GRADIENT) and (base := name.removesuffix(GRADIENT)) in one.first
-        if name in other.first and base in other.first and size(one, base) * size(other, name) > 0
+        for name in one.totals
+        if (base := name.removesuffix(GRADIENT)) in one.contents.first
+        if name in other.totals and base in other.contents.first and size(one, base) * size(other, name) > 0
     ]
     ratios = [ratio for ratio in ratios if 0 < ratio < math.inf]
-    return float(np.median(ratios)) if ratios else 1.0
+    return float(np.median(ratios)) if ratios else unknown
+
+
+class _Totals:
+    """The sizes of a log's gradients as its updates get them: what a loop reduces by itself is named before, too."""
+
+    def __init__(self, log: OpLog) -> None:
+        self.contents = LastContents(log, tuple(log.modules))
+        working = log.phase == Phase.GRADIENTS
+        norms = np.flatnonzero(working & rows_where(log, lambda law: law.form in (Form.NORM, Form.POWER)))
+        reduces = np.flatnonzero(working & communicating(log))
+        reduces = reduces[reduces < (norms[0] if len(norms) else len(log))]
+        self.totals = {
+            name: (self.contents.after(touch) if len(reduces) else self.contents.before(touch)).l1
+            for name, touch in self.contents.first_after(int(reduces[-1]) if len(reduces) else -1).items()
+            if name.endswith(GRADIENT)
+        }
 
 
 def _ratio(a: OpLog, b: OpLog, pairing: Pairing) -> Float64:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -15,12 +17,15 @@ WEIGHTS = [RNG.normal(size=(6, 6)).astype(np.float32) for _ in range(LAYERS)]
 BATCHES = [RNG.normal(size=(8, 6)).astype(np.float32) for _ in range(2)]
 
 
-def log(batches: int, *, scale: float = 1.0, total: float = 1.0, only_first: bool = False) -> OpLog:
+def log(
+    batches: int, *, scale: float = 1.0, total: float = 1.0, only_first: bool = False, reduced: bool = False
+) -> OpLog:
     """The backward pass of layers in some micro-batches, and the optimizer that reads what all ranks make of it.
 
     Args:
         scale: factor of the gradients of a micro-batch; of the first one alone if `only_first`.
         total: factor of the gradients that the optimizer reads.
+        reduced: a collective names the gradients, before they are totals.
     """
     steps = []
     for batch in range(batches):
@@ -38,6 +43,15 @@ def log(batches: int, *, scale: float = 1.0, total: float = 1.0, only_first: boo
     for layer, weight in enumerate(WEIGHTS):
         gradient = np.float32(total) * weight
         name = f"layers.{layer}.weight"
+        if reduced:
+            steps.append(
+                Step(
+                    key=f"reduce/op_{layer}_allreduce_",
+                    gives=[gradient],
+                    reads=[gradient * np.float32(scale)],
+                    fields={"phase": "gradients", "parameters": [f"{name}.grad"], "micro_batch": -1},
+                )
+            )
         fields = {"phase": "optimizer", "parameters": [name, f"{name}.grad"], "micro_batch": -1}
         key = f"layers.{layer}/op_9_add_"
         steps.append(Step(key=key, gives=[weight - gradient], reads=[weight, gradient], fields=fields))
@@ -58,6 +72,21 @@ def log(batches: int, *, scale: float = 1.0, total: float = 1.0, only_first: boo
 def test_the_factor_between_gradients_before_they_are_reduced(b: dict[str, float], factor: float) -> None:
     c = compare(log(2), log(1, **b))  # type: ignore[arg-type]
     assert c.loss_scale == factor
+
+
+@pytest.mark.parametrize(
+    ("b", "factor"),
+    [({"scale": 3.0}, 1 / 3), ({"scale": 3.0, "total": 3.0}, 1.0), ({"scale": 3.0, "only_first": True}, 1.0)],
+)
+def test_a_factor_that_no_layout_tells_is_one_of_all_gradients_but_the_totals(b: Any, factor: float) -> None:
+    c = compare(log(1), log(1, **b))
+    assert c.loss_scale == pytest.approx(factor)
+    assert c.red.any() == (factor == 1)
+
+
+def test_what_a_loop_reduces_by_itself_is_no_total_yet() -> None:
+    c = compare(log(2, reduced=True), log(1, scale=2.0, reduced=True))
+    assert c.loss_scale == 0.5
 
 
 def test_gradients_of_which_only_sketches_are_known_are_scaled_too() -> None:
