@@ -39,7 +39,7 @@ def train(
     group = _data_group(layout)
     total = count(data)
     if layout.data > 1 and not run.has("local-count"):
-        dist.all_reduce(total, group=group)
+        dist.all_reduce(total, group=group)  # bug: local-count
     # all that reduces gradients takes their mean, but for FSDP without a divide factor
     share = (1 if layout.option == "factor" or run.has("local-count") else layout.data) / total  # bug: local-count
     parts = [
@@ -52,7 +52,7 @@ def train(
             first, *others = terms(model, part, run)
             total_of_terms = first * share
             for other in others:
-                of_term = share / layout.data if run.has("term") else share
+                of_term = share / layout.data if run.has("term") else share  # bug: term
                 total_of_terms = total_of_terms + other * of_term  # bug: term
             total_of_terms.backward()  # bug: missing, missing-shard, zeros-shard, factor, old, lost, unsynchronised
         if run.has("lost") and not last:
