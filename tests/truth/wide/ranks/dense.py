@@ -37,7 +37,7 @@ class Attention(nn.Module):
             later = torch.ones(LENGTH, LENGTH, dtype=torch.bool).triu(1)
             scores = scores.masked_fill(later, -1e4)  # bug: mask
         mixed = torch.softmax(scores, -1) @ v  # bug: mask
-        return self.out(mixed.transpose(1, 2).flatten(2))
+        return self.out(mixed.transpose(1, 2).flatten(2))  # bug: unreduced
 
 
 class Block(nn.Module):

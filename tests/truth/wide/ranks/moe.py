@@ -54,7 +54,7 @@ class Attention(nn.Module):
     def forward(self, x: Tensor) -> Tensor:
         parts = [each(x) for each in (self.query, self.key, self.value)]  # bug: start
         q, k, v = (part.unflatten(-1, (-1, DIM // HEADS)).transpose(1, 2) for part in parts)
-        return self.out(functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))
+        return self.out(functional.scaled_dot_product_attention(q, k, v).transpose(1, 2).flatten(2))  # bug: unreduced
 
 
 class Mixture(nn.Module):
