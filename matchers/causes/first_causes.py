@@ -304,6 +304,8 @@ class _Search:
         if not self._folded:
             return
         c, reads, flow = self._c, self._reads, self._flow
+        # what was asked otherwise needs no other explanation
+        pairs = self.pairs & (c.reason != Reason.ARGUMENTS)
         stands = c.by_row(lambda log: ~copies(log) & (True if log.folding is None else log.folding.into < 0))
         between = self.alone & stands
         for row in np.unique(flow.value[between[flow.value] & self._hides[flow.row]]).tolist():
@@ -314,12 +316,12 @@ class _Search:
                 reader for reader in readers.tolist() if np.isin(self._made_otherwise(reader, row), before).any()
             ]
             of_run = self._of_runs[int(c.row_a[row] < 0)]
-            led = fed_by(of_run, marked(readers, len(c)), self._hides) & self.pairs & ~self.explained
+            led = fed_by(of_run, marked(readers, len(c)), self._hides) & pairs & ~self.explained
             if led.any():
                 self._cause[row], self.explained[led] = True, True
 
         # of the terms of micro-batches, the same value does not mean the same share: a loss divided by one
-        same = (self.pairs & ~self.explained & ~marked(reads.row[reads.differs], len(c)))[reads.row]
+        same = (pairs & ~self.explained & ~marked(reads.row[reads.differs], len(c)))[reads.row]
         makes = ~c.by_row(copies) & ~self._fed_alone
         for maker, other in ((reads.a, reads.b), (reads.b, reads.a)):
             led = same & self._extra(maker, other) & marked_at(makes, maker)

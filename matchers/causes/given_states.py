@@ -55,13 +55,16 @@ def blame_states(found: Causes, a: LastContents, b: LastContents) -> None:
 
 
 def _given(c: Rows, row: int, a: LastContents, b: LastContents) -> Iterable[str]:
-    """The states that a row is the first to read, and that differ."""
+    """The states that a row is the first to read, that differ, and that no operation of the step has made."""
+    assert c.flow is not None
     i, j = int(c.row_a[row]), int(c.row_b[row])
-    for x, y in zip(a.names(i), b.names(j), strict=False):
+    for x, y, made, there in zip(a.names(i), b.names(j), c.flow.a[i], c.flow.b[j], strict=False):
+        if made >= 0 or there >= 0:
+            continue
         if x == y and a.base(x) != x and not x.endswith(GRADIENT):
             one, other = a.first[x], b.first[x]
-            before, there = a.before(one), b.before(other)
-            differs = before.l1 != there.l1 if None in (before.digest, there.digest) else before.digest != there.digest
+            before, held = a.before(one), b.before(other)
+            differs = before.l1 != held.l1 if None in (before.digest, held.digest) else before.digest != held.digest
             if differs and (one.row, other.row) == (i, j):
                 yield x
 

@@ -87,18 +87,25 @@ def _loss_scale(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> flo
         exact = abs(ratio[first] / factor - 1) < _EXACT and scaled
         if exact or abs(middle / factor - 1) < _NEAR:
             return 1.0 if abs(_ratio_of_totals(a, b) / factor - 1) < _ABOUT else factor
-    # no layout tells the factor: all have it, and what the optimizer reads does not
-    factor = float(ratio[first])
-    whole = abs(middle / factor - 1) < _EXACT and abs(_ratio_of_totals(a, b, unknown=0.0) - 1) < _EXACT
-    return factor if whole else 1.0
+    # no layout tells the factor, such as one lest gradients vanish: what the optimizer reads does not have it
+    alone = pairing.of_a < 0, pairing.of_b < 0
+    whole = (abs(ratio[red] / middle - 1) < _EXACT).mean() > _SHARE
+    whole &= abs(_ratio_of_totals(a, b, *alone, unknown=0.0) - 1) < _EXACT
+    return middle if whole else 1.0
 
 
-def _ratio_of_totals(a: OpLog, b: OpLog, unknown: float = 1.0) -> float:
+def _ratio_of_totals(
+    a: OpLog, b: OpLog, alone_a: Bool | None = None, alone_b: Bool | None = None, *, unknown: float = 1.0
+) -> float:
     """The gradients that a's optimizer reads / those of b's, each against its parameter, which may be a shard of it.
 
     The median of all parameters; `unknown` where no log tells.
+
+    Args:
+        alone_a, alone_b: bool[n_a], bool[n_b], operations of one run: where they are the first to work on gradients, as
+            they leave them.
     """
-    one, other = (_Totals(log) for log in (a, b))
+    one, other = _Totals(a, alone_a), _Totals(b, alone_b)
 
     def size(of: _Totals, name: str) -> float:
         return of.totals[name] if name.endswith(GRADIENT) else of.contents.before(of.contents.first[name]).l1
@@ -116,12 +123,15 @@ def _ratio_of_totals(a: OpLog, b: OpLog, unknown: float = 1.0) -> float:
 class _Totals:
     """The sizes of a log's gradients as its updates get them: what a loop reduces by itself is named before, too."""
 
-    def __init__(self, log: OpLog) -> None:
+    def __init__(self, log: OpLog, alone: Bool | None = None) -> None:
         self.contents = LastContents(log, tuple(log.modules))
         working = log.phase == Phase.GRADIENTS
         norms = np.flatnonzero(working & rows_where(log, lambda law: law.form in (Form.NORM, Form.POWER)))
         reduces = np.flatnonzero(working & communicating(log))
         reduces = reduces[reduces < (norms[0] if len(norms) else len(log))]
+        if alone is not None and not len(reduces):
+            firsts = [touch.row for name, touch in self.contents.first.items() if name.endswith(GRADIENT)]
+            reduces = np.unique([row for row in firsts if alone[row]])
         self.totals = {
             name: (self.contents.after(touch) if len(reduces) else self.contents.before(touch)).l1
             for name, touch in self.contents.first_after(int(reduces[-1]) if len(reduces) else -1).items()

@@ -31,10 +31,11 @@ def without_other_forms(case: Case, judged: Judgement) -> Judgement:
     itself: what nothing reads, or a gradient that is clipped or applied.
     """
     a, b, i, j, pairing, verdicts = case.a, case.b, case.i, case.j, case.pairing, judged.verdicts
-    repeats = verdicts.inputs_equal & (a.inputs.count[i] > 0)
-    other = (verdicts.status >= Status.SHAPE) & ~repeats & ~a.updates[i] & ~judged.parts
     folded = a.batches > 1 or b.batches > 1  # norms of micro-batches hide what leaves a region
-    doubt = other & (pairing.confidence < _SURE) & (not folded)
+    doubt = (pairing.confidence < _SURE) & (not folded)
+    repeats = verdicts.inputs_equal & (a.inputs.count[i] > 0) & ~doubt
+    other = (verdicts.status >= Status.SHAPE) & ~repeats & ~a.updates[i] & ~judged.parts
+    doubt &= other
     (read_a, ends_a), (read_b, ends_b) = (_read(log, flow) for log, flow in ((a, case.flow.a), (b, case.flow.b)))
     other &= read_a[i] & read_b[j] & (doubt | ~(ends_a[i] | ends_b[j]))
     if other.any():

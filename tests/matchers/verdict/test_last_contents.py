@@ -297,6 +297,30 @@ class TestStates:
         assert [c.a.keys[int(c.row_a[row])] for row in starts] == [f"optimizer/{key}" for key in causes]
         assert ("emb.weight.step differs before the step" in headline(c, starts[0])) == (counted == 5.0)
 
+    def test_one_that_the_step_makes_follows_from_what_makes_it(self) -> None:
+        """The first step of momentum copies the gradient, with the decay that was added to it."""
+
+        def first_step(decay: float) -> list[Step]:
+            fields = {"phase": "optimizer", "location": "train.py:7"}
+            slope = WEIGHTS[0] * np.float32(0.5) + WEIGHTS[0] * np.float32(decay)
+            add = Step(
+                key="optimizer/op_0_add",
+                gives=[slope],
+                reads=[WEIGHTS[0] * np.float32(0.5), WEIGHTS[0]],
+                fields={**fields, "arguments": {"alpha": decay}, "parameters": ["emb.weight.grad", "emb.weight"]},
+            )
+            copy = Step(
+                key="optimizer/op_1_clone",
+                gives=[slope],
+                reads=[slope],
+                made=[add.key],
+                fields={**fields, "parameters": ["emb.weight.momentum_buffer"]},
+            )
+            return [*backward(), add, copy]
+
+        c = compare(log(first_step(0.1)), log(first_step(0.2)))
+        assert [c.a.keys[int(c.row_a[row])] for row, *_ in c.consequences.starts] == ["optimizer/op_0_add"]
+
     def test_a_count_is_not_made_by_an_operation_with_its_norm(self) -> None:
         """The log tells what made a state: an equal norm is no evidence."""
         ones = Step(key="m/op_0_ones", gives=[np.float32(5.0)])

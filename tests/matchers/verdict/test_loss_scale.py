@@ -18,7 +18,13 @@ BATCHES = [RNG.normal(size=(8, 6)).astype(np.float32) for _ in range(2)]
 
 
 def log(
-    batches: int, *, scale: float = 1.0, total: float = 1.0, only_first: bool = False, reduced: bool = False
+    batches: int,
+    *,
+    scale: float = 1.0,
+    total: float = 1.0,
+    only_first: bool = False,
+    reduced: bool = False,
+    undone: float = 1.0,
 ) -> OpLog:
     """The backward pass of layers in some micro-batches, and the optimizer that reads what all ranks make of it.
 
@@ -26,6 +32,7 @@ def log(
         scale: factor of the gradients of a micro-batch; of the first one alone if `only_first`.
         total: factor of the gradients that the optimizer reads.
         reduced: a collective names the gradients, before they are totals.
+        undone: factor by which an operation divides each gradient before the optimizer.
     """
     steps = []
     for batch in range(batches):
@@ -52,6 +59,10 @@ def log(
                     fields={"phase": "gradients", "parameters": [f"{name}.grad"], "micro_batch": -1},
                 )
             )
+        if undone != 1.0:
+            given = {"phase": "gradients", "parameters": [f"{name}.grad"], "micro_batch": -1}
+            scaled, changed = gradient * np.float32(undone), {0: gradient}
+            steps.append(Step(key=f"layers.{layer}/op_8_div_", reads=[scaled], changed=changed, fields=given))
         fields = {"phase": "optimizer", "parameters": [name, f"{name}.grad"], "micro_batch": -1}
         key = f"layers.{layer}/op_9_add_"
         steps.append(Step(key=key, gives=[weight - gradient], reads=[weight, gradient], fields=fields))
@@ -96,3 +107,19 @@ def test_gradients_of_which_only_sketches_are_known_are_scaled_too() -> None:
     assert c.loss_scale == known.loss_scale == 0.5
     assert not c.red.any()
     assert (c.status == known.status).all()
+
+
+@pytest.mark.parametrize(
+    ("b", "factor"),
+    [
+        ({"scale": 1024.0, "undone": 1024.0}, 2.0**-10),
+        # nothing undoes it, or not all of it
+        ({"scale": 1024.0, "total": 1024.0}, 1.0),
+        ({"scale": 1024.0, "undone": 512.0, "total": 2.0}, 1.0),
+        ({"scale": 1024.0, "undone": 1024.0, "only_first": True}, 1.0),
+    ],
+)
+def test_a_loss_that_one_run_scales_lest_gradients_vanish(b: dict[str, float], factor: float) -> None:
+    c = compare(log(1), log(1, **b))  # type: ignore[arg-type]
+    assert c.loss_scale == pytest.approx(factor, rel=1e-6)
+    assert bool(c.red.any()) == (factor == 1)

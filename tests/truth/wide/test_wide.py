@@ -25,6 +25,21 @@ def test_a_subject_is_judged_as_it_is(tmp_path: Path) -> None:
         assert not answer.findings
 
 
+@pytest.mark.parametrize(
+    "name",
+    [
+        # an optimizer that was set otherwise, where one run adds gradients up by itself
+        "scaling plain-accumulated float32 half-decay 0.5",
+    ],
+)
+@pytest.mark.torch
+def test_a_pair_that_was_judged_wrong(name: str, tmp_path: Path) -> None:
+    pairs = [case for case in cases(name.partition(" ")[0], 5) if case.name == name]
+    capture_all(needed(pairs), tmp_path, processes=1)
+    (answer,) = answers(pairs, tmp_path, processes=1)
+    assert answer.outcome in ("right", "quiet"), answer.found.said
+
+
 @pytest.mark.torch
 def test_subjects_are_whole() -> None:
     """Each bug has marked lines or names parameters, each marker a bug, and about half of the pairs are healthy."""

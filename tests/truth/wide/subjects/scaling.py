@@ -33,7 +33,7 @@ class Net(nn.Module):
         self.one, self.two, self.out = nn.Linear(DIM, 16), nn.Linear(16, 16), nn.Linear(16, 4)
 
     def forward(self, x: Tensor) -> Tensor:
-        hidden = functional.silu(self.two(functional.silu(self.one(x))))
+        hidden = functional.silu(self.two(functional.silu(self.one(x))))  # bug: flushed, last-part-lost
         if self.run.has("flushed") and hidden.requires_grad:
             hidden.register_hook(lambda g: g.masked_fill(g.abs() < 0.05 * g.abs().max(), 0.0))  # bug: flushed
         return self.out(hidden)
