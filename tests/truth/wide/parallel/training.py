@@ -56,7 +56,7 @@ def train(
                 total_of_terms = total_of_terms + other * of_term  # bug: term
             total_of_terms.backward()  # bug: missing, missing-shard, zeros-shard, factor, old, lost, unsynchronised
         if run.has("lost") and not last:
-            optimizer.zero_grad()  # bug: lost
+            optimizer.zero_grad(set_to_none=False)  # bug: lost
         loss += total_of_terms.detach()
     if layout.kind == "hand":
         _reduce(model, run, layout)
