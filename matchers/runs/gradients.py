@@ -15,7 +15,7 @@ from matchers.laws.law import Form, Kind
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
 from matchers.ops.last_contents import GRADIENT
-from matchers.ops.laws import law_of
+from matchers.ops.laws import law_of, rows_where
 from matchers.ops.placement import is_pending
 from matchers.ops.values import written
 from matchers.runs.calls import Call
@@ -215,7 +215,7 @@ class _Tracer:
             slot = self._place_in_bucket(at.result, at.reader, many)
             at.size, at.result = -1, -1
             return None if slot < 0 else slot
-        if law.form not in _SCALES or not (law.on_lists or self._is_scaled(maker)):
+        if law.form not in _SCALES or not (law.on_lists or self._is_scaled(maker)) or self._derives(maker):
             return None
         slot = self._same_slot(maker, at.name, at.content) if law.on_lists else 0
         after = self._l1_after(maker, slot) if law.on_lists else float(log.outputs.first(np.array([maker]))[0])
@@ -249,6 +249,28 @@ class _Tracer:
     def _l1_after(self, row: int, slot: int) -> float:
         result = written(self._log, row).get(slot)
         return math.nan if result is None else result.l1
+
+    def _derives(self, row: int) -> bool:
+        """True for the derivative of a factor in the model, which the same line of it has in the forward pass."""
+        if self._log.phase[row] != Phase.BACKWARD:
+            return False
+        factors = self._factors.get(self._place(row), [])
+        return any(math.isclose(self._scaling(row), factor, rel_tol=_SAME_SCALE) for factor in factors)
+
+    @cached_property
+    def _factors(self) -> dict[tuple[int, int], list[float]]:
+        """Place, as of `_place` → the factors by which the forward pass scales there."""
+        log, found = self._log, dict[tuple[int, int], list[float]]()
+        scales = (log.phase == Phase.FORWARD) & (log.location >= 0) & rows_where(log, lambda law: law.form in _SCALES)
+        for row in np.flatnonzero(scales).tolist():
+            found.setdefault(self._place(row), []).append(self._scaling(row))
+        return found
+
+    def _place(self, row: int) -> tuple[int, int]:
+        return int(self._log.module[row]), int(self._log.location[row])
+
+    def _scaling(self, row: int) -> float:
+        return _ratio(float(self._log.outputs.first(np.array([row]))[0]), self._l1(row, 0))
 
     def _is_scaled(self, row: int) -> bool:
         """True for a product with a scalar: the second input, if it is a tensor, was made of a single number."""

@@ -6,6 +6,7 @@ import math
 import tempfile
 from pathlib import Path
 
+import numpy as np
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
@@ -14,7 +15,8 @@ from matchers.logs.parser import read_log
 from matchers.runs.finding import Check, Stage
 from matchers.runs.gradients import Gradients, Way
 from matchers.runs.rank_logs import RankLogs
-from matchers.runs.run import find_run
+from matchers.runs.run import Run, find_run
+from tests.captured import Step, captured_log
 from tests.matchers.runs.simulated import Faults, Layout, Plan, SimulatedRun, checked, said, simulate, write_run
 from tests.matchers.runs.strategies import plans
 from tests.needs import examples
@@ -180,3 +182,20 @@ def test_logs_that_do_not_name_gradients() -> None:
     found = checked(run)
     assert found.findings == ()
     assert {unmade.check for unmade in found.unmade} >= {Check.ODD_ONE_OUT, Check.TRAINED}
+
+
+@pytest.mark.parametrize(("line", "scale"), [(5, 1.0), (6, 2.0)])
+def test_the_derivative_of_a_factor_in_the_model_scales_no_gradient(line: int, scale: float) -> None:
+    """The forward pass has it on the same line; what scales gradients elsewhere does so to them."""
+    weight = np.arange(1, 7, dtype=np.float32)
+    forward = Step(
+        key="m/op_0_mul", gives=[weight * 2], reads=[weight], fields={"phase": "forward", "location": "m.py:5"}
+    )
+    made = Step(key="m/op_1_mm", gives=[weight], reads=[weight], fields={"phase": "backward", "location": "m.py:9"})
+    place = {"phase": "backward", "location": f"m.py:{line}"}
+    scaled = Step(key="m/op_2_mul", gives=[weight * 2], reads=[weight], made=[made.key], fields=place)
+    named = {"phase": "optimizer", "parameters": ["m.b", "m.b.grad"]}
+    update = Step(key="m/op_3_add_", gives=[weight], reads=[weight, weight * 2], made=["", scaled.key], fields=named)
+    log = captured_log([forward, made, scaled, update])
+    (way,) = Gradients(RankLogs(Run("run", {0: ""}), {0: log})).ways(0).values()
+    assert way.scale == scale
