@@ -181,6 +181,11 @@ class Comparison(Rows):
             return compare(a, b, rules, expectation=self.expectation, progress=progress, merge_again=again)
         return _compare(self.a, self.b, rules, self.expectation, self.kept, self.flow, progress, merge_again=again)
 
+    def with_expectation(self, expectation: Expectation) -> Comparison:
+        """Compare the same logs under the same rules, if another similarity is expected."""
+        rules, again = self.rules, self.merge_again
+        return _compare(self.a, self.b, rules, expectation, self.kept, self.flow, None, merge_again=again)
+
 
 def compare(
     a: OpLog,

@@ -14,7 +14,7 @@ from tests.checked import odd_run
 from tests.matchers.weights.test_weights import log
 
 COMMANDS = [
-    *("", "diff", "check", "weights", "capture", "suggest", "demo", "rules", "rules convert", "rules check"),
+    *("", "diff", "explain", "check", "weights", "capture", "suggest", "demo", "rules", "rules convert", "rules check"),
     *("cache", "completion"),
 ]
 
@@ -82,6 +82,12 @@ def test_converting_rules_imports_no_screen(tmp_path: Path) -> None:
 
 def test_suggestions_import_no_screen(example_logs: tuple[str, str]) -> None:
     loaded = modules_after_commands(*(["suggest", *example_logs, "--format", form] for form in ("text", "yaml")))
+    assert "numpy" in loaded
+    assert not loaded & {"torch", "textual", "rich", "asyncio"}
+
+
+def test_an_explained_row_imports_no_screen(example_logs: tuple[str, str]) -> None:
+    loaded = modules_after_commands(*(["explain", *example_logs, "5", "--format", form] for form in ("text", "json")))
     assert "numpy" in loaded
     assert not loaded & {"torch", "textual", "rich", "asyncio"}
 

@@ -75,7 +75,7 @@ class Fact:
 @dataclass(frozen=True, slots=True)
 class InputFact:
     """One input: its norm on both sides, the records that produced it (-1: unknown), and its name if it is a
-    parameter.
+    parameter. `bits`: True where both are bitwise equal, None where a log has no digest of it.
     """
 
     position: int
@@ -86,6 +86,7 @@ class InputFact:
     producer_a: int
     producer_b: int
     name: str = ""
+    bits: bool | None = None
 
     @property
     def title(self) -> str:
@@ -259,7 +260,7 @@ def inputs_of(c: Comparison, row: int) -> tuple[InputFact, ...]:
         maker_a = int(made_a[k]) if k < len(made_a) else -1
         maker_b = int(made_b[k]) if k < len(made_b) else -1
         name = next((known[k] for known in names if k < len(known) and known[k]), "")
-        out.append(InputFact(k, _number(x), _number(y), difference, agrees, maker_a, maker_b, name))
+        out.append(InputFact(k, _number(x), _number(y), difference, agrees, maker_a, maker_b, name, bits))
     return tuple(out)
 
 
@@ -395,13 +396,14 @@ def ground_of(c: Comparison, row: int) -> str:
     received = f"an input error of {format_error(float(g.received[pair]), False)}"
     source = f"noise of {noise:.1e} in a third run" if noise > 0 else received if g.received[pair] > 0 else ""
     own = f"{float(g.own[pair]):.1e} rounding" + (f" and {source}" if source else "")
+    allows = "allow" if source else "allows"
     reason = g.reason[pair]
     if reason == Reason.ROUNDING_EXPLAINED:
-        return f"explained by float arithmetic: {own} allow {limit}"
+        return f"explained by float arithmetic: {own} {allows} {limit}"
     if reason == Reason.ROUNDING_UNLIMITED:
         return f"{own} would allow {limit}" + ", which neither log shows" * bool(c.tolerance[row] <= MOST_ALLOWED)
     if reason == Reason.MORE_THAN_ROUNDING:
-        return f"more than float arithmetic explains: {own} allow {limit}"
+        return f"more than float arithmetic explains: {own} {allows} {limit}"
     if reason == Reason.SYSTEMATIC:
         norm, most = f"{float(g.norm[pair]):.1e}", f"{float(g.norm_limit[pair]):.1e}"
         changed = f"the norm changed by {norm}, rounding moves it by {most} at most"

@@ -31,9 +31,9 @@ from matchers.verdict.sketches import error_range
 __all__ = ["notes_of", "recompute_note"]
 
 
-def notes_of(of: Subject) -> tuple[str, ...]:
-    """All notes about a row."""
-    return tuple(note for notes in _NOTES for note in notes(of))
+def notes_of(of: Subject, *about: str) -> tuple[str, ...]:
+    """The notes about a row; `about`: only those on these subjects."""
+    return tuple(note for subject, notes in _NOTES if not about or subject in about for note in notes(of))
 
 
 def _names(of: Subject) -> Iterator[str]:
@@ -114,7 +114,7 @@ def _tolerance(of: Subject) -> Iterator[str]:
 
 def _amplification(of: Subject) -> Iterator[str]:
     """The error of a diverged row over the largest error of its inputs."""
-    if of.status != Status.DIVERGED:
+    if of.status != Status.DIVERGED or of.c.parts[of.row]:  # norms of parts tell nothing about each other
         return
     c, row = of.c, of.row
     worst = 0.0
@@ -187,20 +187,21 @@ def recompute_note(log: OpLog, found: RecomputeMismatch) -> str:
     return f"{told}; in both runs alike" if found.alike else told
 
 
-_NOTES: tuple[Callable[[Subject], Iterator[str]], ...] = (
-    _names,
-    _arguments,
-    _printed,
-    _precision,
-    _begins_here,
-    _read_by_python,
-    _tolerance,
-    _amplification,
-    _unfinished,
-    _cut_gradients,
-    _unpaired_downstream,
-    _other_rank,
-    _crossing_pairs,
-    _doubtful_pair,
-    _recomputed,
+_NOTES: tuple[tuple[str, Callable[[Subject], Iterator[str]]], ...] = (
+    ("pair", _names),
+    ("arguments", _arguments),
+    ("error", _printed),
+    ("error", _precision),
+    ("beginning", _begins_here),
+    ("operation", _read_by_python),
+    ("limit", _tolerance),
+    ("error", _amplification),
+    ("status", _unfinished),
+    ("cause", _cut_gradients),
+    ("cause", _unpaired_downstream),
+    ("cause", _other_rank),
+    ("cause", _crossing_pairs),
+    ("pair", _doubtful_pair),
+    ("status", _recomputed),
 )
+"""Kinds of notes, each with its subject."""

@@ -44,8 +44,11 @@ class RegionFacts:
     outputs: tuple[int, ...]
 
 
-def regions_of(c: Comparison) -> Iterator[RegionFacts]:
-    """Yield the regions in which one run has operations of its own, and of which a value tells something."""
+def regions_of(c: Comparison, row: int | None = None) -> Iterator[RegionFacts]:
+    """Yield the regions in which one run has operations of its own, and of which a value tells something.
+
+    `row`: only those that it is in.
+    """
     if c.single or c.flow is None:
         return
     regions = c.regions
@@ -53,6 +56,13 @@ def regions_of(c: Comparison) -> Iterator[RegionFacts]:
     own = np.zeros(len(regions), bool)
     for of, pairs in ((regions.of_a, c.pairing.of_a), (regions.of_b, c.pairing.of_b)):
         own[of[(of >= 0) & (pairs < 0)]] = True
+    if row is not None:
+        mine = [
+            int(of[k])
+            for of, records in zip((regions.of_a, regions.of_b), c.members(row), strict=True)
+            for k in records
+        ]
+        own &= np.isin(np.arange(len(own)), mine)
     for k in np.flatnonzero(own & (regions.kind != Kind.UNKNOWN)).tolist():
         a, b = regions.members(k)
         kind = Kind(regions.kind[k])

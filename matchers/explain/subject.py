@@ -41,6 +41,10 @@ class Subject:
         return int(self.c.pair[self.row])
 
     @property
+    def red(self) -> bool:
+        return bool(self.c.red[self.row])
+
+    @property
     def is_cause(self) -> bool:
         return bool(self.c.cause[self.row])
 
@@ -56,9 +60,9 @@ class Subject:
 
     @property
     def readers(self) -> Int64:
-        """int64: the rows that read the result, directly or over unpaired ones; ascending."""
+        """int64: the rows that read the result, directly or (of two logs) over unpaired ones; ascending."""
         c = self.c
-        found = fed_by(c.edges, np.arange(len(c)) == self.row, c.pair < 0)
+        found = fed_by(c.edges, np.arange(len(c)) == self.row, (c.pair < 0) & (not c.single))
         return np.flatnonzero(found)
 
 

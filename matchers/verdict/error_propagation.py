@@ -64,6 +64,8 @@ class Arithmetic:
         reason: int8, an outcome; PENDING where the pair was not judged here, or is within its tolerance anyway.
         own: the error that rounding in the operation itself can make.
         received: the largest error of its inputs that does not come from a red row.
+        earned: the same of those that the logs show; the rest is supposed.
+        growth: factor by which the operation may enlarge it.
         noise: the error that a third run shows here; NaN where it shows none.
         norm, norm_limit: the relative change of the norm, and the largest one that rounding explains.
     """
@@ -71,6 +73,8 @@ class Arithmetic:
     reason: NDArray[np.int8]
     own: Float64
     received: Float64
+    earned: Float64
+    growth: Float64
     noise: Float64
     norm: Float64
     norm_limit: Float64
@@ -220,6 +224,8 @@ class _Judge:
             reason=np.full(n, Reason.PENDING, np.int8),
             own=of.own,
             received=np.zeros(n),
+            earned=np.zeros(n),
+            growth=of.growth.copy(),
             noise=of.noise,
             norm=of.norm,
             norm_limit=np.full(n, np.nan),
@@ -262,6 +268,7 @@ class _Judge:
             reason = Reason.ROUNDING_UNLIMITED
         result = self.result
         result.reason[k], result.received[k], result.norm_limit[k] = reason, received.error, norm_limit
+        result.earned[k], result.growth[k] = received.earned, growth
         self.limit[k] = limit
         return reason not in (Reason.MORE_THAN_ROUNDING, Reason.SYSTEMATIC)
 

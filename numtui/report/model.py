@@ -42,7 +42,7 @@ from numtui.text.counts import plural
 if TYPE_CHECKING:
     from matchers.drift.suggestion import Finding, Suggestion
 
-__all__ = ["Report"]
+__all__ = ["Report", "follows"]
 
 _UNSURE: Final = 0.5
 """Pairs below this confidence are reported: a wrong pair is a false red row."""
@@ -186,7 +186,7 @@ class Report(GatedRows):
                     (step.phase.label, step.place, format_error(step.error, bool(c.bound[step.row])))
                     for step in cause.growth
                 ),
-                follows=_follows(c, cause),
+                follows=follows(c, cause),
             )
             for cause in c.consequences.causes[:limit]
         )
@@ -314,7 +314,7 @@ class Report(GatedRows):
         return tuple(str(problem) for problem in self.comparison.rules.problems)
 
 
-def _follows(c: Comparison, cause: Cause) -> str:
+def follows(c: Comparison, cause: Cause) -> str:
     """Describe the consequences of a first cause in a sentence; empty where it is the only red row."""
     told = [*_explained(c, cause)]
     if len(cause.rows) > 1:

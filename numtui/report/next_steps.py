@@ -35,7 +35,7 @@ def next_steps(r: Report) -> Iterator[NextStep]:
     diff = ("numtui", "diff", *options.paths, *rules)
     if r.red:
         explore = ("numtui", *options.paths, *rules, *expected)
-        yield NextStep(explore, "the explorer: o goes to the first cause, w traces a red row back")
+        yield NextStep(explore, "the explorer: o goes to the first cause, w explains a row")
     if c.counts[Status.NAN]:
         yield NextStep(("numtui", "diff", options.paths[1]), f"where NaN or Inf begins in {options.names[1]} by itself")
     if r.red and c.expectation.is_open:

@@ -1,0 +1,404 @@
+"""The whole chain of a row's verdict in sentences: `numtui explain` writes it, `w` in the explorer shows it.
+
+The text of a log in them is raw: what prints them makes it safe.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import dataclass
+from itertools import islice
+from typing import Final
+
+import numpy as np
+
+from matchers.comparison import Comparison
+from matchers.explain.arguments import argument_reasons
+from matchers.explain.facts import InputFact, facts_of, format_error
+from matchers.explain.first_difference import determinism_of, kernels_of
+from matchers.explain.limits import limit_of
+from matchers.explain.notes import notes_of
+from matchers.explain.operations import operation_of
+from matchers.explain.red_rows import difference
+from matchers.explain.regions import regions_of
+from matchers.explain.subject import Subject, key_of
+from matchers.ops.arguments import arguments_of, shown, tells_arguments
+from matchers.regions.find import Kind
+from matchers.rules.model import RuleSet, ToleranceRule
+from matchers.rules.resolve import key_reference
+from matchers.single_run import explained
+from matchers.status import Status
+from matchers.verdict.expectation import Expect, Expectation
+from matchers.verdict.reason import Reason
+from numtui.query.flow import Hop, Way, way_back
+from numtui.report.model import follows
+from numtui.report.parts import MEANING
+from numtui.text.counts import plural
+
+__all__ = ["WITH_WAY", "RowExplanation", "Section", "Sentence", "explain_row", "named"]
+
+WITH_WAY: Final = "Cause"
+"""The step after whose sentences the way back is listed."""
+_Told = str | tuple[str, int]
+"""A clause, or one with another row that it names."""
+
+_MAX_INPUTS, _MAX_ARGUMENTS, _MAX_MEMBERS, _MAX_NUMBERS = 8, 8, 4, 12
+_TELLING = (Kind.COVERED.label, Kind.NOT_UNDERSTOOD.label)
+"""Kinds of regions whose reason says more than the red rows around them."""
+_BY_SIZE = (Reason.BEYOND_TOLERANCE, Reason.MORE_THAN_ROUNDING, Reason.SYSTEMATIC)
+"""Reasons that depend on how large the noise is."""
+_MOST_AGAIN = 20_000
+"""Rows up to which a comparison is made again for one of them: more keep a person waiting."""
+
+
+@dataclass(frozen=True, slots=True)
+class Sentence:
+    """A sentence; `row` is another row that it names, -1 for none."""
+
+    text: str
+    row: int = -1
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A step of the chain."""
+
+    title: str
+    sentences: tuple[Sentence, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class RowExplanation:
+    """The chain of one row's verdict: the steps that have something to say.
+
+    Attributes:
+        row: position in the comparison, from 0.
+        status: label of its status.
+        way: the data path back to a first cause; None where there is none to follow.
+    """
+
+    row: int
+    status: str
+    sections: tuple[Section, ...]
+    way: Way | None = None
+
+    @property
+    def hops(self) -> tuple[Hop, ...]:
+        """The rows of the way, this one first; none where no data path is known."""
+        return self.way.hops if self.way is not None and self.way.arrives else ()
+
+
+def explain_row(c: Comparison, row: int) -> RowExplanation:
+    """Explain the verdict on a row, of two logs or of one. It may compare again: not for the screen's own thread."""
+    told = explained(c, row)
+    of, way = Subject(c, row, told.inputs), _way(c, row)
+    made: dict[str, Iterator[_Told]] = {
+        "Verdict": _clauses((told.headline, *told.notes)) if c.single else _verdict(of, told.headline),
+        WITH_WAY: _cause(of, way),
+        **({} if c.single else {"Pair": _pair(of, told.pairing)}),
+        "Inputs": _inputs(of),
+        "Operation": _operation(of),
+        "Arguments": _arguments(of),
+        **({} if c.single else {step: make(of) for step, make in _OF_TWO.items()}),
+    }
+    sections = (Section(title, tuple(map(_sentence, texts))) for title, texts in made.items())
+    return RowExplanation(row, of.status.label, tuple(each for each in sections if each.sentences), way)
+
+
+def _sentence(told: _Told) -> Sentence:
+    text, row = (told, -1) if isinstance(told, str) else told
+    return Sentence(text if text.endswith((".", ":")) else f"{text}.", row)
+
+
+def _clauses(texts: Iterable[str]) -> Iterator[str]:
+    """The clauses of the inspector as beginnings of sentences; a key begins as it does."""
+    for text in texts:
+        yield text[:1].upper() + text[1:] if text.partition(" ")[0].rstrip(":").isalpha() else text
+
+
+def named(c: Comparison, row: int, *, sized: bool = False) -> str:
+    """A row with its key and place: `row 48, layers.2/op_1_neg (bugs.py:28)`; `sized`: with its verdict."""
+    log, record = c.shown(row)
+    place = f" ({log.location_text(record)})" if log.location_text(record) else ""
+    size = f" {format_error(float(c.error[row]), bool(c.bound[row]))}" if c.error[row] > 0 and not c.single else ""
+    verdict = f" [{Status(c.status[row]).label}{size}]" if sized and c.status[row] != Status.PENDING else ""
+    return f"row {row + 1:,}, {key_of(c, row)}{place}{verdict}"
+
+
+# ---------------------------------------------------------------------- verdict and cause
+
+
+def _verdict(of: Subject, headline: str) -> Iterator[_Told]:
+    yield from _clauses((headline,))
+    yield f"Status {of.status.label}: {MEANING[of.status]}; reason {of.reason.label}"
+    yield from _clauses(notes_of(of, "status"))
+
+
+def _way(c: Comparison, row: int) -> Way | None:
+    """The way back of a row that differs; None for a first cause, and where no cause leads to it."""
+    if c.cause[row] or c.status[row] == Status.EQUAL or not c.cause.any():
+        return None
+    way = way_back(c, row)
+    return way if way.cause >= 0 else None
+
+
+def _cause(of: Subject, way: Way | None) -> Iterator[_Told]:
+    c, row = of.c, of.row
+    if of.is_cause:
+        causes = c.consequences.causes
+        number = next((k for k, cause in enumerate(causes) if row in cause.rows), -1)
+        rank = f" {number + 1:,} of {len(c.consequences.starts):,}" if number >= 0 else ""
+        yield f"First cause{rank}: no other red row explains it"
+        if number >= 0:
+            yield from _clauses(filter(None, (follows(c, causes[number]),)))
+    elif way is not None:
+        steps = f"{plural(len(way.hops) - 1, 'step')} back on the data path"
+        if not way.arrives:
+            yield f"Attributed to {named(c, way.cause)}, by position only: no known data path", way.cause
+        elif not c.red[row]:
+            yield f"Downstream of {named(c, way.cause)}, {steps}, and not red", way.cause
+        else:
+            yield f"Consequence of {named(c, way.cause)}, {steps}", way.cause
+            if not way.proven:
+                yield "Not proven: some rows on this path match or are close"
+    elif c.red[row]:
+        yield "No first cause is known for this row"
+    yield from () if c.single else _clauses(notes_of(of, "cause"))
+    if c.flow is None or of.status == Status.EQUAL:
+        return
+    readers, reds = of.readers.tolist(), of.readers[c.red[of.readers]].tolist()
+    if len(readers) < 2:
+        yield from ((f"It is read by {named(c, reader, sized=True)}", reader) for reader in readers)
+        yield from () if readers else ("No operation is known to read it",)
+    elif reds:
+        yield f"{len(readers):,} rows read it, {len(reds):,} red: the first is {named(c, reds[0])}", reds[0]
+    else:
+        yield f"{len(readers):,} rows read it, none red"
+    for region in regions_of(c, row):
+        module = f", in {region.module}" if region.module else ""
+        outcome = f"; {region.reason}" if region.kind in _TELLING else ""
+        many = f"{plural(len(region.a), 'operation')} in a, {len(region.b):,} in b{module}"
+        yield f"Part of a stretch that the runs compute in other ways: {many}{outcome}"
+        around = ((len(rows), sum(c.red[list(rows)])) for rows in (region.inputs, region.outputs))
+        yield "Pairs that it reads: {}, {} red; pairs that read it: {}, {} red".format(*sum(around, ()))
+
+
+# ---------------------------------------------------------------------- the pair and what it was given
+
+
+def _pair(of: Subject, pairing: str) -> Iterator[_Told]:
+    c = of.c
+    for (side, log), records in zip(c.logs, c.members(of.row), strict=True):
+        keys = [f"{log.keys[k]}, line {log.line[k]:,}" for k in records[:_MAX_MEMBERS]]
+        more = f", and {len(records) - _MAX_MEMBERS:,} more" if len(records) > _MAX_MEMBERS else ""
+        places = dict.fromkeys(filter(None, map(log.location_text, records[:_MAX_MEMBERS])))
+        if keys:
+            yield f"{side}: {'; '.join(keys)}{more} of the log" + (f" ({', '.join(places)})" if places else "")
+    yield from _clauses(filter(None, (pairing,)))
+    if of.pair < 0:
+        yield from _candidates(of)
+    yield from _clauses(notes_of(of, "pair"))
+
+
+def _candidates(of: Subject) -> Iterator[_Told]:
+    """The operations of the other run that could be the partner, and the nearest of those without one."""
+    c, (log, record) = of.c, of.c.shown(of.row)
+    other, side, pair_of, at = (
+        (c.b, "b", c.pairing.of_b, c.at_b) if of.side == "a" else (c.a, "a", c.pairing.of_a, c.at_a)
+    )
+    same = np.flatnonzero(np.array([*(op == log.op_name(record) for op in other.ops), False])[other.op])
+    same = same[other.phase[same] == log.phase[record]]
+    sized = [k for k in same.tolist() if other.shape_text(k) == log.shape_text(record)]
+    free = [k for k in sized if pair_of[k] < 0]
+    kind = f"{log.op_name(record)} in this phase"
+    if not sized:
+        yield f"{side} has {f'{len(same):,} {kind}, all of other shapes' if len(same) else f'no {kind}'}"
+    elif not free:
+        yield f"{side} has {len(sized):,} {kind} and shape, all paired with others"
+    else:
+        nearest = min(free, key=lambda k: abs(int(at[k]) - of.row))
+        told = f"{side} has {len(sized):,} {kind} and shape, {len(free):,} of them unpaired"
+        yield f"{told}: a pairs rule can pair it with {other.keys[nearest]}", int(at[nearest])
+
+
+def _inputs(of: Subject) -> Iterator[_Told]:
+    """The inputs by what made them and whether they agree, those that differ first."""
+    if of.pair >= 0 and of.c.pairing.assembled[of.pair]:
+        yield "Several operations form this row: these are the inputs of those whose results are compared"
+    groups: dict[tuple[str, str, int], list[InputFact]] = {}
+    for fact in sorted(of.inputs, key=lambda fact: fact.agrees is not False):
+        groups.setdefault((_agreement(of, fact), *_source(of, fact)), []).append(fact)
+    for (agrees, source, row), facts in islice(groups.items(), _MAX_INPUTS):
+        more = f" and {len(facts) - _MAX_MEMBERS:,} more" if len(facts) > _MAX_MEMBERS else ""
+        places = ", ".join(str(fact.position) for fact in facts[:_MAX_MEMBERS])
+        by = max((fact.difference for fact in facts if fact.difference[:1].isdigit()), key=float, default="")
+        size = f" by{' up to' * (len(facts) > 1)} {by}" if agrees.endswith("norms differ") and by else ""
+        yield f"Input{'s' * (len(facts) > 1)} {places}{more}: {agrees}{size}{'; ' * bool(agrees)}{source}", row
+    if left := [fact for facts in islice(groups.values(), _MAX_INPUTS, None) for fact in facts]:
+        differ = sum(fact.agrees is False for fact in left)
+        yield plural(len(left), "more input") + (f", {differ:,} of which differ" if differ else "")
+    if not of.inputs:
+        yield "The logs list no tensor that it reads"
+
+
+def _source(of: Subject, fact: InputFact) -> tuple[str, int]:
+    """What made an input in each run, and a row of it; -1 for none."""
+    c, outside = of.c, fact.name or "no captured operation made it"
+    makers = {"a": (c.at_a, fact.producer_a), "b": (c.at_b, fact.producer_b)}
+    sides = makers if of.pair >= 0 else (of.side,)
+    rows = {side: int(makers[side][0][makers[side][1]]) if makers[side][1] >= 0 else -1 for side in sides}
+    told = {side: named(c, row, sized=True) if row >= 0 else outside for side, row in rows.items()}
+    row = max(rows.values())
+    if len(set(rows.values())) == 1:
+        return "from " * (row >= 0) + next(iter(told.values())), row
+    return ", ".join(f"{side} reads {text}" for side, text in told.items()), row
+
+
+def _agreement(of: Subject, fact: InputFact) -> str:
+    """What the logs say of the two tensors that were read there; empty for one side alone."""
+    c = of.c
+    if of.pair < 0 or bool(fact.a) != bool(fact.b):
+        return "" if of.pair < 0 else f"only {'a' if fact.a else 'b'} lists it"
+    if fact.bits:
+        return "equal bits"
+    bits = "no digest" if fact.bits is None else "other bits"
+    makers = [int(at[k]) for at, k in ((c.at_a, fact.producer_a), (c.at_b, fact.producer_b)) if k >= 0]
+    if any(_holds_parts(c, row) for row in (of.row, *makers)):
+        return f"{bits}, and the sides may hold parts of it"
+    if fact.a == fact.b:
+        return f"{bits}, no norm of it is logged" if "nan" in fact.a else f"{bits}, equal norms"
+    return f"{bits}, norms differ"
+
+
+def _holds_parts(c: Comparison, row: int) -> bool:
+    """True if the sides hold different parts of a tensor, whose norms tell nothing about each other."""
+    return bool(c.status[row] == Status.SHARDED or c.parts[row])
+
+
+def _operation(of: Subject) -> Iterator[_Told]:
+    sides = {side: (*operation_of(log, k),) for (side, log), k in zip(of.c.logs, of.records, strict=False) if k >= 0}
+    apart = len(set(sides.values())) > 1
+    for side, told in sides.items():
+        yield from (f"{side}: {text}" if apart else text for text in told if apart or side == next(iter(sides)))
+    yield from () if of.c.single else _clauses(notes_of(of, "operation"))
+
+
+def _arguments(of: Subject) -> Iterator[_Told]:
+    c = of.c
+    logs = [(side, log, k) for (side, log), k in zip(c.logs, of.records, strict=False) if k >= 0]
+    if silent := [side for side, log, _ in logs if not tells_arguments(log)]:
+        yield f"Not in the log of {' and '.join(silent)}"
+        return
+    found = argument_reasons(c, of.row)
+    for other, why in found:
+        yield f"{other.text}: {why or 'nothing explains it'}"
+    alike = len({log.op_name(k) for _, log, k in logs}) == 1
+    if not alike:
+        yield "Not compared: the two are other operations"
+    for side, log, k in logs[: 1 if alike else 2]:
+        given = [f"{name} = {shown(value)}" for name, value in arguments_of(log, k).items()]
+        given = [text for text in given if text.partition(" = ")[0] not in {other.name for other, _ in found}]
+        more = f", and {len(given) - _MAX_ARGUMENTS:,} more" if len(given) > _MAX_ARGUMENTS else ""
+        if given:
+            prefix = "Equal" if alike and len(logs) == 2 else f"Of {side}"
+            yield f"{prefix}: {', '.join(given[:_MAX_ARGUMENTS])}{more}"
+        elif not found:
+            yield "None besides tensors"
+
+
+# ---------------------------------------------------------------------- siblings, error, what would change it
+
+
+def _siblings(of: Subject) -> Iterator[_Told]:
+    """The pairs of its kind with equal inputs, and whether their results are equal."""
+    c, equality = of.c, of.c.equality
+    k = int(np.searchsorted(equality.rows, of.row))
+    if k == len(equality.rows) or equality.rows[k] != of.row:
+        return
+    if equality.determinism.kind[k] < 0:
+        yield "Its two sides are other operations or dtypes, or were asked otherwise: no sibling tells"
+        return
+    yield from _clauses((determinism_of(c, of.row),))
+    if c.inputs_equal[of.row] and equality.differs[of.row]:
+        yield from _clauses(kernels_of(c, of.row))
+
+
+def _error(of: Subject) -> Iterator[_Told]:
+    c, error = of.c, float(of.c.error[of.row])
+    if of.reason == Reason.LOSS_SCALE:
+        yield f"Losses and gradients of a are {c.loss_scale:g} times those of b; the error is what is left without that"
+    if of.status == Status.EQUAL:
+        yield "Error 0: the digests of all that it returns and changes are equal"
+    elif of.reason == Reason.CANCELLATION:
+        yield "What cancels is left out of the comparison: it is rounding in both runs"
+    elif error > 0:
+        yield from _clauses((difference(of),))
+    elif of.pair >= 0 and of.reason != Reason.LOSS_SCALE:
+        yield (
+            "No error: no numbers of the two can be compared"
+            if math.isnan(error)
+            else "Error 0: all numbers that both logs print are equal"
+        )
+    for name, a, b, by in _numbers(of):
+        yield f"{name}: {a} in a, {b} in b, {by} apart"
+    yield from _clauses(notes_of(of, "error"))
+    yield from limit_of(of)
+
+
+def _numbers(of: Subject) -> list[tuple[str, str, str, str]]:
+    """The numbers of the first output that differ, where they are what is judged: name, a, b, relative difference."""
+    if of.pair < 0 or of.row in of.c.slots or _holds_parts(of.c, of.row):
+        return []
+    found = [fact for fact in facts_of(of.c, of.row)[:_MAX_NUMBERS] if fact.agrees is False]
+    return [(fact.name, fact.a, fact.b, fact.difference) for fact in found if fact.difference[:1].isdigit()]
+
+
+def _change(of: Subject) -> Iterator[_Told]:
+    """What would give another verdict: compared again where that is the only way to know."""
+    c, row = of.c, of.row
+    if of.status == Status.IGNORED:
+        yield f"Without rule {int(c.excluded_by[row]) + 1} ({c.rules.path}), it is {Status(c.verdict[row]).label}"
+        return
+    if c.within_rules_only[row]:
+        yield "Without the tolerance of a rule, it is red"
+    for option, other in _otherwise(of):
+        if other.status[row] != c.status[row]:
+            limit = f", within {other.tolerance[row]:.1e}" if other.status[row] == Status.CLOSE else ""
+            yield f"With {option}, it is {Status(other.status[row]).label}{limit}"
+    if of.reason in _BY_SIZE and of.pair >= 0 and c.expectation.noise is None:
+        yield "A third run (--noise C) shows what repeating a run changes here"
+    if of.pair >= 0 and of.status != Status.EQUAL:
+        lacks = (
+            []
+            if len(c.a.input_digests.value) and len(c.b.input_digests.value)
+            else ["whether inputs are bitwise equal"]
+        )
+        lacks += [] if tells_arguments(c.a) and tells_arguments(c.b) else ["which arguments it was given"]
+        if lacks:
+            yield f"Logs of numtui capture say {' and '.join(lacks)}"
+    if of.is_cause:
+        yield "To accept it with what follows: --allow FILE (docs/ci.md)"
+
+
+def _otherwise(of: Subject) -> Iterator[tuple[str, Comparison]]:
+    """Comparisons under one more rule, or another expectation, which leave the rows as they are."""
+    c, error = of.c, float(of.c.error[of.row])
+    if of.pair < 0 or len(c) > _MOST_AGAIN:
+        return
+    if c.red[of.row] and 0 < error < 1:
+        enough = float(f"{1.1 * max([error, *(float(by) for *_, by in _numbers(of))]):.1e}")
+        rule = ToleranceRule(match=key_reference(c.b, of.records[1]), side="b", rtol=enough)
+        yield f"a tolerance rule of {enough:g}", c.with_rules(RuleSet((rule, *c.rules.rules)))
+    presets = [Expect.LOW_PRECISION if c.policy else Expect.REDUCTION_ORDER] if c.red[of.row] else []
+    presets += [Expect.BITWISE] if of.status in (Status.CLOSE, Status.NOT_JUDGED) else []
+    for preset in presets if c.expectation.is_open else ():
+        yield f"--expect {preset.value}", c.with_expectation(Expectation(preset))
+
+
+_OF_TWO: Final[dict[str, Callable[[Subject], Iterator[_Told]]]] = {
+    "What repeats": _siblings,
+    "Error and limit": _error,
+    "What would change it": _change,
+}
+"""The steps that need two logs."""
