@@ -185,7 +185,13 @@ ACTIONS: tuple[Action, ...] = (
         "list the producers and consumers of the row in both runs",
         beside="producer",
     ),
-    _a("why", "w", Group.FLOW, "trace a red row back to its first cause", footer="why red"),
+    _a(
+        "why",
+        "w",
+        Group.FLOW,
+        "explain the row: why it is red, close or not judged, and the way back to its first cause",
+        footer="why",
+    ),
     _a(
         "back",
         "ctrl+o  ' '",
@@ -361,7 +367,7 @@ def first_keys(actions: Sequence[Action] = ACTIONS) -> tuple[Action, ...]:
     return tuple(of[name] for name in _FIRST if name in of)
 
 
-_ABOUT_RED = ("next_red", "previous_red", "next_cause", "previous_cause", "why")
+_ABOUT_RED = ("next_red", "previous_red", "next_cause", "previous_cause")
 _HELP_OF_ONE_LOG = {
     "next_red": "go to the next NaN or Inf, or recomputed copy that differs",
     "next_cause": "go to the next operation where NaN or Inf begins, or copy that differs",

@@ -14,8 +14,9 @@ from matchers.comparison import Comparison
 from matchers.explain.first_difference import first_difference_note, first_difference_reasons
 from matchers.explain.sentences import format_error
 from matchers.status import Status
-from numtui.query.flow import Hop, Neighbour, Way
+from numtui.query.flow import Hop, Neighbour
 from numtui.query.grouping import RowGroup
+from numtui.report.explanation import WITH_WAY, RowExplanation
 from numtui.text.glyphs import GLYPHS, STYLES
 from numtui.text.lines import Line, fit, width_of, wrap
 from numtui.text.safe import safe_text
@@ -30,7 +31,7 @@ __all__ = [
     "neighbour_entries",
     "place_entries",
     "row_line",
-    "way_entries",
+    "explanation_entries",
 ]
 
 
@@ -146,17 +147,16 @@ def _level(error: float) -> int:
     return top if math.isinf(error) else min(max(round((math.log10(error) + 8) / 8 * top), 0), top)
 
 
-def way_entries(c: Comparison, way: Way, width: int) -> list[Entry]:
-    """List the hops of the path to the first cause, the row itself first, with a remark on how sure it is."""
-    entries = [Entry((row_line(c, hop.row, width, "  ", _read(c, hop)),), hop.row) for hop in way.hops]
-    if way.cause < 0:
-        return [*entries, _said("no first cause is known for this row", width)]
-    if not way.arrives:
-        said = "attributed to this cause by position only: no known data flow leads to it"
-        return [*entries, _said(said, width), Entry((row_line(c, way.cause, width, "  "),), way.cause)]
-    if not way.proven:
-        said = "not proven: some rows on this path match or are close"
-        return [*entries, _said(said, width)]
+def explanation_entries(c: Comparison, told: RowExplanation, width: int) -> list[Entry]:
+    """List the sentences by section, among them the hops of the path to the first cause, the row itself first."""
+    entries = []
+    for section in told.sections:
+        entries.append(_heading(section.title))
+        for sentence in section.sentences:
+            lines = tuple([("   " + text, "")] for text in wrap(sentence.text, width - 4, "  "))
+            entries.append(Entry(lines, sentence.row if sentence.row >= 0 else told.row))
+        if section.title == WITH_WAY:
+            entries += [Entry((row_line(c, hop.row, width, "   ", _read(c, hop)),), hop.row) for hop in told.hops]
     return entries
 
 

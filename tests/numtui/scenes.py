@@ -103,7 +103,7 @@ SCENES = {
         keys=("o", "n", "w"),
         size=(100, 30),
         picture="found",
-        title="numtui demo, then:  o first cause  n next red  w why red",
+        title="numtui demo, then:  o first cause  n next red  w why",
     ),
     "causes": Scene(
         proves="C tells what follows from each first cause: rows, modules, how the error grows.",

@@ -167,7 +167,7 @@ def test_one_log_is_offered_only_what_does_something_there() -> None:
     alone = names(single=True, red=True)
     assert not alone & {"mark", "rules", "suggestions", "causes", "toggle_equal", "toggle_only_b", "fold", "save"}
     assert {"next_red", "why", "sort", "plot", "toggle_red", "toggle_other"} <= alone
-    assert alone - names(single=True, red=False) == {"next_red", "previous_red", "next_cause", "previous_cause", "why"}
+    assert alone - names(single=True, red=False) == {"next_red", "previous_red", "next_cause", "previous_cause"}
     labels = {action.id: action.footer for action in offered(ACTIONS, single=True, red=True)}
     assert labels["sort"] == "sort", "there is room for it where no rules are"
     assert labels["down"] is None

@@ -87,7 +87,7 @@ class Actions:
         return {
             "plot": lambda: panels.open_plot(screen),
             "causes": lambda: panels.open_causes(screen),
-            "why": lambda: panels.open_way_back(screen),
+            "why": lambda: panels.open_explanation(screen),
             "neighbours": lambda: panels.open_neighbours(screen),
             "drift": lambda: panels.open_drift(screen),
             "places": lambda: panels.open_places(screen),

@@ -60,6 +60,7 @@ class Panel(Modal[Picked | None]):
         self._choices: list[int] = []
         self._at = 0
         self._top = 0
+        self._room = 0
 
     def compose(self) -> ComposeResult:
         yield _Body()
@@ -90,6 +91,8 @@ class Panel(Modal[Picked | None]):
         if not body.size or not self._width:
             return
         room = max(body.size.height - 2, 1)
+        if room != self._room:  # what was scrolled away for want of room is seen again
+            self._room, self._top = room, 0
         lines: list[Line] = []
         items: list[int] = []
         start = end = 0

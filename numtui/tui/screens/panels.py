@@ -6,14 +6,17 @@ from collections.abc import Callable
 from functools import partial
 
 from matchers.explain.first_difference import first_difference_note
-from numtui.query.flow import Way, consuming, producing, way_back
+from matchers.status import Status
+from numtui.query.flow import consuming, producing
+from numtui.report.explanation import RowExplanation, explain_row
 from numtui.report.model import Report
 from numtui.report.options import ReportOptions
 from numtui.text.counts import plural
+from numtui.text.glyphs import WORDS
 from numtui.tui.screens.panel import Panel, Picked
 from numtui.tui.screens.screen import MainScreen
 from numtui.views.drift import drift_entries, drift_title
-from numtui.views.panels import cause_entries, causes_title, neighbour_entries, place_entries, way_entries
+from numtui.views.panels import cause_entries, causes_title, explanation_entries, neighbour_entries, place_entries
 
 __all__ = [
     "go_to",
@@ -22,7 +25,7 @@ __all__ = [
     "open_neighbours",
     "open_places",
     "open_plot",
-    "open_way_back",
+    "open_explanation",
 ]
 
 
@@ -92,28 +95,23 @@ def open_plot(explorer: MainScreen) -> None:
     explorer.background.run_then_show("drawing", partial(plot.prepared, explorer.app.size), show)
 
 
-def open_way_back(explorer: MainScreen) -> None:
-    """Open the path from the current row upstream to its first cause."""
+def open_explanation(explorer: MainScreen) -> None:
+    """Open the explanation of the current row's verdict; its first cause is chosen at first."""
     c, row = explorer.session.comparison, explorer.session.listing.cursor
-    if row < 0:
-        return
-    if c.cause[row]:
-        explorer.say("this row is a first cause: no red row explains it")
-    elif not c.red[row]:
-        explorer.say("this row is not red")
-    else:
-        show = partial(_show_way, explorer)
-        explorer.background.run_then_show("tracing upstream", partial(way_back, c, row), show)
+    if row >= 0:
+        show = partial(_show_explanation, explorer)
+        explorer.background.run_then_show("explaining", partial(explain_row, c, row), show)
 
 
-def _show_way(explorer: MainScreen, way: Way) -> None:
-    count = len(way.hops) - 1
-    title = f"why is this red? {plural(count, 'step')} back to its first cause"
+def _show_explanation(explorer: MainScreen, told: RowExplanation) -> None:
+    c, steps = explorer.session.comparison, len(told.hops) - 1
+    word = WORDS[Status(int(c.status[told.row]))]
+    back = f" {plural(steps, 'step')} back to {'its' if c.red[told.row] else 'a'} first cause" if steps > 0 else ""
     panel = Panel(
-        title if way.arrives else "why is this red?",
-        partial(way_entries, explorer.session.comparison, way),
+        f"why {word}?{back}" if word else "what is known",
+        partial(explanation_entries, c, told),
         opened_by="w",
-        row=way.cause,
+        row=-1 if told.way is None else told.way.cause,
     )
     explorer.app.push_screen(panel, _goes_there(explorer))
 

@@ -61,7 +61,7 @@ async def test_the_first_visit_has_a_tour_that_takes_no_key(tmp_path: Path, monk
 
 def test_the_tour_names_keys_that_do_something() -> None:
     assert f" {tour(ACTIONS, red=True)}" == TOUR
-    assert tour(ACTIONS, red=False) == "s suggestions · ? help"
+    assert tour(ACTIONS, red=False) == "w why · s suggestions · ? help"
     assert tour(offered(ACTIONS, single=True, red=True), red=True) == "o first cause · w why · ? help"
     assert tour(remapped({"why": ("W",), "help": ()}), red=True) == "o first cause · W why · s suggestions"
 

@@ -70,16 +70,25 @@ async def test_first_causes_and_what_follows_from_them(tmp_path: Path) -> None:
 
 async def test_why_is_this_red(tmp_path: Path) -> None:
     async with opened(request(tmp_path, *diverging(CAUSE))) as (pilot, explorer):
-        await press(pilot, "w")
-        assert "this row is not red" in screen(pilot)
         await press(pilot, "G", "N", "w")
+        assert "why red?" in screen(pilot)
         assert "steps back to its first cause" in screen(pilot)
         await press(pilot, "enter")
         assert key(explorer) == CAUSE, "the first cause is chosen at first"
         await press(pilot, "w")
-        assert "no red row explains it" in screen(pilot)
-        await press(pilot, "ctrl+o", "w", "k", "enter")
-        assert key(explorer) == "layers.1.attention/op_0_bmm", "the hop before it"
+        assert "First cause 1 of 1: no other red row explains it." in screen(pilot)
+        await press(pilot, "q", "ctrl+o", "w")
+        way = [line for line in screen(pilot).splitlines() if "↓ input" in line]
+        assert "layers.1.attention/op_0_bmm" in way[-1], "the hop before it"
+
+
+async def test_every_row_is_explained(tmp_path: Path) -> None:
+    async with opened(request(tmp_path, *diverging(CAUSE))) as (pilot, explorer):
+        await press(pilot, "w")
+        assert "why equal?" in screen(pilot)
+        assert "Same printed values." in screen(pilot)
+        await press(pilot, "enter")
+        assert explorer.session.listing.cursor == 0, "a sentence that names no other row stays"
 
 
 async def test_keys_that_come_before_a_panel_are_for_it(tmp_path: Path) -> None:
