@@ -79,11 +79,12 @@ def _of_inputs(of: Subject, limit: float) -> Iterator[str]:
     else:
         times = f"{EXTREMES:g} × " if limit > 2 * terms else ""
         if terms == own:
-            yield f"Limit {limit:.1e} = {times}{own:.1e}, {rounds}"
+            yield f"Limit {limit:.1e}{f' = {times}{own:.1e},' if times else ':'} {rounds}"
             yield "No input adds to it: their errors are 0, or those of red rows, which explain nothing"
         else:
             source = f"{NOISE:g} × {noise / NOISE:.1e}" if noise > grown else f"{growth:.3g} × {received:.1e}"
-            yield f"Limit {limit:.1e} = {times}({own:.1e} + {source})"
+            told = f"{own:.1e} + {source}"
+            yield f"Limit {limit:.1e} = {f'{times}({told})' if times else told}"
             yield f"{own:.1e} is {rounds}"
             if noise > grown:
                 yield f"{noise / NOISE:.1e} is the noise of a third run here; {NOISE:g} times as much is allowed"

@@ -9,6 +9,7 @@ from typing import Any, Final, TextIO
 
 from matchers.comparison import Comparison
 from matchers.explain.subject import key_of
+from matchers.status import Status
 from numtui import __version__
 from numtui.report.explanation import WITH_WAY, RowExplanation, named
 from numtui.report.text_lines import BOLD, Paint, wrapped
@@ -29,12 +30,12 @@ def write_text(c: Comparison, told: RowExplanation, out: TextIO, *, color: bool 
 
 def _lines(c: Comparison, told: RowExplanation, paint: Paint) -> Iterator[str]:
     yield paint(BOLD, f"row {told.row + 1:,} of {len(c):,}: {safe_text(key_of(c, told.row), 400)}")
-    for section in told.sections:
+    for title, sentences in told.steps.items():
         yield ""
-        yield paint(BOLD, section.title)
-        for sentence in section.sentences:
+        yield paint(BOLD, title)
+        for sentence in sentences:
             yield from wrapped(sentence.text, "  ", "    ", longest=2_000)
-        for k, hop in enumerate(told.hops if section.title == WITH_WAY else ()):
+        for k, hop in enumerate(told.hops if title == WITH_WAY else ()):
             left_out = range(_FIRST_HOPS, len(told.hops) - _LAST_HOPS)
             if k not in left_out:
                 read = f", by its input {hop.position}" if hop.position >= 0 else ""
@@ -45,15 +46,11 @@ def _lines(c: Comparison, told: RowExplanation, paint: Paint) -> Iterator[str]:
 
 def write_json(c: Comparison, told: RowExplanation, out: TextIO) -> None:
     """Write one object, in ASCII; rows are numbered from 0, as in the other reports for programs."""
-    report: dict[str, Any] = {"version": VERSION, "numtui": __version__, "row": told.row, "key": key_of(c, told.row)}
-    report["status"] = told.status
-    report["sections"] = [
-        {"title": section.title, "sentences": [_sentence(asdict(each)) for each in section.sentences]}
-        for section in told.sections
+    steps = [
+        {"title": title, "sentences": [{"text": text, "row": None if row < 0 else row} for text, row in sentences]}
+        for title, sentences in told.steps.items()
     ]
-    report["way"] = None if told.way is None else asdict(told.way) | {"arrives": told.way.arrives}
+    way = None if told.way is None else asdict(told.way) | {"arrives": told.way.arrives}
+    report: dict[str, Any] = {"version": VERSION, "numtui": __version__, "row": told.row, "key": key_of(c, told.row)}
+    report |= {"status": Status(c.status[told.row]).label, "steps": steps, "way": way}
     out.write(json.dumps(report, indent=1, allow_nan=False) + "\n")
-
-
-def _sentence(told: dict[str, Any]) -> dict[str, Any]:
-    return told | {"row": None if told["row"] < 0 else told["row"]}

@@ -6,81 +6,78 @@ The text of a log in them is raw: what prints them makes it safe.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
 from itertools import islice
-from typing import Final
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from matchers.comparison import Comparison
-from matchers.explain.arguments import argument_reasons
+from matchers.explain.arguments import argument_reasons, asked_otherwise
 from matchers.explain.facts import InputFact, facts_of, format_error
-from matchers.explain.first_difference import determinism_of, kernels_of
+from matchers.explain.first_difference import determinism_of
 from matchers.explain.limits import limit_of
 from matchers.explain.notes import notes_of
 from matchers.explain.operations import operation_of
 from matchers.explain.red_rows import difference
 from matchers.explain.regions import regions_of
+from matchers.explain.sentences import Explanation
 from matchers.explain.subject import Subject, key_of
+from matchers.logs.op_log import OpLog
+from matchers.logs.raw_record import MEMBERS
 from matchers.ops.arguments import arguments_of, shown, tells_arguments
 from matchers.regions.find import Kind
-from matchers.rules.model import RuleSet, ToleranceRule
+from matchers.rules.model import PairRule, RuleSet, ToleranceRule
 from matchers.rules.resolve import key_reference
 from matchers.single_run import explained
 from matchers.status import Status
 from matchers.verdict.expectation import Expect, Expectation
 from matchers.verdict.reason import Reason
+from matchers.verdict.tolerance import MOST_ALLOWED
 from numtui.query.flow import Hop, Way, way_back
 from numtui.report.model import follows
 from numtui.report.parts import MEANING
 from numtui.text.counts import plural
 
-__all__ = ["WITH_WAY", "RowExplanation", "Section", "Sentence", "explain_row", "named"]
+__all__ = ["WITH_WAY", "RowExplanation", "Sentence", "explain_row", "named"]
 
 WITH_WAY: Final = "Cause"
 """The step after whose sentences the way back is listed."""
-_Told = str | tuple[str, int]
-"""A clause, or one with another row that it names."""
-
+_OF_ONE = ("Operation", "Arguments")
+"""Steps whose clauses begin with names."""
 _MAX_INPUTS, _MAX_ARGUMENTS, _MAX_MEMBERS, _MAX_NUMBERS = 8, 8, 4, 12
 _TELLING = (Kind.COVERED.label, Kind.NOT_UNDERSTOOD.label)
 """Kinds of regions whose reason says more than the red rows around them."""
 _BY_SIZE = (Reason.BEYOND_TOLERANCE, Reason.MORE_THAN_ROUNDING, Reason.SYSTEMATIC)
 """Reasons that depend on how large the noise is."""
+_RIVAL = 0.05
+"""Confidence from which on another partner is tried."""
 _MOST_AGAIN = 20_000
 """Rows up to which a comparison is made again for one of them: more keep a person waiting."""
 
 
-@dataclass(frozen=True, slots=True)
-class Sentence:
+class Sentence(NamedTuple):
     """A sentence; `row` is another row that it names, -1 for none."""
 
     text: str
     row: int = -1
 
 
-@dataclass(frozen=True, slots=True)
-class Section:
-    """A step of the chain."""
-
-    title: str
-    sentences: tuple[Sentence, ...]
+_Told = Iterator[str | tuple[str, int]]
+"""Clauses without full stop or capital, perhaps each with a row that it names."""
 
 
-@dataclass(frozen=True, slots=True)
-class RowExplanation:
-    """The chain of one row's verdict: the steps that have something to say.
+class RowExplanation(NamedTuple):
+    """The chain of one row's verdict.
 
     Attributes:
         row: position in the comparison, from 0.
-        status: label of its status.
+        steps: the steps that have something to say, by their title.
         way: the data path back to a first cause; None where there is none to follow.
     """
 
     row: int
-    status: str
-    sections: tuple[Section, ...]
+    steps: Mapping[str, tuple[Sentence, ...]]
     way: Way | None = None
 
     @property
@@ -93,28 +90,25 @@ def explain_row(c: Comparison, row: int) -> RowExplanation:
     """Explain the verdict on a row, of two logs or of one. It may compare again: not for the screen's own thread."""
     told = explained(c, row)
     of, way = Subject(c, row, told.inputs), _way(c, row)
-    made: dict[str, Iterator[_Told]] = {
-        "Verdict": _clauses((told.headline, *told.notes)) if c.single else _verdict(of, told.headline),
+    steps: dict[str, _Told] = {
+        "Verdict": _verdict(of, told),
         WITH_WAY: _cause(of, way),
-        **({} if c.single else {"Pair": _pair(of, told.pairing)}),
-        "Inputs": _inputs(of),
-        "Operation": _operation(of),
-        "Arguments": _arguments(of),
-        **({} if c.single else {step: make(of) for step, make in _OF_TWO.items()}),
+        "Pair": _pair(of, told.pairing),
     }
-    sections = (Section(title, tuple(map(_sentence, texts))) for title, texts in made.items())
-    return RowExplanation(row, of.status.label, tuple(each for each in sections if each.sentences), way)
+    steps |= {"Inputs": _inputs(of), "Operation": _operation(of), "Arguments": _arguments(of)}
+    steps |= {"What repeats": _siblings(of), "Error and limit": _error(of), "What would change it": _change(of)}
+    left = ("Verdict", WITH_WAY, "Inputs", *_OF_ONE) if c.single else tuple(steps)
+    made = {title: tuple(_sentence(each, names=title in _OF_ONE) for each in steps[title]) for title in left}
+    return RowExplanation(row, {title: sentences for title, sentences in made.items() if sentences}, way)
 
 
-def _sentence(told: _Told) -> Sentence:
+def _sentence(told: str | tuple[str, int], *, names: bool) -> Sentence:
+    """Complete a clause. One that begins with a key, a side, or (`names`) with another name begins as it does."""
     text, row = (told, -1) if isinstance(told, str) else told
+    first = text.partition(" ")[0].rstrip(":")
+    if not names and len(first) > 1 and first.isalpha():
+        text = text[:1].upper() + text[1:]
     return Sentence(text if text.endswith((".", ":")) else f"{text}.", row)
-
-
-def _clauses(texts: Iterable[str]) -> Iterator[str]:
-    """The clauses of the inspector as beginnings of sentences; a key begins as it does."""
-    for text in texts:
-        yield text[:1].upper() + text[1:] if text.partition(" ")[0].rstrip(":").isalpha() else text
 
 
 def named(c: Comparison, row: int, *, sized: bool = False) -> str:
@@ -129,10 +123,11 @@ def named(c: Comparison, row: int, *, sized: bool = False) -> str:
 # ---------------------------------------------------------------------- verdict and cause
 
 
-def _verdict(of: Subject, headline: str) -> Iterator[_Told]:
-    yield from _clauses((headline,))
-    yield f"Status {of.status.label}: {MEANING[of.status]}; reason {of.reason.label}"
-    yield from _clauses(notes_of(of, "status"))
+def _verdict(of: Subject, told: Explanation) -> _Told:
+    yield told.headline
+    if not of.c.single:
+        yield f"Status {of.status.label}: {MEANING[of.status]}; reason {of.reason.label}"
+    yield from told.notes if of.c.single else notes_of(of, "status")
 
 
 def _way(c: Comparison, row: int) -> Way | None:
@@ -143,7 +138,7 @@ def _way(c: Comparison, row: int) -> Way | None:
     return way if way.cause >= 0 else None
 
 
-def _cause(of: Subject, way: Way | None) -> Iterator[_Told]:
+def _cause(of: Subject, way: Way | None) -> _Told:
     c, row = of.c, of.row
     if of.is_cause:
         causes = c.consequences.causes
@@ -151,7 +146,7 @@ def _cause(of: Subject, way: Way | None) -> Iterator[_Told]:
         rank = f" {number + 1:,} of {len(c.consequences.starts):,}" if number >= 0 else ""
         yield f"First cause{rank}: no other red row explains it"
         if number >= 0:
-            yield from _clauses(filter(None, (follows(c, causes[number]),)))
+            yield from filter(None, (follows(c, causes[number]),))
     elif way is not None:
         steps = f"{plural(len(way.hops) - 1, 'step')} back on the data path"
         if not way.arrives:
@@ -164,7 +159,7 @@ def _cause(of: Subject, way: Way | None) -> Iterator[_Told]:
                 yield "Not proven: some rows on this path match or are close"
     elif c.red[row]:
         yield "No first cause is known for this row"
-    yield from () if c.single else _clauses(notes_of(of, "cause"))
+    yield from () if c.single else notes_of(of, "cause")
     if c.flow is None or of.status == Status.EQUAL:
         return
     readers, reds = of.readers.tolist(), of.readers[c.red[of.readers]].tolist()
@@ -187,26 +182,36 @@ def _cause(of: Subject, way: Way | None) -> Iterator[_Told]:
 # ---------------------------------------------------------------------- the pair and what it was given
 
 
-def _pair(of: Subject, pairing: str) -> Iterator[_Told]:
+def _pair(of: Subject, pairing: str) -> _Told:
     c = of.c
     for (side, log), records in zip(c.logs, c.members(of.row), strict=True):
-        keys = [f"{log.keys[k]}, line {log.line[k]:,}" for k in records[:_MAX_MEMBERS]]
+        keys = [f"{log.keys[k]}, {_lines(log, k)}" for k in records[:_MAX_MEMBERS]]
         more = f", and {len(records) - _MAX_MEMBERS:,} more" if len(records) > _MAX_MEMBERS else ""
         places = dict.fromkeys(filter(None, map(log.location_text, records[:_MAX_MEMBERS])))
         if keys:
-            yield f"{side}: {'; '.join(keys)}{more} of the log" + (f" ({', '.join(places)})" if places else "")
-    yield from _clauses(filter(None, (pairing,)))
-    if of.pair < 0:
+            yield f"{side}: {'; '.join(keys)}{more}" + (f" ({', '.join(places)})" if places else "")
+    for fact in facts_of(c, of.row):
+        if fact.name == "placement":
+            whole = "the whole"
+            yield f"a holds {fact.a or whole}, b {fact.b or whole}" if of.pair >= 0 else f"It holds {fact.a or fact.b}"
+    yield from filter(None, (pairing,))
+    if of.pair < 0 and of.status != Status.RECOMPUTE:
         yield from _candidates(of)
-    yield from _clauses(notes_of(of, "pair"))
+    yield from notes_of(of, "pair")
 
 
-def _candidates(of: Subject) -> Iterator[_Told]:
+def _lines(log: OpLog, record: int) -> str:
+    """`line 120 of the log`; of merged ranks `lines 0:120 1:118 (rank:line)`."""
+    if members := log.texts(MEMBERS).get(record, ""):
+        return f"lines {members} (rank:line)"
+    return f"line {log.line[record]:,} of the log" if log.line[record] else "made of the records of several ranks"
+
+
+def _candidates(of: Subject) -> _Told:
     """The operations of the other run that could be the partner, and the nearest of those without one."""
     c, (log, record) = of.c, of.c.shown(of.row)
-    other, side, pair_of, at = (
-        (c.b, "b", c.pairing.of_b, c.at_b) if of.side == "a" else (c.a, "a", c.pairing.of_a, c.at_a)
-    )
+    sides = {"a": ("b", c.b, c.pairing.of_b, c.at_b), "b": ("a", c.a, c.pairing.of_a, c.at_a)}
+    side, other, pair_of, at = sides[of.side]
     same = np.flatnonzero(np.array([*(op == log.op_name(record) for op in other.ops), False])[other.op])
     same = same[other.phase[same] == log.phase[record]]
     sized = [k for k in same.tolist() if other.shape_text(k) == log.shape_text(record)]
@@ -217,12 +222,12 @@ def _candidates(of: Subject) -> Iterator[_Told]:
     elif not free:
         yield f"{side} has {len(sized):,} {kind} and shape, all paired with others"
     else:
-        nearest = min(free, key=lambda k: abs(int(at[k]) - of.row))
-        told = f"{side} has {len(sized):,} {kind} and shape, {len(free):,} of them unpaired"
-        yield f"{told}: a pairs rule can pair it with {other.keys[nearest]}", int(at[nearest])
+        near = min(free, key=lambda k: abs(int(at[k]) - of.row))
+        told = f"{side} has {len(sized):,} {kind} and shape, {len(free):,} unpaired"
+        yield f"{told}: the nearest is {other.keys[near]}, which a pairs rule can pair with it", int(at[near])
 
 
-def _inputs(of: Subject) -> Iterator[_Told]:
+def _inputs(of: Subject) -> _Told:
     """The inputs by what made them and whether they agree, those that differ first."""
     if of.pair >= 0 and of.c.pairing.assembled[of.pair]:
         yield "Several operations form this row: these are the inputs of those whose results are compared"
@@ -243,16 +248,16 @@ def _inputs(of: Subject) -> Iterator[_Told]:
 
 
 def _source(of: Subject, fact: InputFact) -> tuple[str, int]:
-    """What made an input in each run, and a row of it; -1 for none."""
-    c, outside = of.c, fact.name or "no captured operation made it"
-    makers = {"a": (c.at_a, fact.producer_a), "b": (c.at_b, fact.producer_b)}
-    sides = makers if of.pair >= 0 else (of.side,)
-    rows = {side: int(makers[side][0][makers[side][1]]) if makers[side][1] >= 0 else -1 for side in sides}
-    told = {side: named(c, row, sized=True) if row >= 0 else outside for side, row in rows.items()}
+    """What made an input in each run that lists it, and a row of it; -1 for none."""
+    c, made = of.c, {"a": (of.c.at_a, fact.producer_a), "b": (of.c.at_b, fact.producer_b)}
+    listed = [side for side, norm in (("a", fact.a), ("b", fact.b)) if norm] or ["a", "b"]
+    rows = {side: int(at[k]) if k >= 0 else -1 for side, (at, k) in made.items() if side in listed}
     row = max(rows.values())
     if len(set(rows.values())) == 1:
-        return "from " * (row >= 0) + next(iter(told.values())), row
-    return ", ".join(f"{side} reads {text}" for side, text in told.items()), row
+        return f"from {named(c, row, sized=True)}" if row >= 0 else fact.name or "no captured operation made it", row
+    outside = fact.name or "what no captured operation made"
+    told = (f"{side} reads {named(c, k, sized=True) if k >= 0 else outside}" for side, k in rows.items())
+    return ", ".join(told), row
 
 
 def _agreement(of: Subject, fact: InputFact) -> str:
@@ -276,15 +281,15 @@ def _holds_parts(c: Comparison, row: int) -> bool:
     return bool(c.status[row] == Status.SHARDED or c.parts[row])
 
 
-def _operation(of: Subject) -> Iterator[_Told]:
+def _operation(of: Subject) -> _Told:
     sides = {side: (*operation_of(log, k),) for (side, log), k in zip(of.c.logs, of.records, strict=False) if k >= 0}
     apart = len(set(sides.values())) > 1
     for side, told in sides.items():
         yield from (f"{side}: {text}" if apart else text for text in told if apart or side == next(iter(sides)))
-    yield from () if of.c.single else _clauses(notes_of(of, "operation"))
+    yield from () if of.c.single else notes_of(of, "operation")
 
 
-def _arguments(of: Subject) -> Iterator[_Told]:
+def _arguments(of: Subject) -> _Told:
     c = of.c
     logs = [(side, log, k) for (side, log), k in zip(c.logs, of.records, strict=False) if k >= 0]
     if silent := [side for side, log, _ in logs if not tells_arguments(log)]:
@@ -310,21 +315,20 @@ def _arguments(of: Subject) -> Iterator[_Told]:
 # ---------------------------------------------------------------------- siblings, error, what would change it
 
 
-def _siblings(of: Subject) -> Iterator[_Told]:
-    """The pairs of its kind with equal inputs, and whether their results are equal."""
-    c, equality = of.c, of.c.equality
-    k = int(np.searchsorted(equality.rows, of.row))
-    if k == len(equality.rows) or equality.rows[k] != of.row:
-        return
-    if equality.determinism.kind[k] < 0:
-        yield "Its two sides are other operations or dtypes, or were asked otherwise: no sibling tells"
-        return
-    yield from _clauses((determinism_of(c, of.row),))
-    if c.inputs_equal[of.row] and equality.differs[of.row]:
-        yield from _clauses(kernels_of(c, of.row))
+def _siblings(of: Subject) -> _Told:
+    """The pairs of its kind with equal inputs, and whether their results are equal; how the first difference arises."""
+    k = int(np.searchsorted(of.c.equality.rows, of.row))
+    if told := notes_of(of, "beginning"):
+        asked = asked_otherwise(of.c, of.row)  # which the arguments say
+        yield from (clause for note in told for clause in note.split("; ") if clause != asked)
+    elif k < len(of.c.equality.rows) and of.c.equality.rows[k] == of.row:
+        alike = of.c.equality.determinism.kind[k] >= 0
+        yield (
+            determinism_of(of.c, of.row) if alike else "No sibling tells: it has other operations, dtypes or arguments"
+        )
 
 
-def _error(of: Subject) -> Iterator[_Told]:
+def _error(of: Subject) -> _Told:
     c, error = of.c, float(of.c.error[of.row])
     if of.reason == Reason.LOSS_SCALE:
         yield f"Losses and gradients of a are {c.loss_scale:g} times those of b; the error is what is left without that"
@@ -333,16 +337,14 @@ def _error(of: Subject) -> Iterator[_Told]:
     elif of.reason == Reason.CANCELLATION:
         yield "What cancels is left out of the comparison: it is rounding in both runs"
     elif error > 0:
-        yield from _clauses((difference(of),))
+        yield difference(of)
+    elif of.pair >= 0 and math.isnan(error):
+        yield "No error: no numbers of the two can be compared"
     elif of.pair >= 0 and of.reason != Reason.LOSS_SCALE:
-        yield (
-            "No error: no numbers of the two can be compared"
-            if math.isnan(error)
-            else "Error 0: all numbers that both logs print are equal"
-        )
+        yield "Error 0: all numbers that both logs print are equal"
     for name, a, b, by in _numbers(of):
         yield f"{name}: {a} in a, {b} in b, {by} apart"
-    yield from _clauses(notes_of(of, "error"))
+    yield from notes_of(of, "error")
     yield from limit_of(of)
 
 
@@ -354,7 +356,7 @@ def _numbers(of: Subject) -> list[tuple[str, str, str, str]]:
     return [(fact.name, fact.a, fact.b, fact.difference) for fact in found if fact.difference[:1].isdigit()]
 
 
-def _change(of: Subject) -> Iterator[_Told]:
+def _change(of: Subject) -> _Told:
     """What would give another verdict: compared again where that is the only way to know."""
     c, row = of.c, of.row
     if of.status == Status.IGNORED:
@@ -362,43 +364,39 @@ def _change(of: Subject) -> Iterator[_Told]:
         return
     if c.within_rules_only[row]:
         yield "Without the tolerance of a rule, it is red"
-    for option, other in _otherwise(of):
-        if other.status[row] != c.status[row]:
-            limit = f", within {other.tolerance[row]:.1e}" if other.status[row] == Status.CLOSE else ""
-            yield f"With {option}, it is {Status(other.status[row]).label}{limit}"
-    if of.reason in _BY_SIZE and of.pair >= 0 and c.expectation.noise is None:
+    for change, other in _otherwise(of):
+        there = int(other.at_a[of.records[0]])
+        if other.status[there] != c.status[row]:
+            close = other.status[there] == Status.CLOSE and change.startswith("--")
+            limit = f", within {other.tolerance[there]:.1e}" if close else ""
+            yield f"With {change}, it is {Status(other.status[there]).label}{limit}"
+    if of.reason in _BY_SIZE and of.pair >= 0 and c.expectation.noise is None and not asked_otherwise(c, row):
         yield "A third run (--noise C) shows what repeating a run changes here"
-    if of.pair >= 0 and of.status != Status.EQUAL:
-        lacks = (
-            []
-            if len(c.a.input_digests.value) and len(c.b.input_digests.value)
-            else ["whether inputs are bitwise equal"]
-        )
-        lacks += [] if tells_arguments(c.a) and tells_arguments(c.b) else ["which arguments it was given"]
-        if lacks:
-            yield f"Logs of numtui capture say {' and '.join(lacks)}"
+    known = {
+        "whether inputs are bitwise equal": all(len(log.input_digests.value) for log in (c.a, c.b)),
+        "which arguments it was given": tells_arguments(c.a) and tells_arguments(c.b),
+    }
+    lacks = [what for what, told in known.items() if not told]
+    if lacks and of.pair >= 0 and of.status != Status.EQUAL:
+        yield f"Logs of numtui capture say {' and '.join(lacks)}"
     if of.is_cause:
         yield "To accept it with what follows: --allow FILE (docs/ci.md)"
 
 
 def _otherwise(of: Subject) -> Iterator[tuple[str, Comparison]]:
-    """Comparisons under one more rule, or another expectation, which leave the rows as they are."""
+    """Comparisons of the same logs under one more rule, or another expectation."""
     c, error = of.c, float(of.c.error[of.row])
     if of.pair < 0 or len(c) > _MOST_AGAIN:
         return
-    if c.red[of.row] and 0 < error < 1:
-        enough = float(f"{1.1 * max([error, *(float(by) for *_, by in _numbers(of))]):.1e}")
+    rival = int(c.pairing.runner_up[of.pair])
+    if c.red[of.row] and rival >= 0 and c.pairing.runner_up_score[of.pair] >= _RIVAL:
+        pair = PairRule(a=(key_reference(c.a, of.records[0]),), b=(key_reference(c.b, rival),))
+        yield f"a pairs rule for the runner-up, {pair.b[0]}", c.with_rules(c.rules.adding(pair))
+    enough = float(f"{1.1 * max([error, *(float(by) for *_, by in _numbers(of))]):.1e}") if error > 0 else 0.0
+    if c.red[of.row] and 0 < enough <= MOST_ALLOWED:
         rule = ToleranceRule(match=key_reference(c.b, of.records[1]), side="b", rtol=enough)
         yield f"a tolerance rule of {enough:g}", c.with_rules(RuleSet((rule, *c.rules.rules)))
     presets = [Expect.LOW_PRECISION if c.policy else Expect.REDUCTION_ORDER] if c.red[of.row] else []
     presets += [Expect.BITWISE] if of.status in (Status.CLOSE, Status.NOT_JUDGED) else []
     for preset in presets if c.expectation.is_open else ():
         yield f"--expect {preset.value}", c.with_expectation(Expectation(preset))
-
-
-_OF_TWO: Final[dict[str, Callable[[Subject], Iterator[_Told]]]] = {
-    "What repeats": _siblings,
-    "Error and limit": _error,
-    "What would change it": _change,
-}
-"""The steps that need two logs."""

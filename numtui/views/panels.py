@@ -150,12 +150,12 @@ def _level(error: float) -> int:
 def explanation_entries(c: Comparison, told: RowExplanation, width: int) -> list[Entry]:
     """List the sentences by section, among them the hops of the path to the first cause, the row itself first."""
     entries = []
-    for section in told.sections:
-        entries.append(_heading(section.title))
-        for sentence in section.sentences:
+    for title, sentences in told.steps.items():
+        entries.append(_heading(title))
+        for sentence in sentences:
             lines = tuple([("   " + text, "")] for text in wrap(sentence.text, width - 4, "  "))
             entries.append(Entry(lines, sentence.row if sentence.row >= 0 else told.row))
-        if section.title == WITH_WAY:
+        if title == WITH_WAY:
             entries += [Entry((row_line(c, hop.row, width, "   ", _read(c, hop)),), hop.row) for hop in told.hops]
     return entries
 

@@ -32,7 +32,7 @@ def chain(values: dict[str, float], **options: object) -> Comparison:
 
 
 def said(told: RowExplanation, title: str) -> list[str]:
-    return [each.text for section in told.sections if section.title == title for each in section.sentences]
+    return [sentence.text for sentence in told.steps.get(title, ())]
 
 
 def test_the_terms_of_a_limit_make_the_limit() -> None:
@@ -148,5 +148,5 @@ def test_json_is_what_its_schema_says(logs: list[str], capsys: pytest.CaptureFix
         assert found["row"] == int(row) - 1
     assert [hop["row"] for hop in found["way"]["hops"]] == [2, 1]
     assert {"text": "It is read by row 4, m/op_3_softmax (model.py:1) [same-print].", "row": 3} in [
-        sentence for section in found["sections"] for sentence in section["sentences"]
+        sentence for step in found["steps"] for sentence in step["sentences"]
     ]
