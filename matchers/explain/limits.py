@@ -21,7 +21,16 @@ from matchers.verdict import tolerance as coefficients
 from matchers.verdict.digests import altered_by_one_run
 from matchers.verdict.judge import determined_by_copying, longer_sums
 from matchers.verdict.reason import Reason
-from matchers.verdict.tolerance import ACCUMULATED, ANYTHING, DECIDED, EPSILON, EXTREMES, NOISE, RESOLUTION
+from matchers.verdict.tolerance import (
+    ACCUMULATED,
+    ANYTHING,
+    DECIDED,
+    EPSILON,
+    EXTREMES,
+    MOST_ALLOWED,
+    NOISE,
+    RESOLUTION,
+)
 
 __all__ = ["limit_of"]
 
@@ -67,38 +76,50 @@ def _of_inputs(of: Subject, limit: float) -> Iterator[str]:
     if g is None or k < 0 or g.reason[k] == Reason.PENDING:
         return
     own, received, earned, growth = (float(column[k]) for column in (g.own, g.received, g.earned, g.growth))
-    grown, noise = growth * received, NOISE * float(np.nan_to_num(g.noise[k]))
-    terms = own + max(grown, noise)
+    noise = NOISE * float(np.nan_to_num(g.noise[k]))
     rounds = f"its own rounding, {_in_epsilon(own, _dtypes(of)[0])}{_terms(of)}"
     if math.isclose(limit, DECIDED * math.sqrt(received), rel_tol=1e-9):
         yield f"Limit {limit:.1e} = {DECIDED:g} · √{received:.1e}: whole numbers, decided by inputs with that error"
-    elif limit == ANYTHING > terms:
+    elif limit == ANYTHING > own + max(growth * received, noise):
         yield f"Limit {limit:g}: it holds values that rounding has picked, and may be anything"
-    elif not any(math.isclose(limit, times * terms, rel_tol=1e-9) for times in (1.0, EXTREMES)):
-        return
     else:
-        times = f"{EXTREMES:g} × " if limit > 2 * terms else ""
-        if terms == own:
-            yield f"Limit {limit:.1e}{f' = {times}{own:.1e},' if times else ':'} {rounds}"
-            yield "No input adds to it: their errors are 0, or those of red rows, which explain nothing"
+        for came_in, scale in product((received, earned), (1.0, EXTREMES)):
+            grown = max(growth * came_in, noise)
+            if math.isclose(limit, scale * (own + grown), rel_tol=1e-9):
+                break
         else:
-            source = f"{NOISE:g} × {noise / NOISE:.1e}" if noise > grown else f"{growth:.3g} × {received:.1e}"
+            return
+        times = f"{scale:g} × " if scale != 1 else ""
+        if not grown:
+            yield f"Limit {limit:.1e}{f' = {times}{own:.1e},' if times else ':'} {rounds}"
+            yield "No input adds to it: errors of red rows and of other data explain nothing"
+        else:
+            by_noise = grown > growth * came_in
+            source = f"{NOISE:g} × {noise / NOISE:.1e}" if by_noise else f"{growth:.3g} × {came_in:.1e}"
             told = f"{own:.1e} + {source}"
             yield f"Limit {limit:.1e} = {f'{times}({told})' if times else told}"
             yield f"{own:.1e} is {rounds}"
-            if noise > grown:
-                yield f"{noise / NOISE:.1e} is the noise of a third run here; {NOISE:g} times as much is allowed"
-            else:
-                most = "room for growth in one operation" if growth == 4 else "the most that it may enlarge that"
-                yield f"{received:.1e} is the largest error of its inputs, {growth:.3g} is {most}"
+            most = "room for growth in one operation" if growth == 4 else "the most that it may enlarge that"
+            yield (
+                f"{noise / NOISE:.1e} is the noise of a third run here; {NOISE:g} times as much is allowed"
+                if by_noise
+                else f"{came_in:.1e} is the largest error of its inputs, {growth:.3g} is {most}"
+            )
         if times:
-            yield f"× {EXTREMES:g} because {_SCALES[EXTREMES]}"
+            yield f"× {scale:g} because {_SCALES[EXTREMES]}"
+        if came_in < received:
+            yield f"Up to {received:.1e} is not supposed of its inputs here: one run alone made one of them"
+            return
     if earned < received:
         shown = f"{earned:.1e}" if earned else "nothing"
         yield f"The logs show {shown} of that error; the rest is supposed, for values that no log shows"
     if of.reason == Reason.ROUNDING_UNLIMITED:
-        unearned = f"{coefficients.MOST_UNEARNED:g} that no log shows" if limit <= coefficients.MOST_ALLOWED else ""
-        yield f"A limit above {unearned or coefficients.MOST_ALLOWED} judges nothing: another tensor would pass, too"
+        unearned = limit <= MOST_ALLOWED
+        yield (
+            "Only errors that no log shows would explain it, so it is not judged"
+            if unearned
+            else f"A limit above {MOST_ALLOWED:g} judges nothing: another tensor would pass, too"
+        )
     if of.reason == Reason.SYSTEMATIC:
         yield f"The norm changed by {g.norm[k]:.1e}; rounding of this size moves it by {g.norm_limit[k]:.1e} at most"
 
@@ -154,9 +175,7 @@ def _dtypes(of: Subject) -> list[str]:
 def _in_epsilon(tolerance: float, dtype: str) -> str:
     """`128 ε of float32`, or the resolution of what a log prints."""
     if tolerance in (coefficients.PRINT_RESOLUTION, RESOLUTION) or dtype not in EPSILON:
-        return f"{tolerance:g}, " + (
-            "rounding of logged norms" if tolerance == RESOLUTION else "the last printed digit"
-        )
+        return "rounding of logged norms" if tolerance == RESOLUTION else "the last printed digit"
     return f"{tolerance / EPSILON[dtype]:.3g} ε of {dtype}"
 
 
