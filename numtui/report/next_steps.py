@@ -49,6 +49,9 @@ def next_steps(r: Report) -> Iterator[NextStep]:
         yield NextStep((*diff, "--expect", "bitwise"), f"any difference is red: {many} within tolerance")
     if r.mismatches:
         yield NextStep(("numtui", "diff", options.paths[0]), f"recompute mismatches of {options.names[0]} by itself")
+    if causes := c.consequences.causes:
+        explain = ("numtui", "explain", *options.paths, str(causes[0].rows[0] + 1), *rules, *expected)
+        yield NextStep(explain, "the verdict on the first cause, step by step")
     if r.red:
         page = (*diff, *expected, "-o", "report.html")
         yield NextStep(page, "a page of all rows, to send")
