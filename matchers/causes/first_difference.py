@@ -25,7 +25,7 @@ from matchers.rows import Rows
 from matchers.status import LabelledEnum, Status
 from matchers.verdict.comparability import other_weights
 from matchers.verdict.determinism import Determinism, equal_inputs, made_elsewhere
-from matchers.verdict.digests import other_bits
+from matchers.verdict.digests import inputs_equal, other_bits
 from matchers.verdict.reason import UNSIZED
 
 __all__ = ["Equality", "FirstDifference", "Kind", "differences", "first_difference"]
@@ -111,7 +111,9 @@ class Equality:
         self._c = c
         self.rows = np.flatnonzero(paired & ~np.append(c.pairing.grouped, False)[c.pair])
         self._i, self._j = c.row_a[self.rows].astype(np.int64), c.row_b[self.rows].astype(np.int64)
-        self.inputs, self.by_digest = equal_inputs(c.a, c.b, self._i, self._j, c.inputs_equal[self.rows])
+        # by the logs: what reads noise is judged as if it were equal
+        by_digest = inputs_equal(c.a, c.b, self._i, self._j)
+        self.inputs, self.by_digest = equal_inputs(c.a, c.b, self._i, self._j, by_digest)
         alike = np.zeros(len(c), bool)
         alike[[row for row in np.flatnonzero(c.verdict == Status.NAN).tolist() if paired[row] and _alike(c, row)]] = (
             True
@@ -135,7 +137,9 @@ class Equality:
 
     def begins_at(self, row: int) -> bool:
         """The inputs of a row are equal to the bit, its results are not."""
-        return self.by_digest and bool(self._c.inputs_equal[row] and self.differs[row])
+        k = int(np.searchsorted(self.rows, row))
+        here = k < len(self.rows) and self.rows[k] == row
+        return here and self.by_digest and bool(self.inputs[k] and self.differs[row])
 
     def others(self, row: int) -> tuple[int, int]:
         """(pairs of the kind of a row with equal inputs, beside it; those of them whose results differ).

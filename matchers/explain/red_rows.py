@@ -204,7 +204,7 @@ def inputs_agree(of: Subject) -> str:
     beside = f"; {'b' if more > 0 else 'a'} has {abs(more):,} more" if more else ""
     n = len(inputs) - abs(more)
     which = ("the common input" if more else "the input") if n == 1 else "all common inputs" if more else "all inputs"
-    if c.inputs_equal[row]:
+    if c.inputs_equal[row] and not any(fact.bits is False for fact in inputs):  # noise is judged as if it were equal
         return f"{which} {'is' if n == 1 else 'are'} bitwise equal"
     return f"{which} {'agrees' if n == 1 else 'agree'}{beside}"
 

@@ -40,6 +40,15 @@ def test_the_gradient_of_a_bias_that_is_rounding_is_not_judged(size: float, red:
     assert compare(log(one), log(other)).red.any() == red
 
 
+def test_what_reads_noise_teaches_nothing_of_equal_inputs() -> None:
+    """It is judged as if both runs had the same noise, which they have not."""
+    one, other = (np.float32(1e-6) * RNG.normal(size=8).astype(np.float32) for _ in range(2))
+    c = compare(log(one), log(other))
+    assert c.equality.rows.tolist() == [0, 1, 2]
+    assert c.equality.inputs.tolist() == [True, True, False]
+    assert not c.equality.begins_at(2)
+
+
 def test_the_other_gradients_of_the_norm_are() -> None:
     bias = np.float32(1e-6) * WEIGHT
     assert compare(log(bias), log(-bias, 1.01 * WEIGHT)).red.any()
