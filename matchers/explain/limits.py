@@ -18,7 +18,7 @@ from matchers.ops.laws import law_of
 from matchers.ops.shapes import reduction_length
 from matchers.rules.resolve import resolve
 from matchers.verdict import tolerance as coefficients
-from matchers.verdict.digests import altered_by_one_run
+from matchers.verdict.digests import altered_by_one_run, inputs_equal
 from matchers.verdict.judge import determined_by_copying, longer_sums
 from matchers.verdict.reason import Reason
 from matchers.verdict.tolerance import (
@@ -145,7 +145,7 @@ def _of_dtype(of: Subject, limit: float) -> Iterator[str]:
             if scale != 1:
                 yield f"× {scale:g} because {_SCALES[scale]}"
             if cancels != 1:
-                yield f"× {cancels:.3g} because its terms are so much larger than their sum, and round as they do"
+                yield f"× {cancels:.3g} because its terms are larger than their sum, and round as they do"
             return
 
 
@@ -161,7 +161,8 @@ def _base(of: Subject, dtype: str, alone: bool) -> tuple[float, str, str]:
         return RESOLUTION, dtype, "Inputs are bitwise equal and it copies them: only sums in the logged norms round"
     by_element = law_of(*c.shown(of.row)).by_element
     how = "each element is computed by itself" if by_element else "sums in it may be added up in another order"
-    equal = "bitwise equal" if c.inputs_equal[of.row] else "bitwise equal, but for what one run alone updates"
+    but = ", but for noise of sums that cancel" if c.inputs_equal[of.row] else ", but for what one run alone updates"
+    equal = "bitwise equal" + but * (of.pair >= 0 and not inputs_equal(c.a, c.b, *_leads(of))[0])
     return coefficients.own_tolerance(dtype, by_element), dtype, f"Inputs are {equal}; {how}"
 
 

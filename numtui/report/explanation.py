@@ -334,17 +334,17 @@ def _error(of: Subject) -> _Told:
         yield f"Losses and gradients of a are {c.loss_scale:g} times those of b; the error is what is left without that"
     if of.status == Status.EQUAL:
         yield "Error 0: the digests of all that it returns and changes are equal"
-    elif of.reason == Reason.CANCELLATION:
-        yield "What cancels is left out of the comparison: it is rounding in both runs"
+    elif of.reason == Reason.CANCELLATION and of.status == Status.NOT_JUDGED:
+        yield "No error is held against a limit: what cancels is rounding in both runs"
     elif error > 0:
         yield difference(of)
     elif of.pair >= 0 and math.isnan(error):
         yield "No error: no numbers of the two can be compared"
     elif of.pair >= 0 and of.reason != Reason.LOSS_SCALE:
-        yield "Error 0: all numbers that both logs print are equal"
+        yield "Error 0" + ": all numbers that both logs print are equal" * (of.reason != Reason.SAME_ELEMENTS)
     for name, a, b, by in _numbers(of):
         yield f"{name}: {a} in a, {b} in b, {by} apart"
-    yield from notes_of(of, "error")
+    yield from notes_of(of, "error") if error > 0 or of.status == Status.SAME_PRINT else ()
     yield from limit_of(of)
 
 
