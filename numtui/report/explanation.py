@@ -34,7 +34,7 @@ from matchers.status import Status
 from matchers.verdict.expectation import Expect, Expectation
 from matchers.verdict.reason import Reason
 from matchers.verdict.tolerance import MOST_ALLOWED
-from numtui.query.flow import Hop, Way, way_back
+from numtui.query.flow import Hop, Way, producing, way_back
 from numtui.report.model import follows
 from numtui.report.parts import MEANING
 from numtui.text.counts import plural
@@ -115,7 +115,8 @@ def named(c: Comparison, row: int, *, sized: bool = False) -> str:
     """A row with its key and place: `row 48, layers.2/op_1_neg (bugs.py:28)`; `sized`: with its verdict."""
     log, record = c.shown(row)
     place = f" ({log.location_text(record)})" if log.location_text(record) else ""
-    size = f" {format_error(float(c.error[row]), bool(c.bound[row]))}" if c.error[row] > 0 and not c.single else ""
+    measured = c.error[row] > 0 and not c.single and c.status[row] != Status.UNFINISHED
+    size = f" {format_error(float(c.error[row]), bool(c.bound[row]))}" if measured else ""
     verdict = f" [{Status(c.status[row]).label}{size}]" if sized and c.status[row] != Status.PENDING else ""
     return f"row {row + 1:,}, {key_of(c, row)}{place}{verdict}"
 
@@ -230,7 +231,11 @@ def _candidates(of: Subject) -> _Told:
 def _inputs(of: Subject) -> _Told:
     """The inputs by what made them and whether they agree, those that differ first."""
     if of.pair >= 0 and of.c.pairing.assembled[of.pair]:
-        yield "Several operations form this row: these are the inputs of those whose results are compared"
+        yield "Several operations form this row, and list other inputs in the two runs"
+        made = dict.fromkeys((each.sides, each.row) for each in producing(of.c, of.row))
+        for sides, row in islice(made, _MAX_INPUTS):
+            yield f"Read in {' and '.join(sides)}: {named(of.c, row, sized=True)}", row
+        return
     groups: dict[tuple[str, str, int], list[InputFact]] = {}
     for fact in sorted(of.inputs, key=lambda fact: fact.agrees is not False):
         groups.setdefault((_agreement(of, fact), *_source(of, fact)), []).append(fact)
@@ -330,6 +335,8 @@ def _siblings(of: Subject) -> _Told:
 
 def _error(of: Subject) -> _Told:
     c, error = of.c, float(of.c.error[of.row])
+    if of.status == Status.UNFINISHED:  # its numbers mean nothing
+        return
     if of.reason == Reason.LOSS_SCALE:
         yield f"Losses and gradients of a are {c.loss_scale:g} times those of b; the error is what is left without that"
     if of.status == Status.EQUAL:
