@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import os
 import sys
 from functools import partial
 from typing import TYPE_CHECKING
@@ -54,6 +55,8 @@ def add_parser(commands: Commands) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
+    if args.row is None and os.path.lexists(args.b):
+        raise InputError(f"which row of {args.a} and {args.b}? A number, as the explorer shows it, or a key")
     if args.row is None:
         args.b, args.row = None, args.b
     request = requested(args) if args.b is not None else requested_of_one(args)

@@ -15,7 +15,7 @@ from matchers.status import Status
 from matchers.verdict.expectation import Expect, Expectation
 from numtui.cli.main import main
 from numtui.report.explanation import RowExplanation, explain_row
-from tests.builders import write_log
+from tests.builders import op, write_log
 from tests.captured import Step, captured_log
 from tests.conftest import REPOSITORY
 from tests.matchers.causes.test_first_causes import CHAIN, changed, flow
@@ -118,6 +118,8 @@ def test_a_row_is_named_by_its_number_or_its_key(logs: list[str], capsys: pytest
     for name in ("3", "m/op_2_mm", "m/op_2"):
         assert main(["explain", *logs, name]) == 0
         assert capsys.readouterr().out.startswith("row 3 of 5: m/op_2_mm\n\nVerdict\n  CONSEQUENCE: ")
+    assert main(["explain", *logs]) == 2
+    assert "which row of " in capsys.readouterr().err
     for name, why in (
         ("0", "there is no row 0: rows are numbered from 1 to 5"),
         ("m/", "5 rows have a key with 'm/': 1 m/op_0_embedding, 2 m/op_1_mul, "),
@@ -150,3 +152,15 @@ def test_json_is_what_its_schema_says(logs: list[str], capsys: pytest.CaptureFix
     assert {"text": "It is read by row 4, m/op_3_softmax (model.py:1) [same-print].", "row": 3} in [
         sentence for step in found["steps"] for sentence in step["sentences"]
     ]
+
+
+def test_text_of_a_log_stays_text(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    paths = []
+    for k, value in enumerate((1.0, 2.0)):
+        made = op("m/op_0_mm", 3.0, location="\x1b]0;x\x07evil.py:1")
+        read = op("m\x1b[2J/op_1_mul", value, inputs=made.outputs, producers=[made.key])
+        paths.append(str(write_log(tmp_path / f"{k}.log", [made, read])))
+    assert main(["explain", *paths, "2"]) == 0
+    out = capsys.readouterr().out
+    assert "evil.py:1" in out
+    assert "\x1b" not in out
