@@ -30,7 +30,7 @@ from matchers.regions.find import Kind
 from matchers.rules.model import PairRule, RuleSet, ToleranceRule
 from matchers.rules.resolve import key_reference
 from matchers.single_run import explained
-from matchers.status import Status
+from matchers.status import Role, Status
 from matchers.verdict.expectation import Expect, Expectation
 from matchers.verdict.reason import Reason
 from matchers.verdict.tolerance import MOST_ALLOWED
@@ -145,7 +145,8 @@ def _cause(of: Subject, way: Way | None) -> _Told:
         causes = c.consequences.causes
         number = next((k for k, cause in enumerate(causes) if row in cause.rows), -1)
         rank = f" {number + 1:,} of {len(c.consequences.starts):,}" if number >= 0 else ""
-        yield f"First cause{rank}: no other red row explains it"
+        likely = (of.red and of.role != Role.ORIGIN) or row in c.stretches
+        yield f"{'Likely' if likely else 'First'} cause{rank}: no other red row explains it"
         if number >= 0:
             yield from filter(None, (follows(c, causes[number]),))
     elif way is not None:
