@@ -39,7 +39,7 @@ def _lines(c: Comparison, told: RowExplanation, paint: Paint) -> Iterator[str]:
             left_out = range(_FIRST_HOPS, len(told.hops) - _LAST_HOPS)
             if k not in left_out:
                 read = f", by its input {hop.position}" if hop.position >= 0 else ""
-                yield from wrapped(f"{named(c, hop.row)}{read}", "    ", "      ")
+                yield from wrapped(f"{named(c, hop.row, sized=True)}{read}", "    ", "      ")
             elif k == left_out[0]:
                 yield f"    … {len(left_out):,} more"
 
