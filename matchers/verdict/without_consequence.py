@@ -12,6 +12,7 @@ from matchers.arrays import Bool, Int64, marked
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.dataflow import downstream
+from matchers.pairing.pairing import Method
 from matchers.regions.find import find_regions
 from matchers.status import AGREE, Status
 from matchers.verdict.case import Case, Judgement
@@ -39,13 +40,15 @@ def without_consequence(case: Case, judged: Judgement) -> Judgement:
 
     To the bit, unless the user expects rounding. Not where both runs have the same operations in a module, or read what
     another makes otherwise: they were given something else. A difference that is nearly all there in the results is
-    none of form, however small, such as another eps; and where any pair stays red, what differs may belong to it.
+    none of form, however small, such as another eps; and where any pair stays red, what differs may belong to it. A
+    user's rule says which operations are partners, whatever they lead to.
     """
     a, b, pairing, verdicts = case.a, case.b, case.pairing, judged.verdicts
     red = np.flatnonzero(verdicts.status >= Status.SHAPE)
-    kept = np.isin(verdicts.reason[red], _STAYS).any() or any(slot.status.red for slot in judged.of_records.values())
+    stays = np.isin(verdicts.reason[red], _STAYS) | (pairing.method[red] == Method.OVERRIDE)
+    kept = stays.any() or any(slot.status.red for slot in judged.of_records.values())
     sides = (a, case.i[red], pairing.of_a, case.flow.a), (b, case.j[red], pairing.of_b, case.flow.b)
-    if not len(red) or kept or any(_keeps(log, rows, flow).any() for log, rows, _, flow in sides):
+    if not len(red) or kept or any(_kept(log, flow)[rows].any() for log, rows, _, flow in sides):
         return judged
     status = verdicts.status.copy()
     status[red] = Status.NOT_JUDGED
@@ -81,23 +84,23 @@ def _in_other_form(case: Case) -> Bool:
     return found & ~given
 
 
-def _keeps(log: OpLog, rows: Int64, flow: Ragged) -> Bool:
-    """bool: records whose results nobody reads, or that write to what the run keeps."""
-    return log.updates[rows] | ~_read(flow, rows) | np.isin(rows, list(log.texts("Parameter")))
+def _kept(log: OpLog, flow: Ragged) -> Bool:
+    """bool[n]: records that write to a tensor by name, such as a state, or whose results neither an operation nor
+    Python reads.
+    """
+    kept = np.bincount(flow.value[flow.value >= 0], minlength=len(log)) == 0
+    kept[log.texts("Read").rows] = False
+    kept[log.texts("Parameter").rows] = True
+    return kept
 
 
 def _is_lost(log: OpLog, red: Int64, of: NDArray[np.int32], flow: Ragged, status: NDArray[np.int8]) -> bool:
-    """True if what some records make leads to an end that is not judged: kept, or read by nobody.
+    """True if what some records make leads to an end that is not judged.
 
     A gradient that one run alone makes, and hands to no optimizer, is none.
     """
-    agrees = np.append(np.isin(status, AGREE), False)[of]
-    ends = ~agrees & (log.updates | ~_read(flow, np.arange(len(log))))
+    open_ = ~np.append(np.isin(status, AGREE), False)[of]
+    ends = open_ & _kept(log, flow)
     if log.updates.any():
-        ends &= log.updates | (of >= 0) | (log.phase != Phase.BACKWARD)
-    return bool((ends & downstream(flow, marked(red, len(log)), ~agrees)).any())
-
-
-def _read(flow: Ragged, records: Int64) -> Bool:
-    """bool: an operation reads the results of each of some records."""
-    return np.bincount(flow.value[flow.value >= 0], minlength=len(flow))[records] > 0
+        ends &= (of >= 0) | (log.phase != Phase.BACKWARD)
+    return bool((ends & downstream(flow, marked(red, len(log)), open_)).any())
