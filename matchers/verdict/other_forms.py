@@ -40,7 +40,7 @@ def without_other_forms(case: Case, judged: Judgement) -> Judgement:
     other &= read_a[i] & read_b[j] & (doubt | ~(ends_a[i] | ends_b[j]))
     if other.any():
         beside = doubt | (other & (verdicts.status == Status.SHAPE))
-        other &= beside if folded else _inside(case, other, beside)
+        other &= beside if folded else _inside(case, other, beside, verdicts.status == Status.NOT_JUDGED)
     if not other.any():
         return judged
     # what agrees, as a mask whose infinite values hide the rest, and is read by what does not
@@ -61,14 +61,16 @@ def without_other_forms(case: Case, judged: Judgement) -> Judgement:
     return judged.claimed(other, Status.NOT_JUDGED, Reason.OTHER_FORM, slots=slots)
 
 
-def _inside(case: Case, among: Bool, doubt: Bool) -> Bool:
+def _inside(case: Case, among: Bool, doubt: Bool, unjudged: Bool) -> Bool:
     """bool[p]: of some pairs, those in doubt, and those that lie between such or operations of one run on both sides.
+
+    Or between pairs that are not judged.
 
     Constants begin: they say in which form.
 
     Args:
         among: bool[p], the pairs.
-        doubt: bool[p], pairs in doubt.
+        doubt, unjudged: bool[p], pairs in doubt; that are not judged.
     """
     a, b, pairing = case.a, case.b, case.pairing
     after, before = (doubt | (a.inputs.count[case.i] == 0)) & among, doubt & among
@@ -77,7 +79,7 @@ def _inside(case: Case, among: Bool, doubt: Bool) -> Bool:
         many = -1
         while many != (many := int(found.sum())):
             for log, flow, of in sides:
-                alone = (of < 0) & ~log.recompute
+                alone = np.append(unjudged, True)[of] & ~log.recompute
                 start = alone | np.append(found, False)[of]
                 reached = follow(flow, start, start | np.append(among, False)[of])
                 found[of[reached & (of >= 0)]] = True

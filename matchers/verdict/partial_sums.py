@@ -122,7 +122,10 @@ def _crossed(
 
 
 def judge_chunks(case: Case, found: Judgement) -> Judgement:
-    """Claim scalars computed from unpaired tensors of other sizes, a whole loss and that of a chunk: NOT_JUDGED."""
+    """Claim scalars computed from unpaired tensors of other sizes, a whole loss and that of a chunk: NOT_JUDGED.
+
+    And what is computed from these.
+    """
     a, b, pairing, flow = case.a, case.b, case.pairing, case.flow
     k = np.flatnonzero(found.verdicts.status == Status.DIVERGED)
     size_a, size_b = numel(a), numel(b)
@@ -130,7 +133,9 @@ def judge_chunks(case: Case, found: Judgement) -> Judgement:
     scalars = (size_a[a.shape[i]] == 1) & (size_b[b.shape[j]] == 1) & (flow.a.count[i] > 0) & (flow.b.count[j] > 0)
     k, i, j = k[scalars], i[scalars], j[scalars]
     made_a, made_b = flow.a.value[flow.a.start[i]], flow.b.value[flow.b.start[j]]
-    alone = (made_a >= 0) & (made_b >= 0)
+    known = (made_a >= 0) & (made_b >= 0)
+    after, source = k[known], (pairing.of_a[made_a[known]], pairing.of_b[made_b[known]])
+    alone = known.copy()
     alone[alone] = (pairing.of_a[made_a[alone]] < 0) & (pairing.of_b[made_b[alone]] < 0)
     k, made_a, made_b = k[alone], made_a[alone], made_b[alone]
     other = size_a[a.shape[made_a]] != size_b[b.shape[made_b]]
@@ -138,7 +143,11 @@ def judge_chunks(case: Case, found: Judgement) -> Judgement:
     other[other] = [
         _like(a, x) != _like(b, y) for x, y in zip(made_a[other].tolist(), made_b[other].tolist(), strict=True)
     ]
-    return found.claimed(k[other], Status.NOT_JUDGED, Reason.OTHER_CHUNK)
+    chunks = np.zeros(len(found.verdicts.status) + 1, bool)
+    chunks[k[other]] = True
+    while (further := after[chunks[source[0]] & chunks[source[1]] & ~chunks[after]]).size:
+        chunks[further] = True
+    return found.claimed(chunks[:-1], Status.NOT_JUDGED, Reason.OTHER_CHUNK)
 
 
 def _like(log: OpLog, record: int) -> tuple[str, str, int, int]:

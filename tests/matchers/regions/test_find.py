@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 import numpy as np
 import pytest
@@ -87,6 +88,14 @@ def test_a_mask_of_all_layers_connects_nothing() -> None:
     found: list[RegionFacts] = list(regions_of(c))
     assert [region.module for region in found] == ["", "layers.1.attn"]
     assert "model/op_0_triu" in keys(c, found[0].a)
+
+
+def test_so_do_the_constants_that_it_is_made_of() -> None:
+    ones, mask = op("model/op_0_ones", 0.75), mm("model/op_1_triu", 0.5, op("model/op_0_ones", 0.75))
+    a = [ones, mask, *model(fused=False, mask=True)[1:]]
+    a = [replace(each, producers=[p.replace("op_0_triu", "op_1_triu") for p in each.producers]) for each in a]
+    (first, *_) = regions_of(compared(a, model(fused=True)))
+    assert {ones.key, mask.key} <= set(keys(compared(a, model(fused=True)), first.a))
 
 
 def test_equal_logs_have_no_regions() -> None:

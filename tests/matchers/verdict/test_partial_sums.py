@@ -107,12 +107,14 @@ def test_the_loss_of_a_chunk_is_not_judged_by_that_of_the_whole() -> None:
         part = logits[:rows]
         op = "_log_softmax" if rows == 8 else "sub"
         scores = Captured(key=f"loss/op_0_{op}", reads=[part], gives=[part - 2])
-        loss = (part - 2).sum(dtype=np.float32)
-        return [scores, Captured(key="loss/op_1_nll_loss_forward", reads=[part - 2], gives=[loss], made=[scores.key])]
+        total = (part - 2).sum(dtype=np.float32)
+        loss = Captured(key="loss/op_1_nll_loss_forward", reads=[part - 2], gives=[total], made=[scores.key])
+        mean = Captured(key="loss/op_2_div", reads=[total], gives=[total / np.float32(64)], made=[loss.key])
+        return [scores, loss, mean]
 
     c = compare(captured_log(log(8)), captured_log(log(2)))
     assert not c.red.any()
-    assert Status.NOT_JUDGED in c.status
+    assert [Status(each) for each in c.status[-2:]] == [Status.NOT_JUDGED] * 2
 
 
 def test_a_mean_of_less_is_judged() -> None:
