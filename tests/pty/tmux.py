@@ -104,8 +104,8 @@ class Terminal:
         self._call("resize-window", "-t", "main", "-x", str(columns), "-y", str(rows))
 
     def screen(self, *, styles: bool = False) -> str:
-        """What is on the screen, line by line; with `styles`, including the escape sequences of colours."""
-        return self._call("capture-pane", "-p", "-t", "main", *(["-e"] if styles else []))
+        """What is on the screen, line by line; with `styles`, including escape sequences, and blanks at its end."""
+        return self._call("capture-pane", "-p", "-t", "main", *(["-e", "-N"] if styles else []))
 
     @property
     def device(self) -> str:
