@@ -40,7 +40,9 @@ def without_other_forms(case: Case, judged: Judgement) -> Judgement:
     other &= read_a[i] & read_b[j] & (doubt | ~(ends_a[i] | ends_b[j]))
     if other.any():
         beside = doubt | (other & (verdicts.status == Status.SHAPE))
-        other &= beside if folded else _inside(case, other, beside, verdicts.status == Status.NOT_JUDGED)
+        # where most of all differs, it is no matter of form
+        alone = folded or 2 * other.sum() > len(other)
+        other &= beside if alone else _inside(case, other, beside, verdicts.status == Status.NOT_JUDGED)
     if not other.any():
         return judged
     # what agrees, as a mask whose infinite values hide the rest, and is read by what does not
@@ -56,7 +58,9 @@ def without_other_forms(case: Case, judged: Judgement) -> Judgement:
     agrees = np.isin(status, AGREE)
     for log, flow, of, at in ((a, case.flow.a, pairing.of_a, i), (b, case.flow.b, pairing.of_b, j)):
         seen = np.append(agrees, False)[of] & ~rows_where(log, lambda law: law.blind)
-        other &= upstream(flow, seen, seen | np.append(OPEN[status], True)[of])[at]
+        is_open = np.append(OPEN[status], True)[of]
+        near = marked(flow.value[(flow.value >= 0) & seen[flow.row]], len(log))
+        other &= upstream(flow, near & is_open, is_open)[at]
     slots = {k: slot for k, slot in verdicts.slots.items() if not other[k]}
     return judged.claimed(other, Status.NOT_JUDGED, Reason.OTHER_FORM, slots=slots)
 
@@ -76,14 +80,17 @@ def _inside(case: Case, among: Bool, doubt: Bool, unjudged: Bool) -> Bool:
     after, before = (doubt | (a.inputs.count[case.i] == 0)) & among, doubt & among
     sides = (a, case.flow.a, pairing.of_a), (b, case.flow.b, pairing.of_b)
     for found, follow in ((after, downstream), (before, upstream)):
+        beside = []  # by run, the pairs that read, or are read by, operations of one run
+        for log, flow, of in sides:
+            alone = np.append(unjudged, True)[of] & ~log.recompute
+            known = flow.value >= 0
+            ends = (flow.value[known], flow.row[known])[:: 1 if follow is downstream else -1]
+            beside.append((marked(ends[1][alone[ends[0]]], len(log)), np.append(among, False)[of]))
         many = -1
         while many != (many := int(found.sum())):
-            for log, flow, of in sides:
-                alone = np.append(unjudged, True)[of] & ~log.recompute
-                start = alone | np.append(found, False)[of]
-                reached = follow(flow, start, start | np.append(among, False)[of])
-                found[of[reached & (of >= 0)]] = True
-            found &= among
+            for (_, flow, of), (near, inside) in zip(sides, beside, strict=True):
+                reached = follow(flow, (near | np.append(found, False)[of]) & inside, inside)
+                found[of[reached & inside]] = True
     return after & before
 
 
