@@ -190,7 +190,7 @@ def _propagated(start: _Marks, before: Int64, after: Int64) -> _Marks:
     It is repeated where edges lead against this order, as between rows of crossing pairs.
     """
     if not len(before):
-        return start
+        return start.copy()
     found = start.tolist()
     edges = list(zip(before.tolist(), after.tolist(), strict=True))
     against = (before > after).any() and (before < after).any()

@@ -169,15 +169,13 @@ def explained_by(a: OpLog, b: OpLog, i: int, j: int, difference: ArgumentDiffere
         return "a chunk of what the other run has"
     if _flags(difference.a) and _flags(difference.b):
         return "results that one run does not need"
-    if difference.name.startswith("dim") and _shapes(a, i)[1:] != _shapes(b, j)[1:]:
-        return "dimensions of another layout"
     pairs = list(_numbers(difference.a, difference.b))
-    if not pairs:
-        return ""
     layouts = any(a.header.run.get(name) != b.header.run.get(name) for name in ("world_size", "mesh"))
     layouts |= bool(a.members or b.members)
     if other := _other_shapes(_shapes(a, i), _shapes(b, j), difference, pairs, layouts):
         return other
+    if not pairs:
+        return ""
     if enters and layouts and all(type(n) is int and 0 <= n < _ranks(a, b) for pair in pairs for n in pair):
         return "the number of a rank"
     factors = {a.batches / b.batches, loss_scale, *(float(n) for n in range(2, _ranks(a, b) + 1) if layouts)}
@@ -196,7 +194,12 @@ def _other_shapes(
     of_a: _Shapes, of_b: _Shapes, difference: ArgumentDifference, pairs: Sequence[tuple[float, float]], layouts: bool
 ) -> str:
     """The clause about dimensions and sizes that follow from the shapes of the tensors; empty for others."""
-    if difference.name.startswith("dim"):
+    dimension = difference.name.startswith("dim")
+    if dimension and of_a[1:] != of_b[1:]:
+        return "dimensions of another layout"
+    if not pairs:
+        return ""
+    if dimension:
         # an index, or what is reduced away, has fewer dimensions than the tensor whose are counted
         dims = max(map(len, (*of_a, *of_b)))
         if dims and all((v - w) % dims == 0 for v, w in pairs):

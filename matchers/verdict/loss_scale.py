@@ -88,10 +88,10 @@ def _loss_scale(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> flo
         if exact or abs(middle / factor - 1) < _NEAR:
             return 1.0 if abs(_ratio_of_totals(a, b) / factor - 1) < _ABOUT else factor
     # no layout tells the factor, such as one lest gradients vanish: what the optimizer reads does not have it
-    alone = pairing.of_a < 0, pairing.of_b < 0
-    whole = (abs(ratio[red] / middle - 1) < _EXACT).mean() > _SHARE
-    whole &= abs(_ratio_of_totals(a, b, *alone, unknown=0.0) - 1) < _EXACT
-    return middle if whole else 1.0
+    if (abs(ratio[red] / middle - 1) < _EXACT).mean() <= _SHARE:
+        return 1.0
+    totals = _ratio_of_totals(a, b, pairing.of_a < 0, pairing.of_b < 0, unknown=0.0)
+    return middle if abs(totals - 1) < _EXACT else 1.0
 
 
 def _ratio_of_totals(
@@ -127,16 +127,15 @@ class _Totals:
         self.contents = LastContents(log, tuple(log.modules))
         working = log.phase == Phase.GRADIENTS
         norms = np.flatnonzero(working & rows_where(log, lambda law: law.form in (Form.NORM, Form.POWER)))
-        reduces = np.flatnonzero(working & communicating(log))
-        reduces = reduces[reduces < (norms[0] if len(norms) else len(log))]
-        if alone is not None and not len(reduces):
+        changes = np.flatnonzero(working & communicating(log))
+        changes = changes[changes < (norms[0] if len(norms) else len(log))]
+        if alone is not None and not len(changes):
             firsts = [touch.row for name, touch in self.contents.first.items() if name.endswith(GRADIENT)]
-            reduces = np.unique([row for row in firsts if alone[row]])
-        self.totals = {
-            name: (self.contents.after(touch) if len(reduces) else self.contents.before(touch)).l1
-            for name, touch in self.contents.first_after(int(reduces[-1]) if len(reduces) else -1).items()
-            if name.endswith(GRADIENT)
-        }
+            changes = np.array([row for row in firsts if alone[row]], np.int64)
+        last = int(changes.max(initial=-1))
+        tell = self.contents.before if last < 0 else self.contents.after
+        touched = self.contents.first_after(last).items()
+        self.totals = {name: tell(touch).l1 for name, touch in touched if name.endswith(GRADIENT)}
 
 
 def _ratio(a: OpLog, b: OpLog, pairing: Pairing) -> Float64:

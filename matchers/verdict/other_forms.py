@@ -36,13 +36,13 @@ def without_other_forms(case: Case, judged: Judgement) -> Judgement:
     repeats = verdicts.inputs_equal & (a.inputs.count[i] > 0) & ~doubt
     other = (verdicts.status >= Status.SHAPE) & ~repeats & ~a.updates[i] & ~judged.parts
     doubt &= other
-    (read_a, ends_a), (read_b, ends_b) = (_read(log, flow) for log, flow in ((a, case.flow.a), (b, case.flow.b)))
-    other &= read_a[i] & read_b[j] & (doubt | ~(ends_a[i] | ends_b[j]))
+    other &= ~(case.flow.readers_a.none[i] | case.flow.readers_b.none[j])
+    other &= doubt | ~(_is_applied(a, case.flow.a)[i] | _is_applied(b, case.flow.b)[j])
     if other.any():
         beside = doubt | (other & (verdicts.status == Status.SHAPE))
         # where most of all differs, it is no matter of form
-        alone = folded or 2 * other.sum() > len(other)
-        other &= beside if alone else _inside(case, other, beside, verdicts.status == Status.NOT_JUDGED)
+        by_form = not folded and 2 * other.sum() <= len(other)
+        other &= _inside(case, other, beside, verdicts.status == Status.NOT_JUDGED) if by_form else beside
     if not other.any():
         return judged
     # what agrees, as a mask whose infinite values hide the rest, and is read by what does not
@@ -53,8 +53,10 @@ def without_other_forms(case: Case, judged: Judgement) -> Judgement:
     hides = hides[:-1] & np.isin(verdicts.status, AGREE[1:])
     status = np.where(other | hides, np.int8(Status.NOT_JUDGED), verdicts.status)
     regions = find_regions(a, b, pairing, status, case.flow)
-    alone = np.concatenate((regions.of_a[pairing.of_a < 0], regions.of_b[pairing.of_b < 0], regions.of_a[i[doubt]]))
-    other &= regions.covered("a")[i] & regions.covered("b")[j] & np.isin(regions.of_a[i], alone)
+    formed = np.concatenate((regions.of_a[pairing.of_a < 0], regions.of_b[pairing.of_b < 0], regions.of_a[i[doubt]]))
+    other &= regions.covered("a")[i] & regions.covered("b")[j] & np.isin(regions.of_a[i], formed)
+    if not other.any():
+        return judged
     agrees = np.isin(status, AGREE)
     for log, flow, of, at in ((a, case.flow.a, pairing.of_a, i), (b, case.flow.b, pairing.of_b, j)):
         seen = np.append(agrees, False)[of] & ~rows_where(log, lambda law: law.blind)
@@ -94,9 +96,9 @@ def _inside(case: Case, among: Bool, doubt: Bool, unjudged: Bool) -> Bool:
     return after & before
 
 
-def _read(log: OpLog, flow: Ragged) -> tuple[Bool, Bool]:
-    """bool[n]: an operation reads the result of a record; it is a gradient that is clipped or applied."""
+def _is_applied(log: OpLog, flow: Ragged) -> Bool:
+    """bool[n]: the result of a record is a gradient that is clipped or applied."""
     made = flow.value >= 0
     maker, reader = flow.value[made], flow.row[made]
     last = np.isin(log.phase, (Phase.GRADIENTS, Phase.OPTIMIZER))
-    return marked(maker, len(log)), marked(maker[last[reader] & ~last[maker]], len(log))
+    return marked(maker[last[reader] & ~last[maker]], len(log))

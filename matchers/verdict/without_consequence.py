@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from matchers.arrays import Bool, Int64, marked
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog, Phase
-from matchers.ops.dataflow import downstream
+from matchers.ops.dataflow import Readers, downstream
 from matchers.pairing.pairing import Method
 from matchers.regions.find import find_regions
 from matchers.status import AGREE, Status
@@ -47,8 +47,16 @@ def without_consequence(case: Case, judged: Judgement) -> Judgement:
     red = np.flatnonzero(verdicts.status >= Status.SHAPE)
     stays = np.isin(verdicts.reason[red], _STAYS) | (pairing.method[red] == Method.OVERRIDE)
     kept = stays.any() or any(slot.status.red for slot in judged.of_records.values())
-    sides = (a, case.i[red], pairing.of_a, case.flow.a), (b, case.j[red], pairing.of_b, case.flow.b)
-    if not len(red) or kept or any(_kept(log, flow)[rows].any() for log, rows, _, flow in sides):
+    if not len(red) or kept:
+        return judged
+    sides = [
+        (log, records[red], of, flow, _kept(log, readers))
+        for log, records, of, flow, readers in (
+            (a, case.i, pairing.of_a, case.flow.a, case.flow.readers_a),
+            (b, case.j, pairing.of_b, case.flow.b, case.flow.readers_b),
+        )
+    ]
+    if any(ends[rows].any() for _, rows, _, _, ends in sides):
         return judged
     status = verdicts.status.copy()
     status[red] = Status.NOT_JUDGED
@@ -66,7 +74,7 @@ def without_consequence(case: Case, judged: Judgement) -> Judgement:
         left[regions.outputs.row[~np.isin(status, (Status.EQUAL, Status.SAME_PRINT))[regions.outputs.value]]] = np.inf
     if (left > np.maximum(_LEFT * least, np.minimum(rounds, least / 16)))[region].any():
         return judged
-    slots = {k: slot for k, slot in verdicts.slots.items() if k not in red}
+    slots = {k: slot for k, slot in verdicts.slots.items() if verdicts.status[k] < Status.SHAPE}
     return judged.claimed(red, Status.NOT_JUDGED, Reason.OTHER_FORM, slots=slots)
 
 
@@ -84,23 +92,23 @@ def _in_other_form(case: Case) -> Bool:
     return found & ~given
 
 
-def _kept(log: OpLog, flow: Ragged) -> Bool:
+def _kept(log: OpLog, readers: Readers) -> Bool:
     """bool[n]: records that write to a tensor by name, such as a state, or whose results neither an operation nor
     Python reads.
     """
-    kept = np.bincount(flow.value[flow.value >= 0], minlength=len(log)) == 0
+    kept = readers.none[:-1].copy()
     kept[log.texts("Read").rows] = False
     kept[log.texts("Parameter").rows] = True
     return kept
 
 
-def _is_lost(log: OpLog, red: Int64, of: NDArray[np.int32], flow: Ragged, status: NDArray[np.int8]) -> bool:
-    """True if what some records make leads to an end that is not judged.
+def _is_lost(log: OpLog, red: Int64, of: NDArray[np.int32], flow: Ragged, kept: Bool, status: NDArray[np.int8]) -> bool:
+    """True if what some records make leads to an end (`kept`) that is not judged.
 
     A gradient that one run alone makes, and hands to no optimizer, is none.
     """
     open_ = ~np.append(np.isin(status, AGREE), False)[of]
-    ends = open_ & _kept(log, flow)
+    ends = open_ & kept
     if log.updates.any():
         ends &= (of >= 0) | (log.phase != Phase.BACKWARD)
     return bool((ends & downstream(flow, marked(red, len(log)), open_)).any())
