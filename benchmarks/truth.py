@@ -122,7 +122,7 @@ def _rows(title: str, found: Sequence[Answer], key: Callable[[Answer], str]) -> 
 
 
 def _by_reason(found: Sequence[Answer]) -> str:
-    """How often the first cause of each reason was right, in the right place, and stood on a healthy pair."""
+    """Counts by the reason of the first cause: said, at the line, in the module and phase, on a healthy pair."""
     rows: list[Sequence[object]] = [("reason of the first cause", "said", "right", "place", "false")]
     for reason in sorted({one.found.reason for one in found} - {""}):
         said = [one for one in found if one.found.reason == reason]

@@ -135,21 +135,23 @@ class Equality:
         counted = self.inputs & (self.differs | self.same)[rows]
         return Determinism.of(c.a, c.b, self._i, self._j, counted, self.differs[rows])
 
+    def place(self, row: int) -> int:
+        """The place of a row in `rows`; -1 for none."""
+        k = int(np.searchsorted(self.rows, row))
+        return k if k < len(self.rows) and self.rows[k] == row else -1
+
     def begins_at(self, row: int) -> bool:
         """The inputs of a row are equal to the bit, its results are not."""
-        k = int(np.searchsorted(self.rows, row))
-        here = k < len(self.rows) and self.rows[k] == row
-        return here and self.by_digest and bool(self.inputs[k] and self.differs[row])
+        k = self.place(row)
+        return self.by_digest and k >= 0 and bool(self.inputs[k] and self.differs[row])
 
     def others(self, row: int) -> tuple[int, int]:
         """(pairs of the kind of a row with equal inputs, beside it; those of them whose results differ).
 
         Printed numbers hide small differences from the first one on: without digests only earlier pairs count.
         """
-        k = int(np.searchsorted(self.rows, row))
-        if k == len(self.rows) or self.rows[k] != row:
-            return 0, 0
-        return self.determinism.others(k, None if self.by_digest else k)
+        k = self.place(row)
+        return (0, 0) if k < 0 else self.determinism.others(k, None if self.by_digest else k)
 
 
 def first_difference(c: Rows, equality: Equality) -> FirstDifference | None:

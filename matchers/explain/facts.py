@@ -89,9 +89,13 @@ class InputFact:
     bits: bool | None = None
 
     @property
+    def is_gradient(self) -> bool:
+        return self.name.endswith(GRADIENT)
+
+    @property
     def title(self) -> str:
         """`the gradient of 0.weight`, `0.weight` or `input 3`."""
-        if self.name.endswith(GRADIENT):
+        if self.is_gradient:
             return f"the gradient of {self.name.removesuffix(GRADIENT)}"
         return self.name or f"input {self.position}"
 

@@ -15,7 +15,6 @@ from matchers.explain.red_rows import difference, inputs_agree, lengths, red_hea
 from matchers.explain.subject import Subject, key_of
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.json_values import parsed_object
-from matchers.ops.last_contents import GRADIENT
 from matchers.ops.laws import law_of
 from matchers.ops.nonfinite import broken_text
 from matchers.ops.placement import AS_PARTS, NOT_SUMMED, describe_placement
@@ -199,7 +198,7 @@ def _gradient_made(of: Subject, reader: int) -> str:
     """`the gradient of 0.weight`, if that is what a row reads of this one."""
     record = of.records[of.side == "b"]
     for fact in inputs_of(of.c, reader):
-        if (fact.producer_a, fact.producer_b)[of.side == "b"] == record and fact.name.endswith(GRADIENT):
+        if (fact.producer_a, fact.producer_b)[of.side == "b"] == record and fact.is_gradient:
             return fact.title
     return ""
 

@@ -33,7 +33,7 @@ _DOES: tuple[tuple[Callable[[Law], bool], str], ...] = (
     (lambda law: law.pointwise, "is pointwise: each element is computed of those at its place"),
     (lambda _: True, "is taken for one with sums in it, which may be added up in another order"),
 )
-"""What an operation does, by the first that holds of its law; `{}`: the number of terms."""
+"""Words for the work of an operation, by the first that holds of its law; `{}`: the number of terms."""
 _FURTHER: tuple[tuple[Callable[[Law], bool], str], ...] = (
     (lambda law: law.on_lists, "It takes lists of tensors; the tensor that differs most decides"),
     (lambda law: law.nondeterministic, "On some devices it may return other bits each time"),
@@ -43,7 +43,7 @@ _FURTHER: tuple[tuple[Callable[[Law], bool], str], ...] = (
 
 
 def operation_of(log: OpLog, record: int) -> Iterator[str]:
-    """What a record's operation does, a clause each."""
+    """The work of a record's operation, a clause each."""
     law, terms = law_of(log, record), float(reduction_length(log)[record])
     does = next(words for holds, words in _DOES if holds(law))
     yield f"{log.op_name(record)} {does.format(f' of {terms:,.0f} terms' if 1 < terms < math.inf else '')}"

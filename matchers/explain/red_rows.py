@@ -11,7 +11,6 @@ from matchers.explain.facts import OTHER_BITS, InputFact, format_eps, format_err
 from matchers.explain.first_difference import FROM_PYTHON, determinism_of, start_of
 from matchers.explain.subject import Subject
 from matchers.logs.op_log import Phase
-from matchers.ops.last_contents import GRADIENT
 from matchers.ops.laws import law_of
 from matchers.ops.nonfinite import broken_text
 from matchers.status import Role, Status
@@ -246,9 +245,9 @@ def _what_is_unknown(c: Comparison, inputs: tuple[InputFact, ...]) -> str:
         if read := _read_instead(c, fact):
             return f"{fact.title} already differs{read}"
     many = len(differing)
-    given = [fact.name for fact in differing if fact.name and max(fact.producer_a, fact.producer_b) < 0]
-    if len(given) == many and not any(name.endswith(GRADIENT) for name in given):
-        return f"{given[0]} {f'and {many - 1:,} more differ' if many > 1 else 'differs'} before the step"
+    given = [fact for fact in differing if fact.name and max(fact.producer_a, fact.producer_b) < 0]
+    if len(given) == many and not any(fact.is_gradient for fact in given):
+        return f"{given[0].name} {f'and {many - 1:,} more differ' if many > 1 else 'differs'} before the step"
     positions = ", ".join(str(fact.position) for fact in differing[:4])
     already = f"input {positions} already differs" if many == 1 else f"inputs {positions} already differ"
     return f"{already}: suspect an uncaptured operation just upstream"

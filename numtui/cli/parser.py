@@ -13,7 +13,16 @@ from numtui.cli.arguments import SCREEN_SWITCHES
 __all__ = ["parse", "root_parser"]
 
 _COMMANDS = (
-    *("diff", "explain", "merge", "check", "weights", "capture", "suggest", "demo", "rules", "cache"),
+    "diff",
+    "explain",
+    "merge",
+    "check",
+    "weights",
+    "capture",
+    "suggest",
+    "demo",
+    "rules",
+    "cache",
     "completion",
 )
 """The sub-commands. Each has a module of its name, which is imported for the one that is asked for."""

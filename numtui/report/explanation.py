@@ -254,7 +254,7 @@ def _inputs(of: Subject) -> _Told:
 
 
 def _source(of: Subject, fact: InputFact) -> tuple[str, int]:
-    """What made an input in each run that lists it, and a row of it; -1 for none."""
+    """The maker of an input in each run that lists it, and a row of it; -1 for none."""
     c, made = of.c, {"a": (of.c.at_a, fact.producer_a), "b": (of.c.at_b, fact.producer_b)}
     listed = [side for side, norm in (("a", fact.a), ("b", fact.b)) if norm] or ["a", "b"]
     rows = {side: int(at[k]) if k >= 0 else -1 for side, (at, k) in made.items() if side in listed}
@@ -267,7 +267,7 @@ def _source(of: Subject, fact: InputFact) -> tuple[str, int]:
 
 
 def _agreement(of: Subject, fact: InputFact) -> str:
-    """What the logs say of the two tensors that were read there; empty for one side alone."""
+    """The evidence of the logs about the two tensors that were read there; empty for one side alone."""
     c = of.c
     if of.pair < 0 or bool(fact.a) != bool(fact.b):
         return "" if of.pair < 0 else f"only {'a' if fact.a else 'b'} lists it"
@@ -323,11 +323,11 @@ def _arguments(of: Subject) -> _Told:
 
 def _siblings(of: Subject) -> _Told:
     """The pairs of its kind with equal inputs, and whether their results are equal; how the first difference arises."""
-    k = int(np.searchsorted(of.c.equality.rows, of.row))
+    k = of.c.equality.place(of.row)
     if told := notes_of(of, "beginning"):
         asked = asked_otherwise(of.c, of.row)  # which the arguments say
         yield from (clause for note in told for clause in note.split("; ") if clause != asked)
-    elif k < len(of.c.equality.rows) and of.c.equality.rows[k] == of.row:
+    elif k >= 0:
         alike = of.c.equality.determinism.kind[k] >= 0
         yield (
             determinism_of(of.c, of.row) if alike else "No sibling tells: it has other operations, dtypes or arguments"
@@ -365,7 +365,7 @@ def _numbers(of: Subject) -> list[tuple[str, str, str, str]]:
 
 
 def _change(of: Subject) -> _Told:
-    """What would give another verdict: compared again where that is the only way to know."""
+    """Changes that give another verdict: compared again where that is the only way to know."""
     c, row = of.c, of.row
     if of.status == Status.IGNORED:
         yield f"Without rule {int(c.excluded_by[row]) + 1} ({c.rules.path}), it is {Status(c.verdict[row]).label}"

@@ -275,7 +275,7 @@ def test_what_no_log_shows_excuses_no_large_error(error: float, expected: Status
 
 
 def test_what_is_not_judged_excuses_nothing() -> None:
-    """What reads an error that no log shows a reason for has none either."""
+    """A reader of an error that no log shows a reason for has none either."""
     x, last, after = values(), values(seed=5), values(seed=6)
 
     def log(error: float) -> OpLog:

@@ -137,7 +137,7 @@ class TestAgreement:
         assert not c.red.any()
 
     def test_a_state_is_not_judged_by_a_pair_that_only_reads_it(self) -> None:
-        """What Adam makes of the first moment does not show its scale."""
+        """An update of Adam does not show the scale of the first moment."""
 
         def adam(scale: float, form: str) -> OpLog:
             moment, root = np.float32(scale) * GRADIENTS[0], np.abs(np.float32(scale) * GRADIENTS[0])
