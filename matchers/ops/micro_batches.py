@@ -22,11 +22,12 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Hash, Int64, columns, distinct
+from matchers.arrays import Bool, Hash, Int64, columns
 from matchers.logs.columns import Ragged, repeated
 from matchers.logs.hashing import float_bits, mix, shared_ids
-from matchers.logs.op_log import MARKS, NO_DIGEST, OTHER_UNKNOWN, Folding, OpLog, Phase, once_per_log
+from matchers.logs.op_log import MARKS, NO_DIGEST, OTHER_UNKNOWN, Folding, OpLog, Phase
 from matchers.ops.arguments import odd_arguments
+from matchers.ops.batch_numbers import micro_batch_numbers
 from matchers.ops.combine import combine, joined, with_values
 from matchers.ops.dataflow import sources
 from matchers.ops.laws import additions, drawing, in_place, rows_where
@@ -36,20 +37,14 @@ from matchers.ops.share import Holds, Share
 from matchers.ops.values import Values, first_outputs, further
 
 __all__ = [
-    "BATCH_RANKS",
     "accumulations",
-    "batch_ranks",
     "fold_micro_batches",
-    "micro_batch_numbers",
     "of_other_ranks",
     "output_read",
-    "own_micro_batches",
 ]
 
 Shape = tuple[int, ...]
 
-BATCH_RANKS = "batch_ranks"
-"""Entry of the run info of a virtual log (`matchers.runs.layouts`): by how many its micro-batches are divided."""
 _SAME_SIZE = 0.5
 """Share of equal shapes from which on the micro-batches of two runs have one size."""
 
@@ -66,90 +61,6 @@ def fold_micro_batches(a: OpLog, b: OpLog) -> tuple[OpLog, OpLog]:
     one, other = _Parts.of(a, batch_a), _Parts.of(b, batch_b)
     # two unknown digests must not look equal
     return one.folded(other, NO_DIGEST), other.folded(one, NO_DIGEST if one.batches == 1 else OTHER_UNKNOWN)
-
-
-@once_per_log
-def micro_batch_numbers(log: OpLog) -> Int64:
-    """The micro-batch of each record, from 0; -1 for records outside, and everywhere if there is but one.
-
-    A log that does not number them runs the same modules forward again after each backward pass.
-    """
-    if (log.micro_batch > 0).any():
-        logged = np.unique(log.micro_batch[log.micro_batch >= 0])  # a log may number them as it likes
-        number = np.where(log.micro_batch >= 0, np.searchsorted(logged, log.micro_batch), -1)
-        return _calls_joined(log, _with_preparation(log, number))
-    none = np.broadcast_to(np.int64(-1), len(log))
-    named = np.array([canonical(name) != "" for name in log.modules] + [False])[log.module]
-    forward = (log.phase == Phase.FORWARD) & named
-    passes = np.flatnonzero(forward | (log.phase == Phase.BACKWARD))
-    begins = passes[1:][forward[passes[1:]] & ~forward[passes[:-1]]]
-    ends = np.flatnonzero(log.updates)[:1]
-    begins = begins[begins < ends[0]] if len(ends) else begins
-    if not len(begins):
-        return none
-    number = np.repeat(np.arange(len(begins) + 1), np.diff(begins, prepend=0, append=len(log)))
-    number[ends[0] if len(ends) else len(log) :] = -1
-    # the modules of each micro-batch, in one ascending row of codes
-    rows, width = np.flatnonzero(forward & (number >= 0)), len(log.modules)
-    runs = distinct(number[rows] * width + log.module[rows])
-    first, last = runs[runs < width], runs[runs >= len(begins) * width] - len(begins) * width
-    # what follows the last backward pass, such as clipping, is none
-    batches = len(begins) + bool(np.isin(last, first).any())
-    number[number >= batches] = -1
-    runs = runs[runs < batches * width]
-    if batches == 1 or len(runs) != batches * len(first):
-        return none
-    return number if (runs.reshape(batches, -1) == first + np.arange(batches)[:, None] * width).all() else none
-
-
-def own_micro_batches(log: OpLog) -> int:
-    """The number of micro-batches of a rank."""
-    ranks, many = batch_ranks(log), int(micro_batch_numbers(log).max(initial=0)) + 1
-    return many // ranks if ranks <= many else many
-
-
-def batch_ranks(log: OpLog) -> int:
-    """The number of ranks whose micro-batches the log has; 1 if it is that of one rank."""
-    ranks = log.header.run.get(BATCH_RANKS)
-    return ranks if type(ranks) is int and ranks > 0 else 1
-
-
-def _with_preparation(log: OpLog, number: Int64) -> Int64:
-    """The micro-batches, where what prepares a forward pass, after the backward pass before it, is of that pass."""
-    number = number.copy()
-    last = 0
-    for batch in range(int(number.max()) + 1):
-        begins = int(np.argmax(log.micro_batch == batch))
-        passed = np.flatnonzero(~np.isin(log.phase[last:begins], (Phase.FORWARD, Phase.PREPARE)))
-        own = set[int]()
-        if batch == 0 or len(passed):
-            for row in range(last + (int(passed[-1]) + 1 if len(passed) else 0), begins):
-                if all(maker < 0 or maker in own for maker in log.producers[row].tolist()):  # no sum of losses
-                    own.add(row)
-        number[list(own)] = batch
-        last = begins
-    return number
-
-
-def _calls_joined(log: OpLog, number: Int64) -> Int64:
-    """The micro-batches, of which those are one whose results a loss reads together: calls of one model for it."""
-    passed = np.cumsum(log.phase == Phase.BACKWARD)
-    rows = np.flatnonzero((log.phase == Phase.FORWARD) & (log.producers.count > 1) & (number > 0))
-    same, size = list(range(int(number.max()) + 1)), numel(log)
-    for row in rows.tolist():
-        made = [at for at in log.producers[row].tolist() if at >= 0 and size[log.shape[at]] > 1]
-        first: dict[tuple[int, int], int] = {}
-        for maker in made if len(made) > 1 else ():
-            if passed[maker] < passed[row]:
-                continue
-            call, place = int(number[maker]), (int(log.module[maker]), int(log.op[maker]))
-            if call >= 0 and log.module[maker] >= 0 and (other := first.setdefault(place, call)) != call:
-                one, two = sorted((same[other], same[call]))
-                same = [one if of == two else of for of in same]
-    if len(set(same)) == len(same):
-        return number
-    kept = np.array(sorted(set(same)))
-    return np.where(number >= 0, np.searchsorted(kept, np.array([*same, 0])[number]), -1)
 
 
 def of_other_ranks(log: OpLog, other: OpLog, paired: Bool) -> Bool:

@@ -17,10 +17,10 @@ from matchers.arrays import Bool, Float64, Int64
 from matchers.laws.law import Form
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import MARKS, NO_DIGEST, OpLog, Phase
+from matchers.ops.batch_numbers import batch_ranks, own_micro_batches
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.last_contents import GRADIENT, LastContents
 from matchers.ops.laws import communicating, rows_where
-from matchers.ops.micro_batches import batch_ranks, own_micro_batches
 from matchers.ops.placement import MERGED, REDUCED
 from matchers.ops.shapes import numel
 from matchers.ops.sketch import decode_sketches

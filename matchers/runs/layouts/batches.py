@@ -12,10 +12,11 @@ import numpy as np
 from matchers.arrays import Bool, Float64, Int64
 from matchers.logs.columns import KeyColumn, Ragged, Strings, Texts
 from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog, Phase
+from matchers.ops.batch_numbers import BATCH_RANKS, micro_batch_numbers
 from matchers.ops.combine import with_values
 from matchers.ops.dataflow import sources, upstream
 from matchers.ops.laws import additions, copies, in_place
-from matchers.ops.micro_batches import BATCH_RANKS, accumulations, micro_batch_numbers
+from matchers.ops.micro_batches import accumulations
 from matchers.ops.shapes import numel
 from matchers.ops.values import first_outputs
 from matchers.runs.layouts.reduced import Piece, ReducedGradients

@@ -22,11 +22,12 @@ from matchers.laws.law import Form, Law
 from matchers.laws.register import ADDS_TO
 from matchers.logs.columns import KeyColumn, Ragged, Strings
 from matchers.logs.op_log import NO_DIGEST, OF_PARTS, OpLog, Phase
+from matchers.ops.batch_numbers import micro_batch_numbers
 from matchers.ops.combine import with_values
 from matchers.ops.dataflow import sources
 from matchers.ops.last_contents import GRADIENT, LastContents, Touch
 from matchers.ops.laws import communicating, rows_where
-from matchers.ops.micro_batches import accumulations, micro_batch_numbers, output_read
+from matchers.ops.micro_batches import accumulations, output_read
 from matchers.ops.module_path import canonical
 from matchers.ops.placement import MERGED, REDUCED
 from matchers.ops.sketch import decode_sketches, encode_sketch

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 
 from matchers.logs.op_log import NO_DIGEST, OpLog
-from matchers.ops.micro_batches import micro_batch_numbers
+from matchers.ops.batch_numbers import micro_batch_numbers
 
 __all__ = ["FIRST", "first_results", "same_samples"]
 

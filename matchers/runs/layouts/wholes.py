@@ -10,8 +10,8 @@ import numpy as np
 
 from matchers.arrays import Float64
 from matchers.logs.op_log import OpLog
+from matchers.ops.batch_numbers import micro_batch_numbers
 from matchers.ops.laws import rows_named
-from matchers.ops.micro_batches import micro_batch_numbers
 from matchers.ops.module_path import canonical
 from matchers.ops.shapes import dimensions
 from matchers.ops.shards import infer_shards

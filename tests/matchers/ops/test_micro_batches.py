@@ -9,7 +9,8 @@ import pytest
 
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import NO_DIGEST, OF_PARTS, OpLog
-from matchers.ops.micro_batches import fold_micro_batches, micro_batch_numbers
+from matchers.ops.batch_numbers import micro_batch_numbers
+from matchers.ops.micro_batches import fold_micro_batches
 from matchers.ops.values import further_output
 from tests.captured import Step, captured_log
 from tests.matchers.micro_batch_steps import SAMPLES, step
