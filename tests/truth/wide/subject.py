@@ -31,7 +31,7 @@ from tests.truth.bugs import marks
 __all__ = ["Bug", "Case", "Run", "cases", "chosen", "load", "subjects"]
 
 _HERE = Path(__file__).parent
-_SHARED = ("subject.py", "oracle.py", "captures.py")
+_SHARED = ("subject.py", "oracle.py", "captures.py", "layered.py")
 
 
 @dataclass(frozen=True, kw_only=True)

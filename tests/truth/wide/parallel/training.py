@@ -16,9 +16,14 @@ from torch.nn.parallel import DistributedDataParallel
 
 from tests.truth.wide.parallel.layouts import LAYOUTS, Layout, odd_parameter
 
-__all__ = ["train"]
+__all__ = ["samples", "train"]
 
 Data = dict[str, Tensor]
+
+
+def samples(data: Data) -> Tensor:
+    """The number of samples with a label."""
+    return torch.tensor(len(data["label"]))
 
 
 def train(

@@ -12,8 +12,8 @@ from torch.nn import functional
 
 from tests.truth.wide.parallel import layouts
 from tests.truth.wide.parallel.faults import of_layouts
-from tests.truth.wide.parallel.layouts import LAYOUTS, divided, own_part, pairs
-from tests.truth.wide.parallel.training import train
+from tests.truth.wide.parallel.layouts import LAYOUTS, divided, own_labelled, pairs
+from tests.truth.wide.parallel.training import samples, train
 from tests.truth.wide.subject import Bug, Run
 
 BLOCKS, DIM, HEADS, EXPERTS, CLASSES, LENGTH, BATCH = 2, 24, 2, 6, 12, 6, 8
@@ -135,14 +135,7 @@ def build(run: Run) -> nn.Module:
 def batch(run: Run) -> dict[str, Tensor]:
     """Sequences with their classes."""
     data = {"x": torch.randn(BATCH, LENGTH, 5), "label": torch.randint(CLASSES, (BATCH,))}
-    if run.has("labels"):
-        data["label"] = data["label"].roll(1)
-    return own_part(data, run)
-
-
-def count(data: dict[str, Tensor]) -> Tensor:
-    """The number of sequences."""
-    return torch.tensor(len(data["label"]))
+    return own_labelled(data, run)
 
 
 def loss(model: Any, data: dict[str, Tensor], run: Run) -> tuple[Tensor, Tensor]:
@@ -153,4 +146,4 @@ def loss(model: Any, data: dict[str, Tensor], run: Run) -> tuple[Tensor, Tensor]
 
 def step(model: Any, data: dict[str, Tensor], optimizer: Any, run: Run) -> Tensor:
     """Train one step."""
-    return train(model, data, optimizer, run, loss, count)
+    return train(model, data, optimizer, run, loss, samples)

@@ -10,8 +10,8 @@ from torch.nn import functional
 
 from tests.truth.wide.parallel import layouts
 from tests.truth.wide.parallel.faults import of_layouts
-from tests.truth.wide.parallel.layouts import LAYOUTS, divided, own_part, pairs
-from tests.truth.wide.parallel.training import train
+from tests.truth.wide.parallel.layouts import LAYOUTS, divided, own_labelled, pairs
+from tests.truth.wide.parallel.training import samples, train
 from tests.truth.wide.subject import Bug, Run
 
 WIDTH, CLASSES, BATCH = 8, 5, 8
@@ -81,14 +81,7 @@ def batch(run: Run) -> dict[str, Tensor]:
         "noisy": images + 0.3 * torch.randn_like(images),
         "label": torch.randint(CLASSES, (BATCH,)),
     }
-    if run.has("labels"):
-        data["label"] = data["label"].roll(1)
-    return own_part(data, run)
-
-
-def count(data: dict[str, Tensor]) -> Tensor:
-    """The number of images."""
-    return torch.tensor(len(data["label"]))
+    return own_labelled(data, run)
 
 
 def loss(model: Any, data: dict[str, Tensor], run: Run) -> tuple[Tensor, Tensor]:
@@ -101,4 +94,4 @@ def loss(model: Any, data: dict[str, Tensor], run: Run) -> tuple[Tensor, Tensor]
 
 def step(model: Any, data: dict[str, Tensor], optimizer: Any, run: Run) -> Tensor:
     """Train one step."""
-    return train(model, data, optimizer, run, loss, count)
+    return train(model, data, optimizer, run, loss, samples)

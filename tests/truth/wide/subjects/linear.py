@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any
-
 import torch
 from torch import Tensor, nn
 from torch.nn import functional
 
+from tests.truth.wide import layered
 from tests.truth.wide.subject import Bug, Run
 
 FORMS = ("linear", "addmm", "matmul-add", "einsum", "bmm")
@@ -61,12 +60,4 @@ def batch(run: Run) -> dict[str, Tensor]:
     return {"x": torch.randn(4, 6, 16), "y": torch.randint(5, (4, 6))}
 
 
-def step(model: Any, data: dict[str, Tensor], optimizer: Any, run: Run) -> Tensor:
-    x = data["x"]
-    for layer in model["layers"]:
-        x = layer(x)
-    loss = functional.cross_entropy(model["head"](x).flatten(0, 1), data["y"].flatten())
-    loss.backward()
-    optimizer.step()
-    optimizer.zero_grad()
-    return loss
+step = layered.step
