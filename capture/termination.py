@@ -140,7 +140,10 @@ class Termination:
                 if signal.getsignal(number) != self._handle:
                     continue
                 _wait(self._once.locked, _PATIENCE)
-                if self._write_aside(signal.Signals(number).name) and not callable(self._before[number]):
+                first = self._write_aside(signal.Signals(number).name)
+                # the main thread, which began, may wait for a device that no longer answers
+                stuck = not first and not self._written and self._late is None
+                if (first or stuck) and not callable(self._before[number]):
                     _end(number)
         os.close(read)
 

@@ -63,9 +63,11 @@ def test_a_process_that_waits_without_end_dies_of_the_signal_and_leaves_a_log(tm
     assert half_a_step(tmp_path).run["incomplete"] == "SIGHUP"
 
 
-def test_what_takes_too_long_to_write_is_cut_off_and_there(tmp_path: Path) -> None:
+@pytest.mark.parametrize("in_the_main_thread", [False, True])
+def test_what_takes_too_long_to_write_is_cut_off_and_there(tmp_path: Path, in_the_main_thread: bool) -> None:
     """On a slow machine a launcher's SIGKILL comes before the end; what is known by then is on the disk."""
     slow = """
+    waiting = torch.distributed.HashStore()
     modules = {name.rpartition(".")[2]: module for name, module in sys.modules.items() if "capture." in name}
     pieces = modules["log_writer"]._pieces
     def slowly(records):
@@ -74,7 +76,8 @@ def test_what_takes_too_long_to_write_is_cut_off_and_there(tmp_path: Path) -> No
     modules["log_writer"]._pieces = slowly
     modules["termination"]._LIMIT = 0.2
     """
-    done = run(tmp_path, HEAD + HALF + slow.replace("\n    ", "\n") + STUCK)
+    end = "terminate()\n" if in_the_main_thread else STUCK
+    done = run(tmp_path, HEAD + HALF + slow.replace("\n    ", "\n") + end)
     assert done.returncode == -signal.SIGTERM
     assert half_a_step(tmp_path).run["incomplete"] == "SIGTERM"
 
