@@ -10,7 +10,7 @@ INSTALL := $(BIN)/python -m pip install --quiet --disable-pip-version-check --co
 # Tests start programs by the hundred: none of them compiles again what another has compiled.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: demo test test-fast truth register fuzz fuzz-reader mutate test-integrations test-torch check wheel format screenshots man clean
+.PHONY: demo test test-fast truth register fuzz fuzz-reader mutate test-integrations test-torch test-gpu check wheel format screenshots man clean
 
 demo: $(VENV)/.viewer  ## open the explorer on the shipped example, in which a bug is to be found
 	@$(BIN)/numtui demo || [ $$? -eq 1 ]
@@ -33,6 +33,11 @@ test-torch: $(if $(TORCH),$(TORCH_VENV)/.$(TORCH))  ## run the tests that need t
 	@[ -n '$(TORCH)' ] || { echo 'which one? make test-torch TORCH=2.15.0' >&2; exit 2; }
 	@.ci/packages gcc
 	$(TORCH_VENV)/bin/python -m pytest -n 2 --dist worksteal -m torch
+
+GPU_PYTHON ?= python3
+test-gpu:  ## run what needs a GPU, and measure there, with a Python that has torch for CUDA, and pytest: make test-gpu GPU_PYTHON=python3
+	$(GPU_PYTHON) -m pytest -c tests/gpu/pytest.ini tests/gpu
+	$(GPU_PYTHON) -m benchmarks.capture_cost --device cuda
 
 register: $(if $(TORCH),$(TORCH_VENV)/.$(TORCH))  ## write what a version of torch says of its operations: make register TORCH=2.15.0
 	@[ -n '$(TORCH)' ] || { echo 'which one? make register TORCH=2.15.0' >&2; exit 2; }

@@ -99,19 +99,20 @@ class Workload:
 
         self.device = device
         self._settings = settings.parse(switches)
-        self._data = data
         torch.set_num_threads(self._settings.threads)
         self.model = train.build(self._settings).to(device)
         self._optimizer = train.make_optimizer(self.model, self._settings)
         self.tokens = self._settings.batch * self._settings.seq_len
+        shape = (self._settings.batch, self._settings.seq_len)
+        batch = data.micro_batch(self._settings.seed, 1, 0, shape, self._settings.vocab)
+        self._batch = [tensor.to(device) for tensor in batch]
         self._run = train.make_step(self.model, self.model, self._settings, self.tokens)
 
     def step(self) -> None:
         """Run forward, backward, clipping and optimizer; return when the device is done."""
         s = self._settings
         self._optimizer.zero_grad()
-        inputs, targets = self._data.micro_batch(s.seed, 1, 0, (s.batch, s.seq_len), s.vocab)
-        self._run(inputs.to(self.device), targets.to(self.device))
+        self._run(*self._batch)
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), s.clip)
         self._optimizer.step()
 
@@ -138,11 +139,11 @@ def timed(work: Workload, around: Around, folder: Path, *, no_sync: bool = False
 
 
 def peak_memory(name: str, device: str, switches: list[str]) -> float:
-    """Return the peak memory in MB of a process with two steps of one variant; the median of some processes."""
+    """Return the peak memory in MB of a process with two steps of one variant; on the host, the median of some."""
     command = [sys.executable, "-m", "benchmarks.capture_cost", "--memory-of", name, "--device", device]
     command += ["--", *switches]
     peaks = []
-    for _ in range(_PROCESSES):
+    for _ in range(_PROCESSES if device == "cpu" else 1):
         out = subprocess.run(command, check=True, capture_output=True, text=True, cwd=EXAMPLES.parent)
         peaks.append(float(out.stdout.strip().splitlines()[-1]))
     return statistics.median(peaks)

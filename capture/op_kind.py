@@ -73,6 +73,8 @@ _UNFILLED = {
     # the second is the whole buffer, of which only this rank's shard, the first, is filled yet
     "fsdp::all_gather_copy_in": (1,),
 }
+_READ_BY_KERNEL, _FILLED_BY_KERNEL = "in_ptr", "out_ptr"
+"""Beginnings of inductor's names for memory that a kernel only reads, and only writes to."""
 _C10D_READ_ONLY = frozenset({"send"})
 _C10D_IN_AND_OUT = frozenset({"allreduce_", "allreduce_coalesced_", "broadcast_", "reduce_"})
 
@@ -172,8 +174,10 @@ def _parameters(func: Any) -> tuple[str, ...]:
 
 
 def kernel_kind(name: str, arguments: Iterable[str]) -> OpKind:
-    """Return the properties of a kernel, which may write to any of its arguments."""
-    return replace(_unknown(name, "triton.default"), writes=frozenset(arguments))
+    """Return the properties of a compiler's kernel; one of the user's may write to any of its arguments."""
+    writes = frozenset(name for name in arguments if not name.startswith(_READ_BY_KERNEL))
+    filled = frozenset(name for name in writes if name.startswith(_FILLED_BY_KERNEL))
+    return replace(_unknown(name, "triton.default"), writes=writes, overwrites=filled)
 
 
 def _unknown(name: str, overload: str, arguments: tuple[str, ...] = ()) -> OpKind:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import ctypes
 import threading
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager, suppress
+from contextlib import contextmanager, nullcontext, suppress
 from functools import cache
 from importlib import import_module
 from importlib.util import find_spec
@@ -182,6 +182,9 @@ class Statistics:
                 if self._native is None or not self._native.measure(tensor, address, positions, take):
                     self._with_torch(tensor, rows, positions, take)
             else:
+                if tensor.is_cuda and torch.cuda.is_current_stream_capturing():
+                    # a measurement would be recorded, too, and run in each replay
+                    raise Unmeasurable("a CUDA graph records the operations, and nothing is computed yet")
                 rows = self._rows(tensor.device)
                 rows.take()
                 self._with_torch(tensor, rows, positions, take)
@@ -222,14 +225,16 @@ class Statistics:
 
     def results(self) -> dict[int, Summary]:
         """Return all summaries so far, by slot; waits for the devices."""
-        with self._lock, unnoticed():
+        # a thread that hands a stuck device more work than it takes waits in `measure`, with the lock
+        with nullcontext() if self._unreachable else self._lock, unnoticed():
             if not self._unreachable:
                 self._synchronize()
+            slots = tuple(self._slots)
             devices = () if self._unreachable else self._devices.values()
             read = {rows: rows.read() for rows in (self._host, *devices)}
             return self._kept | {
                 slot: self._summary(slot, read[rows][number], numel, take)
-                for slot, (rows, number, numel, take) in enumerate(self._slots, self._first)
+                for slot, (rows, number, numel, take) in enumerate(slots, self._first)
                 if rows in read
             }
 

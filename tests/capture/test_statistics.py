@@ -482,3 +482,23 @@ def test_a_device_that_never_answers_is_left_out(monkeypatch: pytest.MonkeyPatch
     released.set()
     assert statistics.wait(60)
     assert list(statistics.results()) == [host, host + 1]
+
+
+def test_a_thread_that_waits_for_such_a_device_keeps_nothing_from_being_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A device takes about a thousand pieces of work; who hands it one more waits, in the middle of a measurement."""
+    statistics = Statistics()
+    host = statistics.measure(torch.ones(3))
+    monkeypatch.setattr(torch.accelerator, "synchronize", lambda _: threading.Event().wait())
+    statistics._devices[torch.device("meta"), 0] = _Rows(torch.device("cpu"))
+    held, done = threading.Event(), threading.Event()
+
+    def measure() -> None:
+        with statistics._lock:
+            held.set()
+            done.wait()
+
+    threading.Thread(target=measure, daemon=True).start()
+    held.wait()
+    assert not statistics.wait(0.01)
+    assert list(statistics.results()) == [host]
+    done.set()

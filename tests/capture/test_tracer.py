@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import errno
 import os
 import threading
@@ -432,3 +433,21 @@ class TestModels:
         layer = nn.Linear(8, 8)
         log = record(nn.Sequential(layer, layer), lambda: nn.Sequential(layer, layer)(X))
         assert [row.key for row in log.of("addmm")] == ["0/op_0_addmm", "0/op_1_addmm"]
+
+
+def test_a_compiler_s_kernel_reads_nothing_of_what_it_only_fills(record: Record) -> None:
+    """Inductor allocates its buffers past the dispatcher: what lies there is of no run."""
+
+    def step() -> None:
+        tracer = active_tracer()
+        assert tracer is not None
+        given, filled = torch.ones(4), torch.full((4,), torch.nan)
+        launch = tracer.record_triton_kernel(
+            "triton_poi_fused_mul_0", {"in_ptr0": given, "out_ptr0": filled, "xnumel": 4}
+        )
+        ctypes.memset(filled.data_ptr(), 0, 16)
+        launch.finalize(None)
+
+    (row,) = record(Net(), step).of("triton_poi_fused_mul_0")
+    assert row.input_digests[1] == "-"
+    assert [each["l1"] for each in row.mutated] == [0.0]

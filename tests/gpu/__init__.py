@@ -1,0 +1,1 @@
+"""What a capture promises for a GPU: `make test-gpu`."""
