@@ -167,6 +167,8 @@ def explained_by(a: OpLog, b: OpLog, i: int, j: int, difference: ArgumentDiffere
     enters = law_of(a, i).enters
     if enters and not other_bits(a, b, np.array([i]), np.array([j]))[0]:
         return "a chunk of what the other run has"
+    if (difference.a, difference.b) == (a.dtype_text(i), b.dtype_text(j)):
+        return "the dtypes of the results"
     if _flags(difference.a) and _flags(difference.b):
         return "results that one run does not need"
     pairs = list(_numbers(difference.a, difference.b))

@@ -14,6 +14,7 @@ from matchers.explain.sentences import explain
 from matchers.logs.op_log import OpLog
 from matchers.logs.parser import read_log
 from matchers.status import Role, Status
+from matchers.verdict.expectation import Expect, Expectation
 from matchers.verdict.reason import Reason
 from numtui.query.query import parse_query
 from numtui.report.model import Report
@@ -34,6 +35,7 @@ def log(
     run: Mapping[str, Any] | None = None,
     overload: str = "",
     forms: str = "",
+    dtype: str = "float32",
 ) -> OpLog:
     """A record with arguments between one that makes its input and one that reads its result."""
     asked = {} if arguments is None else {"Arguments": json.dumps(arguments)}
@@ -45,6 +47,7 @@ def log(
             f"m/op_1_{op_name}",
             value,
             shape=shape,
+            dtype=dtype,
             inputs=[3 * given],
             producers=["m/op_0_embedding"],
             location="norm.py:7",
@@ -103,6 +106,15 @@ def test_another_spelling_is_no_difference(
     assert c.status[row] == Status.CLOSE
     told = [note for note in explain(c, row).notes if note.startswith("other arguments")]
     assert [note.rpartition(": ")[2] for note in told] == ([] if why is None else [why])
+
+
+@pytest.mark.parametrize(("dtype", "red"), [("bfloat16", False), ("float32", True)])
+def test_a_dtype_that_is_asked_for_is_that_of_the_result(tmp_path: Path, dtype: str, red: bool) -> None:
+    """Whether that may differ, is judged by the result."""
+    one, other = {"input_dtype": "float32"}, {"input_dtype": "bfloat16"}
+    a, b = log(tmp_path, "a", one), log(tmp_path, "b", other, dtype=dtype, **CLOSE)
+    c = compare(a, b, expectation=Expectation(Expect.LOW_PRECISION))
+    assert bool(c.red[pair(c)]) == red
 
 
 @pytest.mark.parametrize(
