@@ -93,8 +93,9 @@ def _further_terms(log: OpLog, row: int, l1: float) -> tuple[float, float]:
 def without_noise(case: Case, judged: Judgement) -> Judgement:
     """Judge pairs without what is noise; from here on, log b has that of a in place of its own."""
     a, b, pairing, flow, verdicts = case.a, judged.b, case.pairing, case.flow, judged.verdicts
-    # of shards, what an optimizer leaves is judged by name
-    if case.bitwise or not np.isin(verdicts.status, (Status.DIVERGED, Status.SHARDED)).any():
+    # of shards, and by an optimizer of another form, what a step leaves is judged by name
+    by_name = any((log.updates & (of < 0)).any() for log, of in ((a, pairing.of_a), (b, pairing.of_b)))
+    if case.bitwise or not (by_name or np.isin(verdicts.status, (Status.DIVERGED, Status.SHARDED)).any()):
         return judged
     diverged = verdicts.status == Status.DIVERGED
     parts = np.isin(pairing.method, BY_PARTS) & pairing.grouped

@@ -51,6 +51,7 @@ from matchers.verdict.tolerance import (
     RESOLUTION,
     TF32_EPSILON,
     UNKNOWN_SCORES,
+    signs_differ,
 )
 
 __all__ = ["Arithmetic", "explain_by_arithmetic"]
@@ -245,6 +246,8 @@ class _Judge:
             limit = DECIDED * math.sqrt(received.error)
         elif received.picked:
             limit = max(limit, ANYTHING)
+        elif received.error and of.signs[k] > 0:
+            limit = max(limit, signs_differ(received.error, of.signs[k].item()))
         unlimited = limit > MOST_ALLOWED
         self.unearned = False
         most = 0.0 if received.doubted or received.alone else MOST_UNEARNED

@@ -15,6 +15,7 @@ from functools import cached_property
 import numpy as np
 
 from matchers.arrays import Int32
+from matchers.laws.law import Amplifies
 from matchers.logs.columns import Ragged
 from matchers.ops.last_contents import GRADIENT, Touch
 from matchers.ops.laws import law_of, on_lists
@@ -36,6 +37,7 @@ from matchers.verdict.tolerance import (
     UNSEEN,
     growth_factor,
     own_tolerance,
+    signs_differ,
 )
 
 __all__ = ["judge_contents", "without_other_tensors"]
@@ -219,6 +221,9 @@ class _Judge:
             received = max(received, UNSEEN * change)
         ops = law_of(self._a.log, one.row), law_of(self._b.log, other.row)
         allowed = verdict.limit + max(map(growth_factor, ops)) * received
+        before = [of.before(of.first[verdict.name]) for of in (self._a, self._b)]
+        if received and all(law.amplifies is Amplifies.NEAR_A_SIGN for law in ops) and not any(x.l1 for x in before):
+            allowed = max(allowed, signs_differ(received, self._a.left(verdict.name).numel))
         if not verdict.error <= allowed:
             return verdict
         if allowed > MOST_ALLOWED:

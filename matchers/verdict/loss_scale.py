@@ -149,7 +149,7 @@ def _ratio(a: OpLog, b: OpLog, pairing: Pairing) -> Float64:
         texts = a.texts("Sketch").raw(int(pairing.lead_a[k])), b.texts("Sketch").raw(int(pairing.lead_b[k]))
         if all(texts):
             one[k], other[k] = np.linalg.norm(decode_sketches(texts), axis=1)
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
         return np.asarray(one / other)
 
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import numpy as np
 
-from matchers.arrays import Float64, Int64
-from matchers.laws.law import Form
+from matchers.arrays import Bool, Float64, Int64
+from matchers.laws.law import Amplifies, Form
 from matchers.logs.columns import repeated
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import STATISTICS, OpLog
+from matchers.ops.last_contents import Touch
 from matchers.ops.laws import by_law, rows_where
 from matchers.ops.values import first_outputs
 from matchers.status import Status
@@ -45,6 +46,7 @@ class PropagationColumns:
         copies: bool, the operation passes its inputs on.
         growth: factor by which the operation may enlarge the error of its inputs.
         of_scores: bool, this factor is the size of the argument.
+        signs: number of elements of what begins as zeros and is then little more than signs; NaN for others.
         measured: bool, the error is an estimate of the first output's.
         by_norms: bool, it is a lower bound, from the norms of the first output.
         noise, noise_norm: error and change of a norm that a third run shows; NaN where it shows none.
@@ -80,6 +82,7 @@ class PropagationColumns:
         self.own_norm = np.where(constant, own, self.share * own)
         self.growth = by_law(a, i, growth_factor) * _spread(a, i)
         self.of_scores = rows_where(a, lambda law: law.of_scores)[i]
+        self.signs = _signs(case, found, self.open & (status == Status.DIVERGED))
         self.measured, self.by_norms = ~verdicts.bound & ~by_slot, verdicts.bound & ~by_slot
         self.times = np.where(self.by_norms & (error > self.norm), EXTREMES, 1.0)
         self.judged_by = error.copy()
@@ -89,6 +92,21 @@ class PropagationColumns:
         self.judged_by = np.where(self.by_norms, further, self.judged_by)
         unknown: Float64 = np.full(len(i), np.nan)
         self.noise, self.noise_norm = (unknown, unknown) if noise is None else noise.of(case.pairing)
+
+
+def _signs(case: Case, found: Judgement, which: Bool) -> Float64:
+    """float64[p], number of elements of a tensor of zeros of which Adam's first step makes signs; NaN for others."""
+    a, b = case.contents
+    out = np.full(len(which), np.nan)
+    near = rows_where(a.log, lambda law: law.amplifies is Amplifies.NEAR_A_SIGN)[case.i] & which
+    for k in np.flatnonzero(near).tolist():
+        slot, touched = found.verdicts.slots.get(k), []
+        for of, row in ((a, int(case.i[k])), (b, int(case.j[k]))):
+            place = 0 if slot is None else (*of.names(row), slot.name).index(slot.name)
+            touched.append((of, Touch(row, place)))
+        if not any(of.before(touch).l1 for of, touch in touched):
+            out[k] = a.after(touched[0][1]).numel
+    return out
 
 
 def _spread(log: OpLog, rows: Int64) -> Float64:

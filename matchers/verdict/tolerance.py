@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterable
 
 import numpy as np
@@ -210,6 +211,11 @@ _CHANCE = 5.0
 def growth_factor(law: Law) -> float:
     """Factor by which an operation may amplify the relative error of its inputs."""
     return _AMPLIFIES[law.amplifies]
+
+
+def signs_differ(error: float, elements: float) -> float:
+    """Error of the signs of so many numbers that have an error: as of `DECIDED`, and at least one may differ."""
+    return DECIDED * math.sqrt(max(error, 1 / max(elements, 1)))
 
 
 def systematic_share(elements: Float64) -> Float64:

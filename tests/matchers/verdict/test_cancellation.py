@@ -133,7 +133,7 @@ def test_an_update_by_rounding_over_rounding_is_not_judged(noise: float, red: bo
     """Half of the gradient of a bias for keys and values is rounding: zero in some elements of each run."""
     real = RNG.normal(size=16).astype(np.float32) * np.float32(1e-3)
 
-    def update(rounding: list[float], rate: float = 1e-2) -> OpLog:
+    def update(rounding: list[float], rate: float = 1e-2, ops: tuple[str, str] = ("addcmul_", "addcdiv_")) -> OpLog:
         gradient = np.concatenate((np.array(rounding, np.float32) * np.float32(noise), real))
         square, bias = gradient * gradient, np.ones(len(gradient), np.float32)
         made = bias - np.float32(rate) * gradient / (np.sqrt(square) + np.float32(1e-8))
@@ -143,14 +143,14 @@ def test_an_update_by_rounding_over_rounding_is_not_judged(noise: float, red: bo
             [
                 Step(key="kv/op_0_sum", gives=[gradient], fields={"phase": "backward"}),
                 Step(
-                    key="kv/op_1_addcmul_",
+                    key=f"kv/op_1_{ops[0]}",
                     gives=[square],
                     reads=[0 * square, gradient, gradient],
                     made=["", "kv/op_0_sum", "kv/op_0_sum"],
                     fields={**fields, "parameters": states},
                 ),
                 Step(
-                    key="kv/op_2_addcdiv_",
+                    key=f"kv/op_2_{ops[1]}",
                     gives=[made],
                     reads=[bias, gradient, np.sqrt(square) + np.float32(1e-8)],
                     made=["", "kv/op_0_sum", ""],
@@ -163,6 +163,9 @@ def test_an_update_by_rounding_over_rounding_is_not_judged(noise: float, red: bo
     c = compare(update([0, 1, 2, -1]), other, expectation=Expectation(Expect.REDUCTION_ORDER))
     assert bool(c.red.any()) == red
     assert (c.status[2] == Status.NOT_JUDGED) == (not red)
+    other = update([*[0] * zeros, *[-2, 1, -1][: 4 - zeros]], ops=("copy_", "sub_"))
+    c = compare(update([0, 1, 2, -1]), other, expectation=Expectation(Expect.REDUCTION_ORDER))
+    assert bool(c.red.any()) == red, "an optimizer of another form"
     same = update([0, 0, 0, 0])
     c = compare(same, update([0, 0, 0, 0], rate=3e-2), expectation=Expectation(Expect.REDUCTION_ORDER))
     assert c.red.any(), "units that are dead in both runs are no rounding"
@@ -185,3 +188,33 @@ def test_a_sum_with_some_rounding_is_as_far_off_as_that(size: float, red: bool) 
         )
 
     assert compare(decayed(1), decayed(2)).red.any() == red
+
+
+@pytest.mark.parametrize(("rate", "red"), [(1e-2, False), (2e-2, True)])
+@pytest.mark.parametrize("ops", [("addcmul_", "addcdiv_"), ("_fused_adam_",)])
+def test_signs_that_rounding_decides_are_not_judged(ops: tuple[str, ...], rate: float, red: bool) -> None:
+    """Adam's first step makes signs of a gradient, and of zeros a bias that is nothing else."""
+    rest = RNG.normal(size=63).astype(np.float32)
+    rest += np.sign(rest)
+
+    def update(least: float, rate: float = 1e-2) -> OpLog:
+        gradient = np.concatenate((np.array([least], np.float32), rest))
+        square, zeros = gradient * gradient, np.zeros(64, np.float32)
+        made = -np.float32(rate) * gradient / (np.sqrt(square) + np.float32(1e-8))
+        reads = [zeros, gradient, np.sqrt(square) + np.float32(1e-8)]
+        return captured_log(
+            [
+                Step(key="up/op_0_sum", gives=[gradient], fields={"phase": "backward"}),
+                Step(
+                    key=f"up/op_1_{ops[-1]}",
+                    gives=[made],
+                    reads=reads,
+                    made=["", "up/op_0_sum", ""],
+                    fields={"phase": "optimizer", "parameters": ["up.bias", "up.bias.grad", ""]},
+                ),
+            ]
+        )
+
+    c = compare(update(1e-4), update(-1e-4, rate), expectation=Expectation(Expect.REDUCTION_ORDER))
+    assert bool(c.red.any()) == red
+    assert (c.status[1] == Status.NOT_JUDGED) == (not red)
