@@ -132,6 +132,7 @@ class Law:
         factor: position of the first factor, (…, M, K), of a matrix product.
         tokens: position of the indices by which it looks rows up.
         bias_gradient: number of the output that is the sum of its first input, a bias' gradient.
+        scratch: numbers of the outputs that are memory for its backward pass, arranged as its kernel likes, with gaps.
         of_scores: the magnitude of the argument is the factor by which its error grows.
     """
 
@@ -156,6 +157,7 @@ class Law:
     factor: int | None = None
     tokens: int | None = None
     bias_gradient: int | None = None
+    scratch: tuple[int, ...] = ()
     of_scores: bool = False
     amplifies: Amplifies = Amplifies.LITTLE
     collective: Collective | None = None

@@ -133,6 +133,8 @@ _COPIES: Final = (
 )
 
 _WITHOUT_VALUES: Final = (
+    _Entry("a workspace, or a reserve", "mkldnn_rnn_layer cudnn_batch_norm _batch_norm_with_update", {"scratch": (3,)}),
+    _Entry("a reserve, and the weights in one buffer", "_cudnn_rnn miopen_rnn", {"scratch": (3, 4)}),
     _Entry(
         "numbers of Python, or memory of another library, as a tensor",
         "lift_fresh",

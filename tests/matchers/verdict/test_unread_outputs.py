@@ -75,3 +75,21 @@ def test_what_the_other_run_returns_in_place_of_writing_it_is_the_same() -> None
     for returned, red in ((after, False), (after + 1, True)):
         b = captured_log([Step(key="bn/op_0_norm", gives=[LOSS, returned], reads=[LOSS, mean])])
         assert any(slot.status.red for slot in deciding(a, b, at, at, Limits(alone=True), True).values()) is red
+
+
+def test_memory_of_a_kernel_for_its_backward_pass_is_not_judged() -> None:
+    """Not even where what reads it differs, for another reason."""
+
+    def log(junk: float, scale: float) -> list[Step]:
+        states, given = [LOSS, LOSS + 1, LOSS + 2], GRADIENT * np.float32(scale)
+        names = ["net/op_0_mkldnn_rnn_layer", "net/op_1_mul", "net/op_2_mkldnn_rnn_layer_backward"]
+        back = {"phase": "backward"}
+        return [
+            Step(key=names[0], gives=[*states, TABLE * np.float32(junk)], reads=[TABLE]),
+            Step(key=names[1], gives=[given], reads=[GRADIENT], fields=back),
+            Step(key=names[2], gives=[given], reads=[given, TABLE * np.float32(junk)], made=names[1::-1], fields=back),
+        ]
+
+    c = compare(captured_log(log(1.0, 1.0)), captured_log(log(3.0, 1.5)))
+    assert [Status(s) for s in c.status] == [Status.CLOSE, Status.DIVERGED, Status.DIVERGED]
+    assert np.flatnonzero(c.cause).tolist() == [1]
