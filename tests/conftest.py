@@ -18,6 +18,7 @@ from tests.ignored_signals import hear_again
 from tests.needs import HAS_TORCH, MARKS, TORCH_FOLDERS, lacking, marks_of
 
 if TYPE_CHECKING:
+    from tests.forks import Forks
     from tests.two_ranks import TwoRanks
 
 # Workers run side by side, one to a core: threads of their own would only wait for each other.
@@ -138,6 +139,16 @@ def _own_world(_worlds: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
 def example_logs() -> tuple[str, str]:
     """The shipped pair, eager and traced."""
     return tuple(str(EXAMPLES / run / "rank_0_activations.log") for run in ("eager", "traced"))  # type: ignore[return-value]
+
+
+@pytest.fixture(scope="session")
+def forked() -> Iterator[Forks]:
+    """`forked(arguments, folder)`: a Python program in a process of its own, which has imported torch."""
+    from tests.forks import Forks
+
+    forks = Forks()
+    yield forks
+    forks.close()
 
 
 @pytest.fixture(scope="session")

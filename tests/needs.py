@@ -36,6 +36,7 @@ _SLOW = (
 _MARK_OF_FIXTURE = {
     "two_ranks": "torch",
     "runs_bed": "torch",
+    "forked": "torch",
     "path_with_numtui": "torch",
     "implementation": "torch",
     "chromium": "browser",

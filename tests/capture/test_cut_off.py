@@ -3,49 +3,44 @@
 from __future__ import annotations
 
 import json
-import os
 import signal
 import subprocess
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from tests.capture.conftest import HEAD, REPOSITORY
+from tests.capture.conftest import HEAD
 from tests.capture.logs import Log, Row, read_logs
+from tests.forks import Forks
 
 HALF = """
 import ctypes, os, signal, sys, threading
+from functools import partial
 model = net()
 model(x).sum().backward()
-terminate = lambda: os.kill(os.getpid(), signal.SIGTERM)
+terminate = partial(ctypes.CDLL(None).kill, os.getpid(), signal.SIGTERM)
 """
 """A step that has not come to its optimizer, of which torch.optim, slow to import, need not know."""
 STUCK = """
-waiting = torch.distributed.HashStore()
-def when_it_waits():
-    while waiting.num_keys() == 0:
-        pass
-    terminate()
-threading.Thread(target=when_it_waits, daemon=True).start()
-waiting.set("now", "")
-waiting.wait(["never"])
+list(map(partial.__call__, [terminate, partial(torch.distributed.HashStore().wait, ["never"])]))
 """
-"""The main thread waits in C++ without end and runs no handler of Python's."""
+"""The main thread waits in C++ without end, and is in C since the signal: no handler of Python's runs."""
+
+Ended = Callable[..., subprocess.CompletedProcess[str]]
 
 
-def run(tmp_path: Path, script: str, *before: str) -> subprocess.CompletedProcess[str]:
-    path = tmp_path / "script.py"
-    path.write_text(script)
-    return subprocess.run(
-        [sys.executable, *before, "-m", "capture", "-o", str(tmp_path / "out"), "--", str(path)],
-        check=False,
-        capture_output=True,
-        text=True,
-        timeout=200,
-        cwd=tmp_path,
-        env={**os.environ, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
-    )
+@pytest.fixture
+def run(forked: Forks, tmp_path: Path) -> Ended:
+    """`run(script, *before)`: captures a script in a process of its own, in the test's folder."""
+
+    def to_the_end(script: str, *before: str) -> subprocess.CompletedProcess[str]:
+        path = tmp_path / "script.py"
+        path.write_text(script)
+        return forked([*before, "-m", "capture", "-o", str(tmp_path / "out"), "--", str(path)], tmp_path)
+
+    return to_the_end
 
 
 def half_a_step(tmp_path: Path) -> Log:
@@ -56,46 +51,47 @@ def half_a_step(tmp_path: Path) -> Log:
     return log
 
 
-def test_a_process_that_waits_without_end_dies_of_the_signal_and_leaves_a_log(tmp_path: Path) -> None:
+def test_a_process_that_waits_without_end_dies_of_the_signal_and_leaves_a_log(run: Ended, tmp_path: Path) -> None:
     """Also of that of a terminal that is closed; SIGTERM is below, torchrun's."""
-    done = run(tmp_path, HEAD + HALF.replace("SIGTERM", "SIGHUP") + STUCK)
+    done = run(HEAD + HALF.replace("SIGTERM", "SIGHUP") + STUCK)
     assert done.returncode == -signal.SIGHUP
     assert half_a_step(tmp_path).run["incomplete"] == "SIGHUP"
 
 
 @pytest.mark.parametrize("in_the_main_thread", [False, True])
-def test_what_takes_too_long_to_write_is_cut_off_and_there(tmp_path: Path, in_the_main_thread: bool) -> None:
+def test_what_takes_too_long_to_write_is_cut_off_and_there(
+    run: Ended, tmp_path: Path, in_the_main_thread: bool
+) -> None:
     """On a slow machine a launcher's SIGKILL comes before the end; what is known by then is on the disk."""
     slow = """
-    waiting = torch.distributed.HashStore()
     modules = {name.rpartition(".")[2]: module for name, module in sys.modules.items() if "capture." in name}
     pieces = modules["log_writer"]._pieces
     def slowly(records):
         yield from pieces(records)
-        waiting.wait(["never"])
+        torch.distributed.HashStore().wait(["never"])
     modules["log_writer"]._pieces = slowly
     modules["termination"]._LIMIT = 0.2
     """
     end = "terminate()\n" if in_the_main_thread else STUCK
-    done = run(tmp_path, HEAD + HALF + slow.replace("\n    ", "\n") + end)
+    done = run(HEAD + HALF + slow.replace("\n    ", "\n") + end)
     assert done.returncode == -signal.SIGTERM
     assert half_a_step(tmp_path).run["incomplete"] == "SIGTERM"
 
 
-def test_a_handler_of_the_program_runs_after_the_log_is_written(tmp_path: Path) -> None:
+def test_a_handler_of_the_program_runs_after_the_log_is_written(run: Ended, tmp_path: Path) -> None:
     handler = "import signal\nsignal.signal(signal.SIGTERM, lambda *_: print('saved'))\n"
-    done = run(tmp_path, HEAD + handler + HALF + "terminate()\nprint('and on')\n")
+    done = run(HEAD + handler + HALF + "terminate()\nprint('and on')\n")
     assert (done.returncode, done.stdout) == (0, "saved\nand on\n")
     assert half_a_step(tmp_path).run["incomplete"] == "SIGTERM"
 
 
-def test_a_later_handler_of_the_program_stays_the_only_one(tmp_path: Path) -> None:
-    done = run(tmp_path, HEAD + HALF + "signal.signal(signal.SIGTERM, lambda *_: sys.exit(4))\nterminate()\n")
+def test_a_later_handler_of_the_program_stays_the_only_one(run: Ended, tmp_path: Path) -> None:
+    done = run(HEAD + HALF + "signal.signal(signal.SIGTERM, lambda *_: sys.exit(4))\nterminate()\n")
     assert done.returncode == 4
     assert half_a_step(tmp_path).run["incomplete"] == "SystemExit: 4"
 
 
-def test_a_signal_while_the_log_is_written_waits_for_it(tmp_path: Path) -> None:
+def test_a_signal_while_the_log_is_written_waits_for_it(run: Ended, tmp_path: Path) -> None:
     signalled = """
     (recorder,) = (module for name, module in sys.modules.items() if name.endswith("capture.recorder"))
     write = recorder.write_log
@@ -105,12 +101,12 @@ def test_a_signal_while_the_log_is_written_waits_for_it(tmp_path: Path) -> None:
     recorder.write_log = terminated
     raise ValueError("of the program")
     """
-    done = run(tmp_path, HEAD + HALF + signalled.replace("\n    ", "\n"))
+    done = run(HEAD + HALF + signalled.replace("\n    ", "\n"))
     assert done.returncode == -signal.SIGTERM
     assert half_a_step(tmp_path).run["incomplete"] == "ValueError: of the program"
 
 
-def test_a_child_that_is_terminated_does_not_take_its_parent_along(tmp_path: Path) -> None:
+def test_a_child_that_is_terminated_does_not_take_its_parent_along(run: Ended, tmp_path: Path) -> None:
     child = """
     begun, begins = os.pipe()
     parent, child = os.getpid(), os.fork()
@@ -124,26 +120,26 @@ def test_a_child_that_is_terminated_does_not_take_its_parent_along(tmp_path: Pat
     print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
     torch.optim.SGD(model.parameters(), lr=0.1).step()
     """
-    done = run(tmp_path, HEAD + HALF + child.replace("\n    ", "\n"))
+    done = run(HEAD + HALF + child.replace("\n    ", "\n"))
     assert (done.returncode, done.stdout) == (0, f"{-signal.SIGTERM}\n")
     logs = read_logs(tmp_path / "out")
     assert logs["rank_0_activations.log"].complete
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="std::terminate is caught in libstdc++, Linux's")
-def test_a_library_that_gives_up_in_a_thread_of_its_own(tmp_path: Path) -> None:
+def test_a_library_that_gives_up_in_a_thread_of_its_own(run: Ended, tmp_path: Path) -> None:
     """As gloo does if the members of a group call collectives of different sizes."""
     gives_up = """
     cpp = ctypes.CDLL("libstdc++.so.6")
     threading.Thread(target=lambda: cpp._ZSt9terminatev()).start()
     torch.distributed.HashStore().wait(["never"])
     """
-    done = run(tmp_path, HEAD + HALF + gives_up.replace("\n    ", "\n"))
+    done = run(HEAD + HALF + gives_up.replace("\n    ", "\n"))
     assert done.returncode == -signal.SIGABRT
     assert "std::terminate" in half_a_step(tmp_path).run["incomplete"]
 
 
-def test_ranks_of_which_one_skips_a_collective(tmp_path: Path) -> None:
+def test_ranks_of_which_one_skips_a_collective(run: Ended, tmp_path: Path) -> None:
     """The time-out ends the waiting rank, and torchrun the other, which waits for something else."""
     script = """
     from datetime import timedelta
@@ -156,7 +152,7 @@ def test_ranks_of_which_one_skips_a_collective(tmp_path: Path) -> None:
             dist.HashStore().wait(["never"])
         dist.all_reduce(parameter.grad)
     """
-    done = run(tmp_path, HEAD + script.replace("\n    ", "\n"), "-m", "torch.distributed.run", "--nproc_per_node=2")
+    done = run(HEAD + script.replace("\n    ", "\n"), "-m", "torch.distributed.run", "--nproc_per_node=2")
     assert done.returncode == 1
     waits, skips = (log for log in read_logs(tmp_path / "out").values())
     assert waits.run["incomplete"].startswith("RuntimeError: ")

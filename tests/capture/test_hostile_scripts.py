@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-import os
 import signal
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 
-from tests.capture.conftest import HEAD, LOOP, REPOSITORY, Script
+from tests.capture.conftest import HEAD, LOOP, Script
 from tests.capture.logs import Log, read_logs
+from tests.forks import Forks
 
 HALF = """
 model = net()
@@ -88,18 +86,11 @@ class TestScriptsThatEndEarly:
         assert [row.module for row in log.of("addmm")] == ["layer", "layer"]
         assert {row.module for row in log.of("sum")} >= {"Picky", "script"}
 
-    def test_a_terminated_process_leaves_what_was_captured(self, tmp_path: Path) -> None:
+    def test_a_terminated_process_leaves_what_was_captured(self, forked: Forks, tmp_path: Path) -> None:
         """SIGTERM in the middle of a step, as a cluster's scheduler sends it: the process still dies of it."""
         path = tmp_path / "script.py"
         path.write_text(HEAD + HALF + "import os, signal\nos.kill(os.getpid(), signal.SIGTERM)\nprint('alive')\n")
-        done = subprocess.run(
-            [sys.executable, "-m", "capture", "-o", str(tmp_path / "out"), "--", str(path)],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=100,
-            env={**os.environ, "PYTHONPATH": str(REPOSITORY)},
-        )
+        done = forked(["-m", "capture", "-o", "out", "--", str(path)], tmp_path)
         assert done.returncode == -signal.SIGTERM
         assert done.stdout == ""
         log = only_log(tmp_path)

@@ -15,6 +15,7 @@ from matchers.ops.run_info import compare_run_info
 from tests.capture.conftest import HEAD, LOOP
 from tests.capture.logs import read_logs
 from tests.capture.runs import run_python
+from tests.forks import Forks
 
 S = "{}"
 """Where the secret stands in a command line."""
@@ -212,8 +213,7 @@ def test_exceptions_quote_nothing_private(monkeypatch: pytest.MonkeyPatch) -> No
     assert without_private("hunter22") == "hunter22", "no exception, but what the capture says"
 
 
-@pytest.mark.torch
-def test_captured_logs_hold_no_secret_and_their_comparison_says_that_it_differs(tmp_path: Path) -> None:
+def test_captured_logs_hold_no_secret_and_their_comparison_says_that_it_differs(forked: Forks, tmp_path: Path) -> None:
     (tmp_path / "script.py").write_text(HEAD + LOOP + "import sys\nmodel(x).sum()\nraise ValueError(sys.argv)")
     secrets = [f"{k}{SECRETS[k % len(SECRETS)]}" for k in range(len(COMMANDS))]
 
@@ -221,7 +221,7 @@ def test_captured_logs_hold_no_secret_and_their_comparison_says_that_it_differs(
         words = [word.replace(S, of) for command, of in zip(COMMANDS, secrets, strict=True) for word in command]
         variables = {f"TORCH_ANY_{k}": f"in a variable {of}" for k, of in enumerate(secrets)}
         options = f"-m capture -o {folder} --steps 1,4 --weights 1 -- script.py --lr {rate}"
-        run_python([*options.split(), *words], tmp_path, variables)
+        forked([*options.split(), *words], tmp_path, variables)
 
     capture("a", secrets, "1e-3")
     capture("b", ["other" + secrets[0], *secrets[1:-2], "other" + secrets[-2], secrets[-1]], "1e-4")
