@@ -15,7 +15,8 @@ from matchers.verdict.expectation import Expect, Expectation
 from tests.capture.runs import Examples, Run
 
 RANKS = 8
-LAYOUT = f"--parallel fsdp2+tp --local-tensor {RANKS}"
+ONE_STEP = "--steps 1"
+LAYOUT = f"--parallel fsdp2+tp --local-tensor {RANKS} {ONE_STEP}"
 
 
 def compared(a: Run, b: Run) -> RunComparison:
@@ -56,7 +57,7 @@ def test_a_bit_of_one_rank_is_the_first_difference(examples: Examples) -> None:
 
 def test_one_process_and_simulated_ranks_agree(examples: Examples) -> None:
     """Each rank knows its part, also in the slices of the mesh that the simulation makes for the first ranks only."""
-    alone = examples.captured("--micro-batches 4")
+    alone = examples.captured(f"--micro-batches 4 {ONE_STEP}")
     simulated = examples.captured(LAYOUT)
     for rank in range(RANKS):
         texts = read_log(log_of(simulated.folder, rank)).texts("Placement")
