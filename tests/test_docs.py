@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import io
 import json
 import os
 import re
@@ -12,8 +14,10 @@ from pathlib import Path
 
 import pytest
 
+from numtui.cli.main import main
 from numtui.cli.parser import parse
 from tests.conftest import REPOSITORY
+from tests.forks import Forks
 from tests.two_ranks import TwoRanks
 
 SKILL = REPOSITORY / "skills" / "numerics-debugging" / "SKILL.md"
@@ -67,19 +71,36 @@ def path_with_numtui(tmp_path: Path) -> str:
 
 
 @pytest.fixture
-def checkout(tmp_path: Path) -> Path:
-    """A folder that has what the commands name, and takes what they write."""
+def checkout(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """The current folder, which has what the commands name, and takes what they write."""
     folder = tmp_path / "checkout"
     folder.mkdir()
+    monkeypatch.chdir(folder)
     for name in ("examples", "overrides.example.yaml"):
         (folder / name).symlink_to(REPOSITORY / name)
     return folder
 
 
-def run(command: str, folder: Path, path: str, timeout: int = 60) -> subprocess.CompletedProcess[str]:
+ALONE = re.compile(r"numtui ([^|<>;&$\\]+?)( \|\| \[ \$\? -eq 1 \])?")
+"""A command that needs no shell, and the red that a line may allow it."""
+
+
+def run(command: str, path: str, timeout: int = 60) -> subprocess.CompletedProcess[str]:
+    """What a line of the shell does; `numtui` alone runs in this process, which saves the start of a Python."""
+    if alone := ALONE.fullmatch(command):
+        with (
+            contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")) as out,
+            contextlib.redirect_stderr(io.StringIO()) as err,
+        ):
+            try:
+                code = main(shlex.split(alone[1]))
+            except SystemExit as end:  # --help, --version
+                code = int(end.code or 0)
+            out.seek(0)
+            printed = out.read()
+        return subprocess.CompletedProcess(command, 0 if alone[2] and code == 1 else code, printed, err.getvalue())
     return subprocess.run(
         ["bash", "-o", "pipefail", "-c", command],
-        cwd=folder,
         env=os.environ | {"PATH": path, "PYTHONPATH": str(REPOSITORY), "OMP_NUM_THREADS": "1"},
         capture_output=True,
         stdin=subprocess.DEVNULL,
@@ -102,7 +123,7 @@ def test_there_are_commands() -> None:
 def test_every_command_runs(page: str, command: str, checkout: Path, path_with_numtui: str) -> None:
     """Without a terminal, so the explorer's commands print their report."""
     before = set(checkout.iterdir())
-    done = run(command, checkout, path_with_numtui)
+    done = run(command, path_with_numtui)
     assert done.returncode == (1 if command in FINDING_RED else 0), done.stderr
     assert done.stderr == ""
     assert done.stdout or set(checkout.iterdir()) - before
@@ -128,44 +149,44 @@ def captured(command: str) -> None:
         assert capture(shlex.split(arguments)) == 0
 
 
-def test_the_capture_commands_find_the_planted_bug(
-    checkout: Path, path_with_numtui: str, monkeypatch: pytest.MonkeyPatch
-) -> None:
+@pytest.mark.usefixtures("checkout")
+def test_the_capture_commands_find_the_planted_bug(path_with_numtui: str) -> None:
     """The three commands of "Capture two runs", one after the other."""
     [block] = [block for block in blocks(README, "sh") if "numtui capture" in block]
     *captures, compare = block.splitlines()
-    monkeypatch.chdir(checkout)
     for command in captures:
         captured(command)
-    report = run(compare, checkout, path_with_numtui)
+    report = run(compare, path_with_numtui)
     assert report.returncode == 1, report.stderr
     causes = report.stdout.partition("First cause")[2]
     assert "layers.2.attention" in causes.partition("2. ")[0]
 
 
 def test_the_skill_leads_from_two_runs_to_the_line(
-    checkout: Path, path_with_numtui: str, monkeypatch: pytest.MonkeyPatch
+    checkout: Path, path_with_numtui: str, forked: Forks, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Every command of the page, one after the other, and those that the report names next."""
     for source in (REPOSITORY / "examples").glob("*.py"):
         (checkout / source.name).symlink_to(source)
-    monkeypatch.chdir(checkout)
     monkeypatch.syspath_prepend(checkout)
     told = ""
     for block in blocks(TEXTS[str(SKILL.relative_to(REPOSITORY))], "sh"):
         for command in [block] if block.startswith("python") else block.splitlines():
-            # Two models of one process would not have the same names: weights are recorded by processes of their own.
             if " capture " in command and "--weights" not in command:
                 captured(command)
                 continue
-            done = run(command, checkout, path_with_numtui, timeout=120)
+            if " capture " in command:
+                # Two models of one process would not have the same names.
+                done = forked(["-m", *shlex.split(command)], checkout)
+            else:
+                done = run(command, path_with_numtui, timeout=120)
             assert done.returncode == (1 if command.endswith("report.json") else 0), (command, done.stderr)
             told += done.stdout
     assert "model.py:" in told
     assert "layers.1.attention" in told
     assert "First difference: step 2" in told, "the weights part where the bug was planted"
     for step in json.loads((checkout / "report.json").read_text(encoding="utf-8"))["next"]:
-        done = run(shlex.join(step["command"]), checkout, path_with_numtui)
+        done = run(shlex.join(step["command"]), path_with_numtui)
         assert done.returncode in (0, 1), (step, done.stderr)
         assert done.stdout or (checkout / step["command"][-1]).exists()
 
@@ -180,7 +201,7 @@ optimizer.step()
 
 
 def test_the_commands_of_the_page_about_capturing_run(
-    checkout: Path, path_with_numtui: str, two_ranks: TwoRanks, monkeypatch: pytest.MonkeyPatch
+    checkout: Path, path_with_numtui: str, two_ranks: TwoRanks
 ) -> None:
     """With a script of the name that the page takes for an example; what pip installs, `make wheel` shows.
 
@@ -195,15 +216,14 @@ def test_the_commands_of_the_page_about_capturing_run(
     for path in ("train.py", "package/train.py"):
         (checkout / path).write_text(TRAIN)
     _pip, alone, module, torchrun, compare = block.splitlines()
-    monkeypatch.chdir(checkout)
     for command in (alone, module):
         captured(command)
-    assert run(compare, checkout, path_with_numtui).returncode in (0, 1)
+    assert run(compare, path_with_numtui).returncode in (0, 1)
 
-    launched = shlex.join([*shlex.split(torchrun)[:-1], str(EXAMPLE), *SMALL, "--parallel", "fsdp2"])
-    done = run(launched, checkout, path_with_numtui, timeout=120)
+    launched = shlex.join([*shlex.split(torchrun)[:-1], str(EXAMPLE), *SMALL, "--parallel", "ddp"])
+    done = run(launched, path_with_numtui, timeout=120)
     assert done.returncode == 0, done.stderr[-4000:]
-    for plain, _ in two_ranks.printed("--parallel fsdp2"):
+    for (plain,) in two_ranks.printed("--parallel ddp"):
         assert plain.splitlines()[-1] in done.stdout
     logs = read_logs(checkout / "runs" / "c")
     assert [(name, log.run["rank"], log.run["world_size"], log.complete) for name, log in logs.items()] == [
@@ -221,12 +241,12 @@ def test_the_workflow_runs(checkout: Path, path_with_numtui: str) -> None:
     compare, summary = re.findall(
         r"^ +((?:numtui|- if: always\(\)\n +run: cat) .*(?:\n {12}.*)*)", workflow, re.MULTILINE
     )
-    done = run(compare, checkout, path_with_numtui)
+    done = run(compare, path_with_numtui)
     # Nothing of the example's allowances is to be found in the shipped logs, and the recipe fails on that.
     assert done.returncode == 1
     assert done.stderr.count("fails on stale-rule: known.yaml:") == 2
     assert done.stdout.startswith("::error title=numtui%3A")
-    shown = run(f"GITHUB_STEP_SUMMARY=s.md; {summary.partition('run: ')[2]}", checkout, path_with_numtui)
+    shown = run(f"GITHUB_STEP_SUMMARY=s.md; {summary.partition('run: ')[2]}", path_with_numtui)
     assert shown.returncode == 0
     assert (checkout / "s.md").read_text(encoding="utf-8").startswith("## No divergence")
     assert {path.name for path in checkout.glob("numtui.*")} == {"numtui.md", "numtui.xml", "numtui.html"}
