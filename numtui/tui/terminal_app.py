@@ -61,7 +61,7 @@ class TerminalApp(App[None], inherit_bindings=False):
     signals: tuple[int, ...] = ()
     """Signals that end the program."""
     restore_terminal: Callable[[], None] | None = None
-    """Restores the terminal without the event loop; None where it cannot be done."""
+    """Restores the terminal without the event loop; None where it cannot be done, and where it has been."""
 
     def __init__(self, request: OpenRequest) -> None:
         if not request.color:
@@ -78,6 +78,16 @@ class TerminalApp(App[None], inherit_bindings=False):
         self.error: UserError | None = None
         """The error that prevents opening."""
         self.shown = Frame()
+
+    async def run_async(self, **settings: Any) -> None:
+        """Run until the terminal is as it was; after that, threads that read may still keep the process.
+
+        To restore it twice would take the keyboard protocol of the program before this one.
+        """
+        try:
+            await super().run_async(**settings)
+        finally:
+            self.restore_terminal = None
 
     def write_journal(self) -> None:
         """Keep at once what must not be lost."""

@@ -18,7 +18,7 @@ from typing import Any
 
 __all__ = ["RawTerminal"]
 
-_TIMEOUT_SECONDS = 30.0
+_TIMEOUT_SECONDS = 120.0
 
 
 class RawTerminal:

@@ -122,8 +122,9 @@ def editor(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
     [("\x1b[?1049h", signal.SIGQUIT), ("opening", signal.SIGHUP), ("next red", signal.SIGINT)],
     ids=["first byte", "first frame", "list"],
 )
-def test_while_it_opens(work: Work, when: str, number: signal.Signals) -> None:
-    """From the first byte that is written on."""
+def test_while_it_opens(tmp_path: Path, when: str, number: signal.Signals) -> None:
+    """From the first byte that is written on; what it imports and reads meanwhile may take any time."""
+    work = Work(tmp_path, meanwhile="import numtui.tui.terminal_app as t; t._PATIENCE = 60")
     with RawTerminal(work.command) as t:
         t.wait_for(when)
         t.process.send_signal(number)

@@ -19,7 +19,7 @@ from pathlib import Path
 __all__ = ["POLL_SECONDS", "ScreenTimeout", "Terminal"]
 
 POLL_SECONDS = 0.02
-_TIMEOUT_SECONDS = 30.0
+_TIMEOUT_SECONDS = 120.0
 """Generous: a busy machine is no failure. A test that passes never waits so long."""
 
 

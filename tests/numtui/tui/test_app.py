@@ -608,6 +608,19 @@ async def test_the_palette_runs_an_action_once_in_a_burst_of_keys(tmp_path: Path
         assert explorer.session.listing.folded
 
 
+async def test_a_terminal_that_is_as_it_was_is_not_restored_again(tmp_path: Path) -> None:
+    """Not even by a signal after whose patience a thread is still reading."""
+    app = Numtui(request(tmp_path))
+    app.restore_terminal = lambda: None
+
+    async def end(_: Pilot[None]) -> None:
+        assert app.restore_terminal is not None
+        app.exit()
+
+    await app.run_async(headless=True, auto_pilot=end)
+    assert app.restore_terminal is None
+
+
 async def test_a_signal_among_hundreds_of_others(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The pipe in which the loop learns of signals is full."""
     ended_by: list[int] = []
