@@ -146,22 +146,21 @@ def forked() -> Iterator[Forks]:
     """`forked(arguments, folder)`: a Python program in a process of its own, which has imported torch."""
     from tests.forks import Forks
 
-    forks = Forks()
-    yield forks
-    forks.close()
+    with Forks() as forks:
+        yield forks
 
 
 @pytest.fixture(scope="session")
-def two_ranks(tmp_path_factory: pytest.TempPathFactory) -> TwoRanks:
+def two_ranks(tmp_path_factory: pytest.TempPathFactory, forked: Forks) -> TwoRanks:
     """Runs of the training example on two ranks, with and without a capture."""
     from tests.two_ranks import start_two_ranks
 
-    return start_two_ranks(tmp_path_factory)
+    return start_two_ranks(tmp_path_factory, forked)
 
 
 @pytest.fixture(scope="session")
-def runs_bed(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest) -> Path:
+def runs_bed(tmp_path_factory: pytest.TempPathFactory, request: pytest.FixtureRequest, forked: Forks) -> Path:
     """The folder with the logs of tests/bed_cases.py that tests need: runs of four ranks with planted faults."""
     from tests.runs_bed import start_runs_bed
 
-    return start_runs_bed(tmp_path_factory, request.session.items)
+    return start_runs_bed(tmp_path_factory, request.session.items, forked)

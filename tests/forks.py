@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import gc
 import json
 import os
 import runpy
@@ -14,22 +13,25 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from importlib import import_module
+from contextlib import suppress
+from functools import cached_property
 from pathlib import Path
 
 from tests.conftest import REPOSITORY
+from tests.two_ranks import prepare_to_fork
 
 __all__ = ["Forks"]
 
-_PATIENCE = 200
+_PATIENCE = 300
 """Seconds after which a program that has not ended is killed by SIGALRM."""
 
 
 class Forks:
     """`forks(arguments, folder)`: what `python -m …` or `python script.py` does in a folder."""
 
-    def __init__(self) -> None:
-        self._server = subprocess.Popen(
+    @cached_property
+    def _server(self) -> subprocess.Popen[str]:
+        return subprocess.Popen(
             [sys.executable, "-m", "tests.forks"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
@@ -41,7 +43,7 @@ class Forks:
     def __call__(
         self, arguments: Sequence[str], folder: Path, variables: Mapping[str, str] | None = None
     ) -> subprocess.CompletedProcess[str]:
-        """Run a program to its end; one that is killed after some minutes has died of SIGALRM."""
+        """Run a program to its end; what it leaves running is killed, and after some minutes it dies of SIGALRM."""
         assert self._server.stdin is not None
         assert self._server.stdout is not None
         with tempfile.TemporaryDirectory() as printed:
@@ -53,19 +55,22 @@ class Forks:
             code = int(self._server.stdout.readline())
             return subprocess.CompletedProcess(arguments, code, *(path.read_text() for path in paths))
 
-    def close(self) -> None:
-        """Let the process end that forks the others."""
-        self._server.communicate()
+    def __enter__(self) -> Forks:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Let the process end that forks the others, if one was asked for."""
+        if "_server" in vars(self):
+            self._server.communicate()
 
 
 def main() -> None:
     """See the module; each program ends as a Python of its own does, after the last line of this."""
-    import_module("torch._inductor")  # as the first optimizer does
-    gc.collect()
-    gc.freeze()
+    prepare_to_fork()
     for line in sys.stdin:
         arguments, folder, environment, printed = json.loads(line)
         if (pid := os.fork()) == 0:
+            os.setsid()
             signal.alarm(_PATIENCE)
             os.chdir(folder)
             os.environ.clear()
@@ -75,7 +80,10 @@ def main() -> None:
             sys.path[0:1] = [folder, str(REPOSITORY)]
             _become(arguments)
             return
-        sys.stdout.write(f"{os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])}\n")
+        _, status = os.waitpid(pid, 0)
+        with suppress(ProcessLookupError):  # what it has started and left
+            os.killpg(pid, signal.SIGKILL)
+        sys.stdout.write(f"{os.waitstatus_to_exitcode(status)}\n")
         sys.stdout.flush()
 
 

@@ -7,9 +7,6 @@ rank printed beside them, and the table to FOLDER/cases.json.
 from __future__ import annotations
 
 import json
-import os
-import signal
-import subprocess
 import sys
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict
@@ -20,6 +17,7 @@ from typing import TYPE_CHECKING, Any
 
 from tests.bed_cases import ALL_CASES, Case, compared_with
 from tests.conftest import REPOSITORY
+from tests.forks import Forks
 from tests.two_ranks import free_port, made_once
 
 if TYPE_CHECKING:
@@ -28,9 +26,9 @@ if TYPE_CHECKING:
 __all__ = ["needed_by", "start_runs_bed", "write_runs"]
 
 
-def start_runs_bed(tmp_path_factory: pytest.TempPathFactory, items: Iterable[pytest.Item]) -> Path:
+def start_runs_bed(tmp_path_factory: pytest.TempPathFactory, items: Iterable[pytest.Item], forked: Forks) -> Path:
     """The folder of the cases that these tests need, made by the first test worker that asks for it."""
-    return made_once(tmp_path_factory, "runs_bed", "cases.json", partial(write_runs, cases=needed_by(items)))
+    return made_once(tmp_path_factory, "runs_bed", "cases.json", partial(write_runs, forked, cases=needed_by(items)))
 
 
 def needed_by(items: Iterable[pytest.Item]) -> list[Case]:
@@ -56,37 +54,25 @@ def _patterns(item: pytest.Item) -> set[str]:
     }
 
 
-def write_runs(folder: Path, cases: Sequence[Case]) -> None:
+def write_runs(forked: Forks, folder: Path, cases: Sequence[Case]) -> None:
     """Write the logs of cases, and after them the table."""
-    ranks = _start("-m", "tests.examples.four_ranks", str(folder), str(free_port()), *(case.name for case in cases))
-    try:
-        _, said = ranks.communicate(timeout=300)
-        assert ranks.returncode == 0, said[-4000:]
-    finally:
-        if ranks.poll() is None:  # with the ranks that it has started
-            os.killpg(ranks.pid, signal.SIGKILL)
+    names = [case.name for case in cases]
+    ranks = forked(
+        ["-m", "tests.examples.four_ranks", str(folder), str(free_port()), *names],
+        REPOSITORY,
+        {"MASTER_ADDR": "localhost"},
+    )
+    assert ranks.returncode == 0, ranks.stderr[-4000:]
     table = [{**asdict(case), "command": case.command} for case in cases]
     (folder / "cases.json").write_text(json.dumps(table, indent=1), encoding="utf-8")
-
-
-def _start(*command: str) -> subprocess.Popen[str]:
-    own = {"MASTER_ADDR": "localhost", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)}
-    return subprocess.Popen(
-        [sys.executable, *command],
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-        start_new_session=True,
-        cwd=REPOSITORY,
-        env={**os.environ, **own},
-    )
 
 
 def main(arguments: Sequence[str]) -> None:
     """See the module."""
     folder = Path(arguments[0]).resolve()
     folder.mkdir(parents=True, exist_ok=True)
-    write_runs(folder, [case for case in ALL_CASES if case.name in arguments[1:] or not arguments[1:]])
+    with Forks() as forked:
+        write_runs(forked, folder, [case for case in ALL_CASES if case.name in arguments[1:] or not arguments[1:]])
 
 
 if __name__ == "__main__":

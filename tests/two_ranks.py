@@ -8,17 +8,19 @@ import json
 import multiprocessing
 import os
 import socket
-import subprocess
-import sys
 from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from tests.capture.logs import Log, read_logs
 from tests.conftest import REPOSITORY
+
+if TYPE_CHECKING:
+    from tests.forks import Forks
 
 __all__ = [
     "CAPTURED",
@@ -72,9 +74,10 @@ class TwoRanks:
         return list(read_logs(self._folder / variant).values())
 
 
-def start_two_ranks(tmp_path_factory: pytest.TempPathFactory) -> TwoRanks:
+def start_two_ranks(tmp_path_factory: pytest.TempPathFactory, forked: Forks) -> TwoRanks:
     """The two ranks, started by the first test worker that asks for them."""
-    return TwoRanks(made_once(tmp_path_factory, "two_ranks", "rank_1.json", _run))
+    run = partial(run_two_ranks, forked, "tests.capture.ranks")
+    return TwoRanks(made_once(tmp_path_factory, "two_ranks", "rank_1.json", run))
 
 
 def made_once(tmp_path_factory: pytest.TempPathFactory, name: str, last: str, make: Callable[[Path], None]) -> Path:
@@ -94,22 +97,10 @@ def made_once(tmp_path_factory: pytest.TempPathFactory, name: str, last: str, ma
     return folder
 
 
-def _run(folder: Path) -> None:
-    run_two_ranks("tests.capture.ranks", folder)
-
-
-def run_two_ranks(module: str, folder: Path) -> None:
+def run_two_ranks(forked: Forks, module: str, folder: Path) -> None:
     """Run `python -m MODULE FOLDER PORT`, which forks the two ranks."""
-    variables = {"MASTER_ADDR": "localhost", "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1", "PYTHONPATH": str(REPOSITORY)}
-    done = subprocess.run(
-        [sys.executable, "-m", module, str(folder), str(free_port())],
-        check=False,
-        stderr=subprocess.PIPE,
-        text=True,
-        timeout=180,
-        cwd=REPOSITORY,
-        env={**os.environ, **variables},
-    )
+    variables = {"MASTER_ADDR": "localhost", "WORLD_SIZE": "2"}
+    done = forked(["-m", module, str(folder), str(free_port())], REPOSITORY, variables)
     assert done.returncode == 0, done.stderr[-4000:]
 
 

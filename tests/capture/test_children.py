@@ -23,6 +23,7 @@ from capture.recorder import current_rank
 from capture.session import SESSION, Places, end, join, written
 from tests.capture.conftest import HEAD, LOOP, REPOSITORY, Script
 from tests.capture.logs import read_logs
+from tests.forks import Forks
 from tests.two_ranks import free_port
 
 SHOWN = """
@@ -135,16 +136,17 @@ def run(installed: str, tmp_path: Path) -> Runs:
 
 
 @pytest.fixture(scope="session")
-def printed(installed: str, tmp_path_factory: pytest.TempPathFactory) -> str:
+def printed(installed: str, forked: Forks, tmp_path_factory: pytest.TempPathFactory) -> str:
     """What the training prints without a capture."""
-    return Runs(installed, tmp_path_factory.mktemp("plain"))("train.py").stdout
+    return forked(["train.py"], Runs(installed, tmp_path_factory.mktemp("plain")).folder).stdout
 
 
 @pytest.fixture(scope="session")
-def printed_by_two(installed: str, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
+def printed_by_two(installed: str, forked: Forks, tmp_path_factory: pytest.TempPathFactory) -> list[str]:
     """What two ranks print without a capture, however they are started."""
-    run = Runs(installed, tmp_path_factory.mktemp("plain"))
-    return sorted(run("spawn.py", "fork", MASTER_ADDR="localhost", MASTER_PORT=str(free_port())).stdout.splitlines())
+    folder = Runs(installed, tmp_path_factory.mktemp("plain")).folder
+    ranks = forked(["spawn.py", "fork"], folder, {"MASTER_ADDR": "localhost", "MASTER_PORT": str(free_port())})
+    return sorted(ranks.stdout.splitlines())
 
 
 TWO = ["rank_0_activations.log", "rank_1_activations.log"]

@@ -14,15 +14,16 @@ from matchers.runs.run import find_run
 from numtui.report.gate import Allowed, failures_of
 from numtui.report.options import FAIL_ON
 from tests.examples.layouts import CASES, LAYOUTS
+from tests.forks import Forks
 from tests.two_ranks import made_once, run_two_ranks
 
 _LAST = f"{'-'.join(CASES[-1])}/numerics"
 
 
 @pytest.fixture(scope="session")
-def layouts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+def layouts(tmp_path_factory: pytest.TempPathFactory, forked: Forks) -> Path:
     """The folder of the captured runs."""
-    return made_once(tmp_path_factory, "layouts", _LAST, partial(run_two_ranks, "tests.examples.layouts"))
+    return made_once(tmp_path_factory, "layouts", _LAST, partial(run_two_ranks, forked, "tests.examples.layouts"))
 
 
 def compared(folder: Path, layout: str, bug: str = "") -> Comparison:
