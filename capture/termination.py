@@ -105,8 +105,8 @@ class Termination:
         finally:
             self._written = True
             self.give_back()
-            if self._late is not None:
-                os.kill(os.getpid(), self._late)
+            if (late := self._late) is not None:
+                os.kill(os.getpid(), late)
 
     def _handle(self, number: int, frame: Any) -> None:
         """Handle the signal in the main thread."""
@@ -116,6 +116,7 @@ class Termination:
             self._late = signal.Signals(number)
             if not self._written:  # but begun, by another thread or by what the signal has interrupted
                 return
+            self._late = None
         if callable(before := self._before[number]):
             before(number, frame)
         else:

@@ -85,6 +85,21 @@ def test_a_handler_of_the_program_runs_after_the_log_is_written(run: Ended, tmp_
     assert half_a_step(tmp_path).run["incomplete"] == "SIGTERM"
 
 
+def test_a_handler_of_the_program_runs_once_for_a_signal_at_the_end_of_writing(run: Ended, tmp_path: Path) -> None:
+    handler = "import signal\nsignal.signal(signal.SIGTERM, lambda *_: print('saved'))\n"
+    signalled = """
+    (module,) = (module for name, module in sys.modules.items() if name.endswith("capture.termination"))
+    give_back = module.Termination.give_back
+    def terminated(self):
+        terminate()
+        give_back(self)
+    module.Termination.give_back = terminated
+    """
+    done = run(HEAD + handler + HALF + signalled.replace("\n    ", "\n"))
+    assert (done.returncode, done.stdout) == (0, "saved\n")
+    assert half_a_step(tmp_path).run["incomplete"] == "the script ended before an optimizer stepped"
+
+
 def test_a_later_handler_of_the_program_stays_the_only_one(run: Ended, tmp_path: Path) -> None:
     done = run(HEAD + HALF + "signal.signal(signal.SIGTERM, lambda *_: sys.exit(4))\nterminate()\n")
     assert done.returncode == 4
