@@ -58,7 +58,7 @@ class Case:
     @property
     def command(self) -> str:
         """Arguments of the script."""
-        limit = " --timeout 3" if self.dies else ""
+        limit = " --timeout 20" if self.dies else ""  # its ranks come one by one on a machine that has much to do
         return f"{self.arguments} --bug {self.bug}{limit}" if self.bug else self.arguments
 
     def log(self, folder: Path, rank: int) -> Path:

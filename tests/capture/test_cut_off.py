@@ -159,13 +159,18 @@ def test_ranks_of_which_one_skips_a_collective(run: Ended, tmp_path: Path) -> No
     script = """
     from datetime import timedelta
     import torch.distributed as dist
-    dist.init_process_group("gloo", timeout=timedelta(seconds=3))
+    dist.init_process_group("gloo")
+    group = dist.new_group(timeout=timedelta(seconds=3))
+    store = dist.distributed_c10d._get_default_store()
     model = net()
     model(x).sum().backward()
     for number, parameter in enumerate(model.parameters()):
+        # however long one takes to come here: the limit is for the collective alone
+        store.set(f"{number} {dist.get_rank()}", "")
+        store.wait([f"{number} 0", f"{number} 1"])
         if dist.get_rank() == 1 and number == 2:
             dist.HashStore().wait(["never"])
-        dist.all_reduce(parameter.grad)
+        dist.all_reduce(parameter.grad, group=group)
     """
     done = run(HEAD + script.replace("\n    ", "\n"), "-m", "torch.distributed.run", "--nproc_per_node=2")
     assert done.returncode == 1

@@ -72,12 +72,15 @@ def text_of(lines: list[list[Cell]]) -> list[str]:
 
 
 def resting(t: Terminal) -> list[list[Cell]]:
-    """The screen, when it has been the same for a quarter of a second; without the line that the next key clears."""
+    """The screen, when it has been the same for a quarter of a second and the program has nothing to do.
+
+    Without the line that the next key clears.
+    """
     shown, same = t.screen(styles=True), 0
     while same < 12:
         time.sleep(POLL_SECONDS)
         now = t.screen(styles=True)
-        shown, same = now, same + 1 if now == shown else 0
+        shown, same = now, same + 1 if now == shown and t.is_idle else 0
     lines = cells(shown)
     return lines[:-2] + lines[-1:]
 

@@ -14,6 +14,7 @@ import tempfile
 import termios
 import time
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
 
 __all__ = ["POLL_SECONDS", "ScreenTimeout", "Terminal"]
@@ -131,6 +132,15 @@ class Terminal:
         shell = self._call("display-message", "-p", "-t", "main", "#{pane_pid}").strip()
         children = Path(f"/proc/{shell}/task/{shell}/children").read_text(encoding="ascii").split()
         return int(children[0])
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no thread of the program runs, nor waits only for the machine to run it."""
+        states = []
+        for stat in Path(f"/proc/{self.pid}/task").glob("*/stat"):
+            with suppress(FileNotFoundError, ProcessLookupError):
+                states.append(stat.read_text(encoding="utf-8").rpartition(")")[2].split()[0])
+        return "R" not in states
 
     def wait_for(
         self, wanted: str | Callable[[str], bool], timeout: float = _TIMEOUT_SECONDS, *, styles: bool = False
