@@ -5,6 +5,7 @@ from __future__ import annotations
 import gc
 import os
 import shutil
+import sys
 import tempfile
 from collections.abc import Iterator
 from importlib import import_module
@@ -12,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from _pytest.assertion import rewrite
 from hypothesis import HealthCheck, settings
 
 from tests.ignored_signals import hear_again
@@ -45,6 +47,24 @@ def pytest_configure(config: pytest.Config) -> None:
         cache = tempfile.TemporaryDirectory(prefix="numtui-tests-")
         config.add_cleanup(cache.cleanup)
         os.environ["XDG_CACHE_HOME"] = cache.name  # also for what runs before the first test
+
+
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Share the work of rewriting the assertions of a fresh checkout, which else each worker does for all files.
+
+    Each begins elsewhere, and leaves out what another has done.
+    """
+    state = session.config.stash.get(rewrite.assertstate_key, None)
+    if state is None or sys.dont_write_bytecode or "PYTEST_XDIST_WORKER" not in os.environ:
+        return
+    files = sorted(TESTS.rglob("test_*.py"))
+    worker, workers = (int(os.environ[f"PYTEST_XDIST_{name}"].strip("gw")) for name in ("WORKER", "WORKER_COUNT"))
+    first = len(files) * worker // workers
+    for file in files[first:] + files[:first]:
+        cached = rewrite.get_cache_dir(file) / (file.stem + rewrite.PYC_TAIL)
+        if rewrite._read_pyc(file, cached) is None and rewrite.try_makedirs(cached.parent):
+            digest, code = rewrite._rewrite_test(file, session.config)
+            rewrite._write_pyc(state, code, digest, cached)
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
