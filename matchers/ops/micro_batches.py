@@ -27,6 +27,7 @@ from matchers.logs.columns import Ragged, repeated
 from matchers.logs.hashing import float_bits, mix, shared_ids
 from matchers.logs.op_log import MARKS, NO_DIGEST, OTHER_UNKNOWN, Folding, OpLog, Phase
 from matchers.ops.arguments import odd_arguments
+from matchers.ops.batch_alignment import aligned
 from matchers.ops.batch_numbers import micro_batch_numbers
 from matchers.ops.combine import combine, joined, with_values
 from matchers.ops.dataflow import sources
@@ -85,7 +86,7 @@ class _Whole(NamedTuple):
 
     Attributes:
         shape: None if they have none.
-        term: they are terms, or each has a result of its own, and nothing is known of the whole.
+        term: they are terms, or each has a result of its own, or parts are missing: nothing is known of the whole.
         certain: they are certainly parts.
     """
 
@@ -94,11 +95,17 @@ class _Whole(NamedTuple):
     certain: bool
 
     @classmethod
-    def of(cls, dims: Shape | None, many: int, there: Collection[tuple[Shape, int]]) -> _Whole:
-        """Of so many parts of a shape, where the other log has parts, or wholes, `there`: shapes and their numbers."""
+    def of(cls, dims: Shape | None, many: int, batches: int, there: Collection[tuple[Shape, int]]) -> _Whole:
+        """Of so many parts of a shape, where the other log has parts, or wholes, `there`: shapes and their numbers.
+
+        Args:
+            batches: number of micro-batches; those whose samples skip an operation have no part in it.
+        """
         if dims is None:
             return cls(None, term=False, certain=False)
         divided, known = _divided(dims, many, there), any(dims == shape for shape, _ in there)
+        if divided is None and many < batches and (by := _divided(dims, batches, there)) is not None:
+            return cls((*dims[:by], dims[by] * batches, *dims[by + 1 :]), term=True, certain=True)
         term = divided is None and (math.prod(dims) == 1 or known)
         whole = list(dims)
         if not term and dims:
@@ -141,7 +148,7 @@ class _Parts:
         added = accumulations(log, number, flow)
         apart = np.zeros(n, bool)
         apart[[row for row, _, _ in added]] = True
-        rows, start = _aligned(log, number, np.flatnonzero((number >= 0) & ~apart), flow)
+        rows, start = aligned(log, number, np.flatnonzero((number >= 0) & ~apart), flow)
         lead = np.repeat(_last(rows, start), np.diff(np.append(start, len(rows))))
         into = np.full(n, -1, np.int64)
         into[rows] = np.where(rows == lead, -1, lead)
@@ -225,9 +232,9 @@ class _Parts:
     def _first_outputs(self, fold: Bool, wholes: Sequence[_Whole], unknown: np.uint64) -> Values:
         """The first outputs of some groups (bool[g]), of all micro-batches."""
         rows, start = self._members(fold)
-        term = np.array([of.term for of in wholes], bool)
+        term, certain = (np.array([of[k] for of in wholes], bool) for k in (1, 2))
         # what a pass computes of the whole batch, or parameters get of it, is a sum: their sketches tell if it is
-        adds = term & (self.log.phase[self.lead[fold]] == Phase.BACKWARD)
+        adds = term & ~certain & (self.log.phase[self.lead[fold]] == Phase.BACKWARD)
         shares = [
             Share(Holds.PARTIAL if of_sum and math.prod(of.shape or ()) > 1 else Holds.SHARD, whole=of.shape)
             for of, of_sum in zip(wholes, adds.tolist(), strict=True)
@@ -258,7 +265,7 @@ class _Parts:
                 of_twin = theirs.of(int(other.lead[twin[group]]))
             for v in values.of(rows[-1]):
                 slot = int(values.slot[v])
-                if slot < 0 or len({_digest(self.log, row, slot) for row in rows}) == 1:
+                if slot < 0 or _same_bits(self.log, rows, slot):
                     continue
                 of = [place[row, slot] for row in rows if (row, slot) in place]
                 shapes = [dims for at in of if (dims := values.dims(at)) is not None]
@@ -352,8 +359,24 @@ class _Parts:
                 there = {(dimensions(other.log.shapes[twin_shape]), twins)} if twin_shape >= 0 else set()
                 if _divided(dims, many, there) is None and all(dims != shape for shape, _ in there):
                     there = by_module.get((canonical(log.modules[module]), *kind)) or by_op.get(("", *kind), set())
-                known[tuple(key)] = _Whole.of(dims if part >= 0 else None, many, there)
+                known[tuple(key)] = _Whole.of(dims if part >= 0 else None, many, self.batches, there)
             found.append(known[tuple(key)])
+        return self._of_terms(groups, found)
+
+    def _of_terms(self, groups: Int64, wholes: Sequence[_Whole]) -> list[_Whole]:
+        """The wholes, terms also where they are scaled terms of which the other log shows nothing.
+
+        What an operation that adds up makes of a term is one.
+        """
+        found, place = list(wholes), np.full(len(self.log) + 1, -1, np.int64)
+        log, lead, linear = self.log, self.lead[groups], rows_where(self.log, lambda law: law.linear)
+        size = numel(log)[log.shape]
+        place[lead] = np.arange(len(groups))
+        for at in np.argsort(lead)[linear[np.sort(lead)]].tolist():
+            maker = int(self.flow.first(lead[[at]], -1)[0])
+            of = found[place[maker]] if maker >= 0 and place[maker] >= 0 else None
+            if of is not None and of.term and size[maker] == size[lead[at]] and not found[at].certain:
+                found[at] = _Whole(dimensions(log.shape_text(int(lead[at]))), term=True, certain=False)
         return found
 
     def _rows_of(self, group: int) -> list[int]:
@@ -445,43 +468,6 @@ def accumulations(log: OpLog, number: Int64, flow: Ragged) -> list[tuple[int, in
     return out
 
 
-def _aligned(log: OpLog, number: Int64, rows: Int64, flow: Ragged) -> tuple[Int64, Int64]:
-    """`_Parts.rows` and `start` of some records: the k-th of a module, op and line in each micro-batch.
-
-    Where one has fewer of them, since its samples decide what is run, those with the same makers.
-    """
-    kind_of = (log.module, log.op, log.phase, log.dtype, log.recompute, log.location)
-    _, kind = np.unique(np.stack([column[rows] for column in kind_of]), axis=1, return_inverse=True)
-    kind = kind.reshape(-1)
-    order = np.lexsort((rows, number[rows], kind))
-    run = np.flatnonzero(np.diff(kind[order], prepend=-1) | np.diff(number[rows][order], prepend=-2))
-    place = np.zeros(len(rows), np.int64)
-    place[order] = np.arange(len(rows)) - np.repeat(run, np.diff(np.append(run, len(rows))))
-    many = np.zeros((int(kind.max(initial=-1)) + 1, int(number.max()) + 1), np.int64)
-    np.add.at(many, (kind, number[rows]), 1)
-    if (uneven := (many.max(axis=1) != many.min(axis=1))[kind]).any():
-        _place_by_makers(rows, kind, place, uneven, number, flow)
-    order = np.lexsort((rows, place, kind))
-    start = np.flatnonzero(np.diff(kind[order], prepend=-1) | np.diff(place[order], prepend=-1))
-    return rows[order], start
-
-
-def _place_by_makers(rows: Int64, kind: Int64, place: Int64, uneven: Bool, number: Int64, flow: Ragged) -> None:
-    """Write other places of the records that are `uneven`: equal ones for those with makers of equal kind and place."""
-    names: dict[tuple[Any, ...], int] = {}
-    of_record = np.full(len(flow) + 1, -1, np.int64)
-    _, code = np.unique(np.stack((kind, place)), axis=1, return_inverse=True)
-    of_record[rows] = code.reshape(-1)
-    seen: dict[tuple[Any, ...], int] = defaultdict(int)
-    for at in np.flatnonzero(uneven).tolist():
-        row = int(rows[at])
-        made = tuple(int(of_record[maker]) for maker in flow[row].tolist() if maker >= 0 and number[maker] >= 0)
-        call = int(kind[at]), made
-        seen[number[row], call] += 1
-        place[at] = names.setdefault((*call, seen[number[row], call]), len(names))
-        of_record[row] = len(rows) + place[at]
-
-
 def _last(rows: Int64, start: Int64) -> Int64:
     return rows[np.append(start[1:], len(rows)) - 1]
 
@@ -537,6 +523,7 @@ def _join_terms(log: OpLog, inputs: Ragged, digests: Ragged, chain: list[int], p
         digests.value[at + place], digests.value[at + 1 - place] = log.input_digests[first][int(place)], unknown
 
 
-def _digest(log: OpLog, row: int, output: int) -> int:
-    digests = log.digests[row]
-    return int(digests[output]) if output < len(digests) else row
+def _same_bits(log: OpLog, rows: Sequence[int], output: int) -> bool:
+    """True if an output of some records is known to have the same bits in all."""
+    digests = {int(of[output]) if output < len(of := log.digests[row]) else row for row in rows}
+    return len(digests) == 1 and not digests.intersection(MARKS)

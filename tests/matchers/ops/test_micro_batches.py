@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Sequence
 from dataclasses import replace
 
 import numpy as np
 import pytest
+from numpy.typing import NDArray
 
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import NO_DIGEST, OF_PARTS, OpLog
@@ -96,6 +99,81 @@ def test_both_logs_are_folded() -> None:
     assert a.digests[i].tolist() != b.digests[j].tolist()
 
 
+class TestExperts:
+    """Each micro-batch runs the experts that its samples choose; the last results of one are read by the next."""
+
+    CHOSEN = ((0, 2, 3), (1, 2, 3), (0, 1, 3))
+
+    @staticmethod
+    def steps(chosen: Sequence[Sequence[int]], samples: Sequence[NDArray[np.float32]]) -> list[Step]:
+        """Micro-batches of these samples, and the experts that each runs."""
+        out, counter = list[Step](), Counter[str]()
+
+        def run(batch: int, module: str, op: str, given: NDArray[np.float32], *made: str) -> str:
+            key = f"{module}/op_{counter[module]}_{op}"
+            counter[module] += 1
+            fields = {"micro_batch": batch, "location": f"moe.py:{len(op)}"}
+            out.append(Step(key=key, reads=[given] * len(made), gives=[given], made=made, fields=fields))
+            return key
+
+        for k, (experts, x) in enumerate(zip(chosen, samples, strict=True)):
+            last = run(k, "moe", "zeros_like", np.zeros_like(x))
+            for expert in range(4):
+                taken = run(k, "moe", "eq", x + expert)
+                if expert in experts:
+                    rows = run(k, "moe", "any", x * (2 + expert), taken)
+                    result = run(k, f"moe.experts.{expert}", "tanh", x * (3 + expert), rows)
+                    last = run(k, "moe", "where", x * (5 + expert), last, rows, result)
+        return out
+
+    @classmethod
+    def folded(cls, chosen: Sequence[Sequence[int]]) -> tuple[OpLog, OpLog]:
+        parts = np.split(SAMPLES[:6], 3)
+        whole = cls.steps([range(4)], [SAMPLES[:6]])
+        return fold_micro_batches(captured_log(whole), captured_log(cls.steps(chosen, parts)))
+
+    @pytest.mark.parametrize("chosen", [CHOSEN, ((0, 1, 3), (0, 1, 3), (0, 1, 2)), ((0, 3), (1, 3), (2, 3))])
+    def test_what_reads_the_same_is_one_operation(self, chosen: Sequence[Sequence[int]]) -> None:
+        """Also where all run as many experts, and where the expert before is another one."""
+        _, b = self.folded(chosen)
+        assert b.folding is not None
+        of_expert: dict[int, set[int]] = {}
+        for name in ("any", "tanh", "where"):
+            leads = [int(at if into < 0 else into) for at, into in enumerate(b.folding.into) if b.op_name(at) == name]
+            experts = [expert for of in chosen for expert in of]
+            for expert, lead in zip(experts, leads, strict=True):
+                of_expert.setdefault(expert, set()).add(lead)
+            assert len(set(leads)) == len(set(experts))
+        assert all(len(leads) == 3 for leads in of_expert.values())
+
+    def test_what_some_skip_has_the_shape_of_all_and_no_numbers(self) -> None:
+        _, b = self.folded(self.CHOSEN)
+        assert b.folding is not None
+        j = row(b, "moe/op_17_any")
+        assert (b.shape_text(j), b.present[j], bool(b.folding.terms[j])) == ("[6, 6]", 0, True)
+
+
+def test_a_scaled_term_is_a_term() -> None:
+    """The buckets of ranks take gradients that are scaled, of which one process shows nothing."""
+
+    def steps(batches: int) -> list[Step]:
+        out = []
+        for k, x in enumerate(np.split(SAMPLES, batches)):
+            fields = {"micro_batch": k, "phase": "backward"}
+            total = x.sum(axis=0)
+            out.append(Step(key=f"n/op_{k}_relu", reads=[x], gives=[x], fields={"micro_batch": k}))
+            out.append(Step(key=f"n/op_{k}_sum", reads=[x], gives=[total], fields=fields))
+            if batches > 1:
+                key = f"n/op_{k}_mul"
+                out.append(Step(key=key, reads=[total], gives=[total / 4], made=[f"n/op_{k}_sum"], fields=fields))
+        return out
+
+    _, b = fold_micro_batches(captured_log(steps(1)), captured_log(steps(4)))
+    assert b.folding is not None
+    j = row(b, "n/op_3_mul")
+    assert (b.shape_text(j), bool(b.folding.terms[j])) == ("[6]", True)
+
+
 class TestFurtherOutputs:
     @pytest.fixture
     def further(self) -> tuple[OpLog, OpLog]:
@@ -121,6 +199,15 @@ class TestFurtherOutputs:
         assert b is not None
         assert (b.shape, b.numel) == (a.shape, a.numel)
         assert (b.l1, b.l2, b.min, b.max) == pytest.approx((a.l1, a.l2, a.min, a.max))
+
+    def test_parts_whose_bits_are_unknown_are_not_taken_for_equal(self, further: tuple[OpLog, OpLog]) -> None:
+        """Of terms that merged ranks have, a mark stands for the digest."""
+        raw = further[1].written
+        marks = np.full_like(raw.digests.value, NO_DIGEST)
+        _, b = fold_micro_batches(further[0], replace(raw, digests=Ragged(raw.digests.start, marks)))
+        found = further_output(b, row(b, "n/op_3_norm"), 1)
+        assert found is not None
+        assert found.numel == len(SAMPLES)
 
     def test_others_are_unknown(self, further: tuple[OpLog, OpLog]) -> None:
         b = further[1]
