@@ -21,7 +21,8 @@ def check_same_program(ranks: RankLogs) -> Iterator[Finding | Made | Unmade]:
 
     What takes norms of gradients is left out: one of the ranks that hold a parameter counts its norm. Where many ranks
     differ, or a rank has a batch of another size, the data decides what is run (experts, lengths), and there is nothing
-    to say. Where half of them have an operation that the others lack, as one of two, neither half is right by itself.
+    to say: nor of gradients that are filled with zeros, and of counts that are not looked at, where a rank runs other
+    experts. Where half of them have an operation that the others lack, as one of two, neither half is right by itself.
     """
     compared, undecided = 0, 0
     for role in ranks.roles:
@@ -59,6 +60,13 @@ def _deviations(ranks: RankLogs, role: Role, *, halves: bool = False) -> dict[in
         return 2 * len(on) == len(role.ranks) if halves else 2 * len(on) < len(role.ranks)
 
     counted = {rank: _counted(ranks.logs[rank]) for rank in (role.reference, *role.odd)}
+    led = _led_by_data(ranks, role)
+    filled = {rank: _filling_gradients(ranks.logs[rank]) for rank in counted}
+
+    def decided(rank: int, row: int, on: Collection[int]) -> bool:
+        """True if the data decides whether these ranks have a row of one of them."""
+        return _data_decides(ranks.logs[rank], row) or (bool(filled[rank][row]) and bool(led.intersection(on)))
+
     added: dict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
     left_out: dict[int, list[int]] = defaultdict(list)
     for rank in role.odd:
@@ -74,10 +82,10 @@ def _deviations(ranks: RankLogs, role: Role, *, halves: bool = False) -> dict[in
     for places in added.values():
         if few({rank for rank, _ in places}):
             for rank, row in places:
-                if not _data_decides(ranks.logs[rank], row):
+                if not decided(rank, row, [rank]):
                     found[rank][0].append(row)
     for row, on in left_out.items():
-        if few(on) and not _data_decides(ranks.logs[role.reference], row):
+        if few(on) and not decided(role.reference, row, on):
             for rank in on:
                 found[rank][1].append(row)
     return dict(found)
@@ -86,6 +94,24 @@ def _deviations(ranks: RankLogs, role: Role, *, halves: bool = False) -> dict[in
 def _counted(log: OpLog) -> Bool:
     """bool[n]: records that all ranks of a role have: of those on gradients, the ones that write to them."""
     return np.asarray((log.phase != Phase.GRADIENTS) | in_place(log))
+
+
+def _led_by_data(ranks: RankLogs, role: Role) -> set[int]:
+    """The ranks that run other operations than the reference below a module that chooses by the data."""
+    found, log = set[int](), ranks.logs[role.reference]
+    for rank in role.odd:
+        partner = role.partner[rank]
+        more = np.setdiff1d(np.arange(len(ranks.logs[rank])), partner).tolist()
+        fewer = np.flatnonzero(partner < 0).tolist()
+        if any(_data_decides(of, row) for of, rows in ((ranks.logs[rank], more), (log, fewer)) for row in rows):
+            found.add(rank)
+    return found
+
+
+def _filling_gradients(log: OpLog) -> Bool:
+    """bool[n]: records of the backward pass that write zeros, or a copy, into a tensor."""
+    fills = rows_where(log, lambda law: bool(law.writes) and (law.determined or law.passes_on is not None))
+    return np.asarray(fills & (log.phase == Phase.BACKWARD))
 
 
 def _data_decides(log: OpLog, row: int) -> bool:
@@ -103,13 +129,15 @@ def _unused_results(ranks: RankLogs, role: Role) -> Iterator[Finding]:
     """Yield results of collectives that no operation reads on a minority of the ranks."""
     role_log = ranks.logs[role.reference]
     rows = np.flatnonzero(communicating(role_log))
-    read = {}
+    led, read = _led_by_data(ranks, role), dict[int, Bool]()
     for rank in role.ranks:
         makers = ranks.flows[rank].value
         readers = np.append(np.bincount(makers[makers >= 0], minlength=len(ranks.logs[rank])), 1)
         read[rank] = readers[role.partner[rank][rows]] > 0
     for at, row in enumerate(rows.tolist()):
         unread = tuple(rank for rank in role.ranks if not read[rank][at])
+        if led and "int" in role_log.dtype_text(row):
+            continue
         if unread and 2 * len(unread) < len(role.ranks) and not set(unread) & set(ranks.cut):
             other = next(rank for rank in role.ranks if rank not in unread)
             places = ((rank, int(role.partner[rank][row])) for rank in (unread[0], other))

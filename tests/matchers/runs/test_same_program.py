@@ -89,6 +89,27 @@ def test_operations_that_the_data_decides() -> None:
     assert said(run) == []
 
 
+def test_gradients_of_experts_that_other_ranks_run() -> None:
+    """A rank that runs all of them fills no bucket with zeros, and looks at no counts of what others run."""
+    run = simulate(Plan(layout=Layout(dp=3)))
+    for rank, ops in run.logs.items():
+        experts = [op(f"layers.0.moe.experts.{k}/op_0_mm", 3.0 + k) for k in range(1 + (rank == 1))]
+        ops[3:3] = [op("layers.0.moe/op_0_topk", 2.0), *experts]
+        counted = op("inner/op_1_allreduce_", 4.0, shape=[8], dtype="int32", phase="backward")
+        ops.append(counted)
+        if rank != 1:
+            ops.append(op("inner/op_2_copy_", 4.0, inputs=[12.0], producers=[counted.key], phase="backward"))
+            ops.append(op("inner/op_3_zero_", 0.0, phase="backward"))
+    assert said(run) == []
+
+
+def test_gradients_that_one_rank_does_not_fill() -> None:
+    run = simulate(Plan(layout=Layout(dp=3)))
+    for rank in (0, 2):
+        run.logs[rank].append(op("inner/op_3_zero_", 0.0, phase="backward"))
+    assert [finding.ranks for finding in checked(run).findings] == [(1,)]
+
+
 def test_a_batch_of_another_size_explains_other_operations() -> None:
     run = added(simulate(Plan(layout=Layout(dp=3))), 1)
     run.info[1]["batch"] = [{**run.info[1]["batch"][0], "shape": [3, 12]}]
