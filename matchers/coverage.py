@@ -239,7 +239,7 @@ def coverage(c: Rows, kept: tuple[Bool, Bool] | None = None, allowed: Bool | Non
     buckets = _into_buckets(c.a, c.pairing.of_a), _into_buckets(c.b, c.pairing.of_b)
     for side, (log, other, at) in enumerate(((c.a, c.b, c.at_a), (c.b, c.a, c.at_b))):
         theirs = {other.ops[op] for op in set(other.op[buckets[1 - side]].tolist())}
-        alone = buckets[side] & ~rows_named(log, theirs)
+        alone = buckets[side] & (~rows_named(log, theirs) | _out_of_collectives(log))
         why[at[communicating(log) | alone]] = _COMMUNICATES
         if log.folding is not None:
             why[at[log.folding.terms]] = _MICRO_BATCH
@@ -299,6 +299,12 @@ def _into_buckets(log: OpLog, of: Int32) -> Bool:
         return np.zeros(len(log), bool)
     fills = rows_where(log, lambda law: law.form in (Form.FILL, Form.DIVIDE, Form.MULTIPLY))
     return np.asarray(fills & (log.phase == Phase.BACKWARD) & (of < 0))
+
+
+def _out_of_collectives(log: OpLog) -> Bool:
+    """bool[n]: the record reads what a collective has brought."""
+    made = log.producers.value >= 0
+    return marked(log.producers.row[made & np.append(collective(log), False)[log.producers.value]], len(log))
 
 
 def _side(cover: NDArray[np.int8]) -> Side:

@@ -169,6 +169,16 @@ def test_a_part_that_only_communicates_is_missing_nowhere() -> None:
     assert known.sentence == "32 of 35 operations compared; 3 only communicate"
 
 
+def test_what_is_copied_out_of_a_bucket_is_missing_nowhere() -> None:
+    """Also where the other run copies something of its own, too."""
+    sent = op("comm/op_0_allreduce_", 50.0, shape=[32], phase="backward")
+    fields = {"shape": [3, 3], "inputs": sent.outputs, "producers": [sent.key], "phase": "backward"}
+    other = op("comm/op_0__reduce_scatter_base_", 80.0, shape=[4], phase="backward")
+    a = [*STEP, other, op("comm/op_1_copy_", 70.0, shape=[5], phase="backward")]
+    b = [*STEP, sent, *[op(f"train/op_{k}_copy_", 60.0 + k, **fields) for k in range(4)]]
+    assert compared(a, b).coverage.enough
+
+
 def test_recomputed_copies_are_not_counted() -> None:
     again = [replace(o, extra={"Recompute": "true"}) for o in STEP[1:5]]
     known = compared(STEP, [*STEP[:26], *again, *STEP[26:]]).coverage
