@@ -6,6 +6,7 @@ import numpy as np
 
 from matchers.arrays import Hash, Int64, distinct
 from matchers.logs.op_log import OpLog
+from matchers.ops.batch_numbers import micro_batch_numbers
 
 __all__ = ["micro_batches", "split_kinds"]
 
@@ -13,14 +14,18 @@ __all__ = ["micro_batches", "split_kinds"]
 def micro_batches(a: OpLog, b: OpLog, bits_a: Hash, bits_b: Hash) -> tuple[Int64, Int64]:
     """The micro-batch of each row, numbered alike for both logs, -1 if unknown or irrelevant.
 
-    A single micro-batch of one run (a rank with its share of the batch) gets the number of the other run's micro-batch
-    with most rows in common.
+    Logs that number the calls of a model otherwise are numbered by what a loss reads together. A single micro-batch of
+    one run (a rank with its share of the batch) gets the number of the other run's micro-batch with most rows in
+    common.
 
     Args:
         bits_a, bits_b: hashes of the rows' inputs and outputs, 0 for rows without information.
     """
     one, two = a.micro_batch.astype(np.int64), b.micro_batch.astype(np.int64)
     in_a, in_b = distinct(one[one >= 0]), distinct(two[two >= 0])
+    if len(in_a) and len(in_b) and len(in_a) != len(in_b):
+        one, two = (micro_batch_numbers(log) if (of > 0).any() else of for log, of in ((a, one), (b, two)))
+        in_a, in_b = distinct(one[one >= 0]), distinct(two[two >= 0])
     if not len(in_a) or not len(in_b) or len(in_a) == len(in_b) == 1:
         return np.broadcast_to(np.int64(-1), len(a)), np.broadcast_to(np.int64(-1), len(b))
     if len(in_a) == 1:
