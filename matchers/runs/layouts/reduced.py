@@ -185,7 +185,11 @@ class ReducedGradients:
         for row, of in zip(sums[-1].tolist(), self._found, strict=True):
             for touch in of.readers:
                 slot = start[after + np.searchsorted(updates, touch.row)] + touch.slot
-                reduced, makers[slot] = makers[slot], row
+                reduced = makers[slot]
+                if reduced > row and start[reduced] < start[reduced + 1]:
+                    makers[start[reduced]] = row  # which what ranks run after the passes reduces
+                    continue
+                makers[slot] = row
                 if reduced < row:
                     makers[start[row]] = reduced
         return replace(log, producers=Ragged(start, makers))

@@ -88,3 +88,23 @@ def test_sums_that_are_not_known_are_no_nan(tmp_path: Path) -> None:
     ranks(tmp_path / "run", [np.float32(3) * total for total in TOTALS])
     c = compared(str(tmp_path / "one.log"), str(tmp_path / "run"))
     assert not c.red.any()
+
+
+def test_what_ranks_reduce_after_the_passes_is_read_by_the_updates(tmp_path: Path) -> None:
+    """A loop reduces gradients by hand, and copies them back: nothing of it is left without a reader."""
+    one_process(tmp_path / "one.log")
+    (tmp_path / "run").mkdir()
+    maker, after = "norm/op_1_native_layer_norm_backward", {"phase": "gradients"}
+    for rank, terms in enumerate(TERMS):
+        steps = passes(0, terms)
+        for k, (term, total) in enumerate(zip(terms[1:], TOTALS, strict=True)):
+            keys = [f"reduce/op_{2 * k + at}_{op}" for at, op in enumerate(("allreduce_", "copy_"))]
+            fields = {**after, "group": {"ranks": [0, 1, 2], "nth": k, "op": "sum"}}
+            steps.append(Step(key=keys[0], gives=[total], reads=[term], made=[maker], fields=fields))
+            named = {**after, "parameters": [f"{NAMES[k]}.grad", ""]}
+            steps.append(Step(key=keys[1], gives=[total], reads=[term, total], made=[maker, keys[0]], fields=named))
+        steps.append(clip(TOTALS, [step.key for step in steps[-3::2]]))
+        write(tmp_path / "run" / f"rank_{rank}_activations.log", steps, rank, len(TERMS))
+    c = compared(str(tmp_path / "one.log"), str(tmp_path / "run"))
+    assert not c.red.any()
+    assert c.coverage.enough, c.coverage.parts
