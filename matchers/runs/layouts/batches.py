@@ -45,7 +45,7 @@ def as_micro_batches(logs: Sequence[OpLog], updates: OpLog, of: int, others: Seq
     order, pieces = _order(logs, others), list[Piece]()
     passes = [_passes(log) & ~(_starts_of_sums(log) & bool(k)) for k, log in enumerate(logs)]
     copied = [_copies_of_sums(log) for log in logs]
-    numbers = [np.maximum(micro_batch_numbers(log), 0) for log in logs]
+    numbers = [_numbers(log) for log in logs]
     without = [_without_sums(log, number) for log, number in zip(logs, numbers, strict=True)]
     for own, k in order:
         wanted = (numbers[k] == own) & passes[k]
@@ -56,6 +56,15 @@ def as_micro_batches(logs: Sequence[OpLog], updates: OpLog, of: int, others: Seq
     rest = np.flatnonzero(~_passes(updates))
     joined = gradients.joined(_joined(updates, [*gradients.pieces, Piece(updates, rest, -1, of)]), rest, len(logs))
     return _with_totals(joined, [piece.source for piece in pieces])
+
+
+def _numbers(log: OpLog) -> Int64:
+    """int64[n], the micro-batch of each record, of a running total that of what it adds; 0 outside."""
+    number = np.append(micro_batch_numbers(log), -1)
+    flow = sources(log)
+    for row in np.flatnonzero(_scalar_sums(log) & (number[:-1] < 0)).tolist():
+        number[row] = max(number[flow[row]].tolist(), default=-1)
+    return np.maximum(number[:-1], 0)
 
 
 def _order(logs: Sequence[OpLog], others: Sequence[OpLog]) -> list[tuple[int, int]]:

@@ -108,3 +108,35 @@ def test_one_rank_of_several_is_told_to_be_one(tmp_path: Path) -> None:
         for note in compared(str(tmp_path / "one.log"), str(tmp_path / "rank_1_activations.log")).comparability.notes
     ]
     assert "b is the log of rank 1 alone: those of all 2 ranks, in one folder, would be merged" in told
+
+
+def with_total(path: Path, samples: list[int], rank: int, ranks: int) -> None:
+    """Write the log of a run that adds up the losses of these samples between the passes."""
+    total, key = np.float32(0), "train/op_0_zeros"
+    steps = [Step(key=key, gives=[total[()]], fields={"phase": "prepare"})]
+    for number, sample in enumerate(samples):
+        fields, made = {"micro_batch": number}, f"net/op_{2 * number}_relu"
+        loss, of = np.float32(SAMPLES[sample].sum())[()], f"net/op_{2 * number + 1}_sum"
+        steps.append(Step(key=made, gives=[SAMPLES[sample]], reads=[SAMPLES[sample] * 2], fields=fields))
+        steps.append(Step(key=of, gives=[loss], reads=[SAMPLES[sample]], made=[made], fields=fields))
+        steps.append(Step(key=f"net/op_{9 + number}_mul", gives=[loss], fields={**fields, "phase": "backward"}))
+        added, before = f"train/op_{1 + number}_add_", total
+        total = np.float32(total + loss)[()]
+        phase = {"phase": "prepare"}
+        steps.append(Step(key=added, gives=[total], reads=[before, loss], made=[key, of], fields=phase))
+        key = added
+    batch = [{"digest": str(rank)}]
+    write_captured(path, steps, world_size=ranks, rank=rank, parameter_digests={"weight": "00"}, batch=batch)
+
+
+def test_a_running_total_is_of_the_micro_batch_that_it_adds(tmp_path: Path) -> None:
+    """A capture counts when a model is called, and gives what comes between the passes no number."""
+    (tmp_path / "run").mkdir()
+    for rank, samples in enumerate(([0, 1], [2, 3])):
+        with_total(tmp_path / "run" / f"rank_{rank}_activations.log", samples, rank, 2)
+    with_total(tmp_path / "one.log", [0, 1, 2, 3], 0, 1)
+    c = compared(str(tmp_path / "one.log"), str(tmp_path / "run"))
+    totals = [row for row in range(len(c)) if c.a.op_name(int(c.row_a[row])) == "add_"]
+    assert len(totals) == 4
+    assert not c.red.any()
+    assert c.b.stats[4, c.row_b[totals]] == pytest.approx(c.a.stats[4, c.row_a[totals]])
