@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Float64, Int32, Int64, columns
+from matchers.arrays import Bool, Float64, Int32, Int64, columns, marked
 from matchers.laws.law import Bucket, Kind
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import shared_ids
@@ -207,10 +207,13 @@ def _arranged_otherwise(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
 
 
 def _in_flat_buffers(log: OpLog) -> Bool:
-    """bool[n]: the result is a buffer of several tensors, or was cut out of one, in an order by ranks."""
+    """bool[n]: the result is a buffer of several tensors, a copy of it, or cut out of one, in an order by ranks."""
     flat = np.array([len(dimensions(shape)) == 1 for shape in log.shapes] + [False])[log.shape]
-    exchanged = rows_where(log, lambda law: law.kind in (Kind.ALL_GATHER, Kind.REDUCE_SCATTER) and law.in_place)
-    return np.asarray(filling(log) | (flat & exchanged) | rows_where(log, lambda law: law.bucket is Bucket.CUT))
+    flat &= rows_where(log, lambda law: law.kind in (Kind.ALL_GATHER, Kind.REDUCE_SCATTER) and law.in_place)
+    made, row = log.producers.value, log.producers.row
+    whole = (made >= 0) & flat[made] & (log.shape[made] == log.shape[row])
+    flat |= rows_where(log, lambda law: law.moves) & marked(row[whole], len(log))
+    return np.asarray(filling(log) | flat | rows_where(log, lambda law: law.bucket is Bucket.CUT))
 
 
 def _folded(log: OpLog) -> Bool:

@@ -233,9 +233,12 @@ class Holdings:
         log = self._first
         texts = [each.texts("Sketch").raw(int(at[row])) for each, at in zip(self._logs, self._rows, strict=True)]
         parts = decode_sketches(texts) if all(texts) else np.full((1, PROJECTIONS), np.nan)
-        total = parts.sum(axis=0)
-        known = bool(np.isfinite(total).all() and (parts != total).any(axis=1).all())
-        return self._wholes.off_sum(log.module_name(row), log.op_name(row), total) if known else None
+        if not np.isfinite(parts).all():
+            return None
+        place = log.module_name(row), log.op_name(row)
+        off = self._wholes.off_sum(*place, parts.sum(axis=0))
+        alone = off is not None and any(self._wholes.off_sum(*place, part) is not None for part in parts)
+        return None if alone else off
 
     def _divided_replicas(self) -> dict[int, Share]:
         """By record, the share of a rank in what all have: the bias of a sum over ranks is divided by their number."""
@@ -248,7 +251,9 @@ class Holdings:
                 read_by[int(log.producers.value[at])][reader.partial] = reader
         for row, summed in read_by.items():
             read = [part_of_row[maker] for maker in log.producers[row].tolist() if maker >= 0]
-            if len(summed) != 1 or any(part is None or part.partial for part in read):
+            if len(summed) != 1 or any(part is not None and part.partial for part in read):
+                continue
+            if None in read and not self._read_alike(row):  # a parameter that was gathered is not placed
                 continue
             (reader,) = summed.values()
             if reader.adds_up and not reader.averaged:  # what all have is its own average
@@ -256,6 +261,11 @@ class Holdings:
             elif (power := reader.power) is not None and log.counts[0, row] == 1:
                 out[row] = Share(Holds.NORM, power=power, known_by=_DIVIDED)
         return out
+
+    def _read_alike(self, row: int) -> bool:
+        """True if all ranks read the same bits."""
+        read = [log.input_digests[int(at[row])].tolist() for log, at in zip(self._logs, self._rows, strict=True)]
+        return min(map(len, read)) > 0 and all(of == read[0] for of in read) and NO_DIGEST not in read[0]
 
     def _reads(self, row: int, norms: set[int]) -> bool:
         """True if a record computes with norms of parts, of which only the powers add up."""

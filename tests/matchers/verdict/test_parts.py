@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -140,3 +141,18 @@ def test_a_whole_that_one_run_changes_before_it_is_read() -> None:
     assert statuses(c) == {"norm/op_0_tanh": Status.EQUAL, "wq/op_0_mm": Status.DIVERGED}
     [row] = np.flatnonzero(c.cause).tolist()
     assert c.b.keys[c.row_b[row]] == "attention/op_1_mul"
+
+
+def test_a_copy_of_a_flat_buffer_is_arranged_like_it() -> None:
+    """Ranks of another number reduce other parts of it, and copy what they got."""
+
+    def ranks() -> OpLog:
+        part, key = RNG.normal(size=12).astype(np.float32), "out/op_0__reduce_scatter_base_"
+        fields = {"phase": "backward"}
+        copied = Step(key="out/op_1_copy_", gives=[part], reads=[part, part], made=[key, ""], fields=fields)
+        group = {"ranks": [0, 1], "nth": 0, "op": "sum"}
+        scattered = Step(key=key, gives=[part], reads=[part, part], fields={**fields, "group": group})
+        return replace(captured_log([scattered, copied]), members={0: "rank_0_activations.log"})
+
+    c = compare(ranks(), ranks(), expectation=Expectation(Expect.REDUCTION_ORDER))
+    assert set(statuses(c).values()) == {Status.SHARDED}

@@ -81,6 +81,34 @@ def test_terms_that_no_collective_adds_up_are_told(tmp_path: Path) -> None:
     assert not contradictions(one_and_two(tmp_path / "summed", 1.0).b.header.run)
 
 
+def test_what_is_nearly_the_same_on_all_ranks_is_no_term(tmp_path: Path) -> None:
+    """Scores masked by a large number: half of their sum, as of two micro-batches, is what one process has."""
+    scores = np.random.default_rng(0).normal(size=(2, 8, 4)).astype(np.float32)
+
+    def steps(number: int, size: int) -> list[Step]:
+        return [
+            made
+            for k, own in enumerate(scores * np.float32(1e-3) + np.float32(1e4) * np.triu(np.ones((8, 4)), 1))
+            for masked in [(own + 1e-2 * number * (size - 1) * scores[k]).astype(np.float32)]
+            for key in [f"h/op_{2 * k}_masked_fill"]
+            for made in (
+                Step(key=key, gives=[masked], fields={"micro_batch": k}),
+                Step(
+                    key=f"h/op_{2 * k + 1}_softmax",
+                    gives=[scores[k] * (1 + number)],
+                    reads=[masked],
+                    made=[key],
+                    fields={"micro_batch": k},
+                ),
+            )
+        ]
+
+    where = [{"placements": ["Shard(0)"], "shape": [8], "offsets": [4 * at]} for at in (0, 1)]
+    one = write_ranks(tmp_path / "one", [steps(0, 1)], {"h.bias": where})
+    c = compared(one, write_ranks(tmp_path / "run", [steps(number, 2) for number in (0, 1)], {"h.bias": where}))
+    assert not contradictions(c.b.header.run)
+
+
 @pytest.mark.parametrize("added_up", [False, True])
 def test_terms_that_are_gathered_like_parts_are_told(tmp_path: Path, added_up: bool) -> None:
     """A collective may gather terms for each rank to add them up; one that puts them together takes them for parts."""

@@ -69,6 +69,22 @@ def test_outputs_after_the_first_are_merged(tmp_path: Path, factor: float) -> No
     assert red == (set() if factor == 1 else {MAKER})
 
 
+def test_outputs_of_the_shape_that_the_other_run_has_are_no_shards(tmp_path: Path) -> None:
+    """They may be terms; that the operation gives something twice as long elsewhere tells nothing."""
+
+    def steps(term: Array) -> list[Step]:
+        wide = np.arange(12, dtype=np.float32)
+        return [
+            Step(key=f"h.{k}.norm/op_0_norm_backward", reads=[X], gives=[X + k, gradient], fields=BACK)
+            for k, gradient in enumerate((term, wide))
+        ]
+
+    terms = [RNG.normal(size=6).astype(np.float32) for _ in range(2)]
+    c = one_and_two(tmp_path, steps(terms[0] + terms[1]), [steps(term) for term in terms])
+    assert not c.red.any()
+    assert further_output(c.b, 0, 1) is None
+
+
 @pytest.mark.parametrize("factor", [1.0, 1.01])
 def test_norms_of_shards_are_merged(tmp_path: Path, factor: float) -> None:
     parts = [
