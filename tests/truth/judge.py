@@ -16,6 +16,7 @@ import numpy as np
 from matchers.comparison import Comparison, compare
 from matchers.logs.op_log import OpLog, Phase
 from matchers.logs.parser import read_log
+from matchers.ops.last_contents import GRADIENT
 from matchers.ops.module_path import canonical
 from matchers.ops.run_info import contradictions
 from matchers.verdict.expectation import Expect, Expectation
@@ -270,8 +271,8 @@ class _Truth:
 
 
 def _parameters(log: OpLog, record: int) -> list[str]:
-    """Names of parameters, buffers and states that a record works on or changes."""
+    """Names of parameters, buffers and states that a record works on or changes; of gradients, their parameters'."""
     names = log.texts("Parameter").get(record, "").split(";")
     if text := log.texts("Mutated").get(record, ""):
         names += [str(entry.get("name", "")) for entry in json.loads(text)]
-    return [name for name in names if name]
+    return [name.removesuffix(GRADIENT) for name in names if name]
