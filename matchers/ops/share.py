@@ -57,7 +57,7 @@ def placed_share(parts: Sequence[Part], coordinates: Sequence[Mapping[str, int]]
     """
     part = parts[0]
     if not part.partial:
-        whole = part.whole == part.shape
+        whole = all(of.whole == of.shape for of in parts)  # a rank may have all, and others nothing
         return (
             Share(Holds.REPLICA, placed=True)
             if whole

@@ -167,8 +167,8 @@ class _Merge:
         elif slot > 0:
             shapes = [dimensions(table.shapes[table.shape[v]]) if table.shape[v] >= 0 else () for table, v in listed]
             known = self._wholes.of_further(self._first.op_name(row), slot)
-            # of the shape that the other run has, too, they may be terms
-            whole = None if shapes[0] in known else whole_of(shapes, known)
+            # all of the shape that the other run has, too, they may be terms
+            whole = None if known.issuperset(shapes) else whole_of(shapes, known)
             return None if whole is None else Share(Holds.SHARD, range(n), whole)
         else:
             copies = len(set(digests)) == 1 or held.declared.holds(one.name[first]) == Holds.REPLICA

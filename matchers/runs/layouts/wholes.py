@@ -120,11 +120,11 @@ class Wholes:
 
 def whole_of(shapes: Sequence[Shape], known: Collection[Shape]) -> Shape | None:
     """The known shape of a tensor of which these are the shapes of shards; None for none."""
-    local = shapes[0]
+    local, uneven = shapes[0], len({*shapes}) > 1  # a rank may have all, and others nothing
     if any(len(shape) != len(local) for shape in shapes):
         return None
     for k in range(len(local)):
         whole = (*local[:k], sum(shape[k] for shape in shapes), *local[k + 1 :])
-        if whole != local and whole in known:
+        if (whole != local or uneven) and whole in known:
             return whole
     return None

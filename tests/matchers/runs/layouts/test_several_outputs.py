@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 from matchers.comparison import Comparison
 from matchers.ops.combine import combine
 from matchers.ops.placement import Part
-from matchers.ops.share import placed_share
+from matchers.ops.share import Holds, placed_share
 from matchers.ops.sketch import PROJECTIONS, decode_sketches, encode_sketch
 from matchers.ops.values import Result, as_values, further_output
 from tests.captured import Step, summary, write_captured
@@ -112,6 +112,12 @@ def test_ranks_apart() -> None:
     assert apart([placed("Partial(sum)", "Replicate")] * 4) == [0, 2]
     assert apart([placed("Replicate", "Shard(0)", offset=rank % 2) for rank in range(4)]) == [0, 1]
     assert apart([placed("Partial(sum)", "Partial(sum)")] * 4, [{}] * 4) == [0, 1, 2, 3], "no place is known"
+
+
+def test_a_rank_that_has_all_holds_a_shard_where_others_have_nothing() -> None:
+    parts = [Part((1,), (start,), (size,), ("Shard(0)",), ("dp",)) for start, size in ((0, 1), (1, 0))]
+    share = placed_share(parts, [{"dp": 0}, {"dp": 1}])
+    assert (share.holds, list(share.ranks), share.whole) == (Holds.SHARD, [0, 1], (1,))
 
 
 def test_terms_of_shards_are_all_counted() -> None:

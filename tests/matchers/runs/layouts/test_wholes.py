@@ -55,6 +55,7 @@ def test_the_whole_is_what_the_parts_of_both_can_make() -> None:
     assert whole_of([(2, 2, 8, 6)] * 2, Wholes(log, parts=4).of("softmax")) == (2, 4, 8, 6)
     assert whole_of([(3, 2), (2, 2)], {(5, 2)}) == (5, 2)
     assert whole_of([(3, 2), (6,)], {(5, 2)}) is None
+    assert whole_of([(1, 2), (0, 2)], {(1, 2)}) == (1, 2), "one rank has all"
 
 
 @pytest.mark.parametrize("gathered", [False, True])
