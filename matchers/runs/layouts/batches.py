@@ -101,8 +101,9 @@ def _made_for_updates(log: OpLog) -> Bool:
 
 
 def _scalar_sums(log: OpLog) -> Bool:
-    """bool[n]: a number is added to a running total in place, within the passes; not to a buffer of the model."""
+    """bool[n]: a number is added to a running total in place, within the passes; not to a buffer or gradient."""
     found = additions(log) & in_place(log) & (numel(log)[log.shape] == 1) & ~log.updates
+    found &= log.phase != Phase.BACKWARD  # in which a bias of one element gets its gradient
     named = log.texts("Parameter")
     found[[row for row in np.flatnonzero(found).tolist() if named.get(row, "").partition(";")[0]]] = False
     return np.asarray(found)

@@ -83,6 +83,20 @@ def test_each_has_a_sum_of_its_own(tmp_path: Path, factor: tuple[float, float]) 
     assert c.coverage.a.compared == c.coverage.a.operations or factor != (1, 1)
 
 
+def test_the_gradient_of_one_element_is_no_running_total(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of the bias of a model with one output."""
+    terms = [[of[0], of[1][:1], of[2][:1]] for of in TERMS]
+    totals = [terms[0][k] + terms[1][k] + terms[2][k] for k in (1, 2)]
+    monkeypatch.setitem(globals(), "TERMS", terms)
+    one_process(tmp_path / "one.log")
+    for name, by in (("run", 1), ("red", 2)):
+        ranks(tmp_path / name, [np.float32(by) * total for total in totals])
+        c = compared(str(tmp_path / "one.log"), str(tmp_path / name))
+        assert c.red.any() == (by != 1)
+        sums = [row for row in range(len(c)) if c.b.op_name(int(c.row_b[row])) == "add_"]
+        assert np.isfinite(c.b.outputs.first(c.row_b[sums[-2:]])).all()
+
+
 def test_sums_that_are_not_known_are_no_nan(tmp_path: Path) -> None:
     one_process(tmp_path / "one.log", scale=3.0)
     ranks(tmp_path / "run", [np.float32(3) * total for total in TOTALS])
