@@ -66,6 +66,10 @@ def partial_sums(
     totals_a, totals_b = sums[0].totals(pairing.lead_a[red]), sums[1].totals(pairing.lead_b[red])
     agree = _by_total(sums, pairing, red, (totals_a, totals_b), np.isin(status, AGREE))
     agree |= _crossed(a, b, pairing, red, totals_a, totals_b, scale)
+    ends = (pairing.lead_a[red], pairing.lead_b[red])
+    agree |= _alone(a, b, pairing.of_a, totals_a, ends[1], scale) | _alone(
+        b, a, pairing.of_b, totals_b, ends[0], 1 / scale
+    )
     unjudged = _by_total(sums, pairing, red, (totals_a, totals_b), status == Status.NOT_JUDGED)
     return red[agree], red[unjudged & ~agree]
 
@@ -118,6 +122,20 @@ def _crossed(
             change = np.fmin(relative(one, there), relative(one, scale * there))
             if change[0] <= default_tolerance(a.dtype_text(int(total[k]))):
                 found[[k, other]] = True
+    return found
+
+
+def _alone(log: OpLog, other: OpLog, of: Int32, totals: Sequence[Int64], rows: Int32, scale: float) -> Bool:
+    """Mask of red pairs whose part in one log has a total without a partner: what the other log has at the pair."""
+    found = np.zeros(len(rows), bool)
+    for total in totals:
+        at = np.flatnonzero((total >= 0) & (of[total] < 0))
+        one, there = (
+            np.stack((of_log.outputs.first(records), of_log.stats[1][records]))
+            for of_log, records in ((log, total[at]), (other, rows[at]))
+        )
+        change = np.fmin(relative(one, there), relative(one, scale * there)).max(axis=0)
+        found[at] |= change <= [default_tolerance(log.dtype_text(row)) for row in total[at].tolist()]
     return found
 
 

@@ -71,6 +71,19 @@ def test_nor_where_the_total_of_each_is_paired_with_a_part_of_the_other() -> Non
     assert Status.DIVERGED in {status(c, key) for key in ("m/op_3_add", "m/op_5_add")}
 
 
+def test_nor_where_the_other_run_has_the_total_at_once() -> None:
+    """As where an addition of (x + g) and h is paired with that of x and g, and the last one with nothing."""
+    a = summed("left")
+    for total, red in ((X + G + H, False), (2.0, True)):
+        b = [o for o in summed("left") if o.key != "m/op_5_add"]
+        b[3] = op("m/op_3_add", total, inputs=[X, G + H], producers=["m/op_0_mul", "m/op_1_mul"])
+        b[4] = op("m/op_6_mm", total * 3, inputs=[total], producers=["m/op_3_add"])
+        for one, other in ((a, b), (b, a)):
+            c = compared(one, other, PairRule(a=("m/op_3_add",), b=("m/op_3_add",)))
+            assert (status(c, "m/op_3_add") == Status.DIVERGED) == red
+            assert red or status(c, "m/op_3_add") == Status.PARTIAL
+
+
 def test_totals_of_gradients_whose_losses_are_scaled_agree() -> None:
     crossed = PairRule(a=("m/op_3_add",), b=("m/op_5_add",)), PairRule(a=("m/op_5_add",), b=("m/op_3_add",))
     c = compared(summed("left"), summed("right", total=2 * (X + G + H)), *crossed)
