@@ -17,7 +17,7 @@ from matchers.regions.find import find_regions
 from matchers.status import AGREE, Status
 from matchers.verdict.case import Case, Judgement
 from matchers.verdict.reason import Reason
-from matchers.verdict.tolerance import EPSILON
+from matchers.verdict.tolerance import EPSILON, default_tolerance
 
 __all__ = ["without_consequence"]
 
@@ -39,9 +39,9 @@ def without_consequence(case: Case, judged: Judgement) -> Judgement:
     """Claim all red pairs, NOT_JUDGED, if they lie in regions whose results agree: the runs compute alike, otherwise.
 
     To the bit, unless the user expects rounding. Not where both runs have the same operations in a module, or read what
-    another makes otherwise: they were given something else. A difference that is nearly all there in the results is
-    none of form, however small, such as another eps; and where any pair stays red, what differs may belong to it. A
-    user's rule says which operations are partners, whatever they lead to.
+    another makes otherwise: they were given something else, if not a multiple of the same. A difference that is nearly
+    all there in the results is none of form, however small, such as another eps; and where any pair stays red, what
+    differs may belong to it. A user's rule says which operations are partners, whatever they lead to.
     """
     a, b, pairing, verdicts = case.a, case.b, case.pairing, judged.verdicts
     red = np.flatnonzero(verdicts.status >= Status.SHAPE)
@@ -63,7 +63,7 @@ def without_consequence(case: Case, judged: Judgement) -> Judgement:
     regions = find_regions(a, b, pairing, status, case.flow)
     region = regions.of_a[case.i[red]]
     formed = (verdicts.status[red] == Status.SHAPE) | (verdicts.reason[red] == Reason.ARGUMENTS)
-    formed |= _in_other_form(case)[red]
+    formed |= _in_other_form(case)[red] | _multiples(case, red)
     if not (formed & regions.covered("a")[case.i[red]]).all() or any(_is_lost(*side, status) for side in sides):
         return judged
     left, least = np.zeros(len(regions)), np.full(len(regions), np.inf)
@@ -90,6 +90,22 @@ def _in_other_form(case: Case) -> Bool:
         entered = (flow.value >= 0) & alone[flow.value] & (module[flow.value] != module[flow.row])
         given |= marked(flow.row[entered], len(log))[lead] & (log.phase[lead] == Phase.FORWARD)
     return found & ~given
+
+
+def _multiples(case: Case, which: Int64) -> Bool:
+    """bool[k]: these pairs read what one run alone makes, and their numbers are those of the other run times a factor.
+
+    As of a gradient of a mean that one run divides earlier.
+    """
+    a, b, i, j = case.a, case.b, case.i[which], case.j[which]
+    x, y = (np.concatenate((log.outputs.first(rows)[None], log.stats[1:, rows])) for log, rows in ((a, i), (b, j)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        off = np.abs(x / y / (x[1] / y[1]) - 1)
+    given = [
+        marked(flow.row[(flow.value >= 0) & (of < 0)[flow.value]], len(log))[rows]
+        for log, of, flow, rows in ((a, case.pairing.of_a, case.flow.a, i), (b, case.pairing.of_b, case.flow.b, j))
+    ]
+    return np.asarray((np.fmax.reduce(off) <= default_tolerance("float32")) & (given[0] | given[1]))
 
 
 def _kept(log: OpLog, readers: Readers) -> Bool:

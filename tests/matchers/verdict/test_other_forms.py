@@ -3,13 +3,19 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
+import numpy as np
 import pytest
 
 from matchers.comparison import Comparison, compare
+from matchers.logs.op_log import OpLog
+from matchers.ops.dataflow import DataFlow
 from matchers.rules.model import PairRule, RuleSet
 from matchers.status import Status
 from matchers.verdict.expectation import Expect, Expectation
+from matchers.verdict.without_consequence import _multiples
 from tests.builders import Op, op
 from tests.matchers.drifted_logs import made_up_log
 
@@ -128,3 +134,21 @@ def test_what_is_left_of_it_counts(error: float, red: bool) -> None:
     a, b = masked(100.0, alone=False), masked(110.0, 13.0 * (1 + error), alone=True)
     c = compare(made_up_log(a), made_up_log(b), expectation=Expectation(preset=Expect.REDUCTION_ORDER))
     assert c.red.any() == red
+
+
+def test_a_multiple_is_a_matter_of_form_where_one_run_makes_its_factor() -> None:
+    """As the gradient of a mean that one run divides earlier: all numbers of it, or it is something else."""
+
+    def log(factor: float, least: float) -> OpLog:
+        halved = op("loss/op_0_div", factor)
+        return made_up_log([halved, op("m/op_0_mul", 4 * factor, inputs=[9.0], producers=[halved.key], min=least)])
+
+    def found(a: OpLog, b: OpLog, alone: bool) -> bool:
+        of = np.array([-1 if alone else 0, 1])
+        pairing = SimpleNamespace(of_a=of, of_b=of)
+        case: Any = SimpleNamespace(a=a, b=b, i=np.array([1]), j=np.array([1]), pairing=pairing, flow=DataFlow(a, b))
+        return bool(_multiples(case, np.array([0]))[0])
+
+    assert found(log(0.5, -2.0), log(1.0, -4.0), alone=True)
+    assert not found(log(0.5, -2.1), log(1.0, -4.0), alone=True)
+    assert not found(log(0.5, -2.0), log(1.0, -4.0), alone=False), "both runs have what made it"
