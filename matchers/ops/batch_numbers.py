@@ -5,6 +5,8 @@ A log may number them itself, or run the same modules forward again after each b
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+
 import numpy as np
 
 from matchers.arrays import Int64, distinct
@@ -38,6 +40,10 @@ def micro_batch_numbers(log: OpLog) -> Int64:
     if not len(begins):
         return none
     number = np.repeat(np.arange(len(begins) + 1), np.diff(begins, prepend=0, append=len(log)))
+    others = np.flatnonzero(log.phase != Phase.PREPARE)
+    for batch, begin in enumerate(begins.tolist(), 1):
+        before = others[np.searchsorted(others, begin) - 1]
+        number[_alone(log, range(int(before) + 1, begin))] = batch
     number[ends[0] if len(ends) else len(log) :] = -1
     # the modules of each micro-batch, in one ascending row of codes
     rows, width = np.flatnonzero(forward & (number >= 0)), len(log.modules)
@@ -71,14 +77,19 @@ def _with_preparation(log: OpLog, number: Int64) -> Int64:
     for batch in range(int(number.max()) + 1):
         begins = int(np.argmax(log.micro_batch == batch))
         passed = np.flatnonzero(~np.isin(log.phase[last:begins], (Phase.FORWARD, Phase.PREPARE)))
-        own = set[int]()
         if batch == 0 or len(passed):
-            for row in range(last + (int(passed[-1]) + 1 if len(passed) else 0), begins):
-                if all(maker < 0 or maker in own for maker in log.producers[row].tolist()):  # no sum of losses
-                    own.add(row)
-        number[list(own)] = batch
+            number[_alone(log, range(last + (int(passed[-1]) + 1 if len(passed) else 0), begins))] = batch
         last = begins
     return number
+
+
+def _alone(log: OpLog, rows: Iterable[int]) -> list[int]:
+    """Those of some records that read nothing that was made before them, as a sum of losses does."""
+    own = set[int]()
+    for row in rows:
+        if all(maker < 0 or maker in own for maker in log.producers[row].tolist()):
+            own.add(row)
+    return sorted(own)
 
 
 def _calls_joined(log: OpLog, number: Int64) -> Int64:

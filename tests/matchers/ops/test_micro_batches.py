@@ -262,3 +262,29 @@ def called_twice(micro_batches: int, *, together: bool) -> OpLog:
 def test_calls_that_a_loss_reads_together_are_of_one_micro_batch(together: bool) -> None:
     number = micro_batch_numbers(called_twice(2, together=together))
     assert set(number.tolist()) == ({0, 1} if together else {0, 1, 2, 3})
+
+
+def sized(micro_batches: int) -> OpLog:
+    """What is prepared for each pass, and its forward pass, which also returns the sizes of its samples; no numbers."""
+    steps = list[Step]()
+    for number in range(micro_batches):
+        size, at = 8 // micro_batches, range(3 * number, 3 * number + 3)
+        x = SAMPLES[number * size : number * size + size].astype(np.float32)
+        keys = [f"data/op_{at[0]}_div", f"bag/op_{at[1]}_bag", f"bag/op_{at[2]}_mm"]
+        sizes = np.full(size, 4)
+        steps += [
+            Step(key=keys[0], gives=[x / 2], reads=[x], fields={"phase": "prepare"}),
+            Step(key=keys[1], gives=[x, sizes], reads=[x / 2], made=keys[:1]),
+            Step(key=keys[2], gives=[x.T @ x], reads=[x], made=keys[1:2], fields={"phase": "backward"}),
+        ]
+    return captured_log(steps)
+
+
+def test_what_prepares_a_pass_is_of_its_micro_batch_where_none_are_numbered() -> None:
+    assert micro_batch_numbers(sized(2)).tolist() == [0, 0, 0, 1, 1, 1]
+
+
+def test_equal_bits_of_parts_are_no_whole_of_another_shape() -> None:
+    a, b = fold_micro_batches(sized(1), sized(2))
+    of = further_output(a, row(a, "bag/op_1_bag"), 1), further_output(b, row(b, "bag/op_4_bag"), 1)
+    assert [None if each is None else each.shape for each in of] == [(8,), None]
