@@ -5,7 +5,7 @@ input and the norm of what agrees (one layout copies to transpose where another 
 that agrees reads its results or reads what such an operation makes of them, and no red one does, or if the named
 tensors that it wrote agree at the end of the step: then an error in it would have shown. This does not hold for a half
 of a log or a phase that the other log does not have. Copies that activation checkpointing computes again are not
-counted, nor are micro-batches that other ranks of the other run have.
+counted, nor are micro-batches that other ranks of the other run have, nor results without elements that one run lacks.
 """
 
 from __future__ import annotations
@@ -29,6 +29,7 @@ from matchers.ops.dataflow import upstream
 from matchers.ops.laws import collective, communicating, copies, rows_named, rows_where
 from matchers.ops.module_path import NO_MODULE, canonical
 from matchers.ops.run_info import MERGED_RANKS
+from matchers.ops.shapes import numel
 from matchers.ops.values import records_changes
 from matchers.rows import Rows
 from matchers.status import AGREE, Status
@@ -222,6 +223,8 @@ def coverage(c: Rows, kept: tuple[Bool, Bool] | None = None, allowed: Bool | Non
     cover[c.status == Status.PARTIAL] = Cover.COVERED
     cover[c.status == Status.RECOMPUTE] = Cover.NOT_COUNTED
     cover[c.of_other_ranks] = Cover.NOT_COUNTED
+    for log, at in ((c.a, c.at_a), (c.b, c.at_b)):  # an expert without tokens, which the other run may skip
+        cover[at[(numel(log)[log.shape] == 0) & (c.pair[at] < 0)]] = Cover.NOT_COUNTED
     cover[c.status == Status.IGNORED] = Cover.IGNORED
     left = cover == Cover.UNCOVERED
     if left.any() and agrees.any() and c.flow is not None:
@@ -294,10 +297,14 @@ def _says_changes(log: OpLog) -> Bool:
 
 
 def _into_buckets(log: OpLog, of: Int32) -> Bool:
-    """bool[n]: unpaired records that scale or copy gradients into buckets, which a run sends: nothing reads them."""
+    """bool[n]: unpaired records that scale or copy gradients into buckets, which a run sends: nothing reads them.
+
+    And those that write one number, such as the zeros of a gradient that a rank does not have.
+    """
     if not collective(log).any():
         return np.zeros(len(log), bool)
     fills = rows_where(log, lambda law: law.form in (Form.FILL, Form.DIVIDE, Form.MULTIPLY))
+    fills |= rows_where(log, lambda law: law.in_place and law.pointwise) & (log.stats[2] == log.stats[3])
     return np.asarray(fills & (log.phase == Phase.BACKWARD) & (of < 0))
 
 

@@ -179,6 +179,23 @@ def test_what_is_copied_out_of_a_bucket_is_missing_nowhere() -> None:
     assert compared(a, b).coverage.enough
 
 
+@pytest.mark.parametrize(("largest", "missing"), [(0.0, False), (2.0, True)])
+def test_zeros_for_a_bucket_are_missing_nowhere(largest: float, missing: bool) -> None:
+    """Of a gradient that a rank does not have; nothing reads them but the collective."""
+    sent = op("comm/op_0_allreduce_", 50.0, shape=[32], phase="backward")
+    zeros = [op(f"own/op_{k}_zero_", 0.0, max=largest, shape=[3, 3], phase="backward") for k in range(4)]
+    parts = compared(STEP, [*STEP, sent, *zeros]).coverage.parts
+    assert [str(part) for part in parts] == (["own of b (4)"] if missing else [])
+
+
+def test_what_has_no_elements_is_not_counted() -> None:
+    """One run computes with the tokens of an expert that gets none; the other skips it."""
+    none = [op(f"experts.2/op_{k}_silu", 0.0, shape=[0, 8], outputs=[0.0]) for k in range(3)]
+    known = compared(STEP, [*STEP[:26], *none, *STEP[26:]]).coverage
+    assert known.enough
+    assert known.b.operations == len(STEP)
+
+
 def test_recomputed_copies_are_not_counted() -> None:
     again = [replace(o, extra={"Recompute": "true"}) for o in STEP[1:5]]
     known = compared(STEP, [*STEP[:26], *again, *STEP[26:]]).coverage
