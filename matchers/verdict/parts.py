@@ -16,6 +16,7 @@ from matchers.laws.law import Bucket, Kind
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import OpLog
+from matchers.ops.batch_numbers import batch_ranks
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.laws import filling, rows_where
 from matchers.ops.run_info import divided_batch
@@ -199,11 +200,28 @@ def _other_weights(
 
 
 def _arranged_otherwise(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
-    """bool[p]: data of another number of ranks, in the order of a buffer, or of what they exchange, by its shape."""
+    """bool[p]: data of another number of ranks, in the order of a buffer, or of what they exchange, by its shape.
+
+    And what ranks add up over samples in one run, and over parts of the model in the other.
+    """
     flat = _in_flat_buffers(a)[i] & _in_flat_buffers(b)[j]
+    if {_reads_samples(a), _reads_samples(b)} == {False, True}:
+        flat |= _reduced(a)[i] & _reduced(b)[j]
     moved = rows_where(a, lambda law: law.moves)[i] & rows_where(b, lambda law: law.moves)[j]
     ids_a, ids_b, _ = shared_ids(a.shapes, b.shapes)
     return np.asarray(flat | (moved & (ids_a[a.shape[i]] != ids_b[b.shape[j]])))
+
+
+def _reads_samples(log: OpLog) -> bool | None:
+    """True if each of the merged ranks reads samples of its own, False if all read the same; None where some do."""
+    many = batch_ranks(log)
+    return {1: False, len(log.members): True}.get(many)
+
+
+def _reduced(log: OpLog) -> Bool:
+    """bool[n]: the result of a collective that adds up what ranks have, waited for or not."""
+    reduces, made = rows_where(log, lambda law: law.reduces), log.producers.first(np.arange(len(log)), -1)
+    return np.asarray(reduces | (rows_where(log, lambda law: law.waits) & np.append(reduces, False)[made]))
 
 
 def _in_flat_buffers(log: OpLog) -> Bool:

@@ -12,6 +12,7 @@ from capture.log_writer import TensorSummary
 from matchers.comparison import Comparison, compare
 from matchers.explain.sentences import headline
 from matchers.logs.op_log import OpLog
+from matchers.ops.batch_numbers import BATCH_RANKS
 from matchers.status import Status
 from matchers.verdict.expectation import Expect, Expectation
 from tests.captured import Array, Step, captured_log, summary
@@ -156,3 +157,24 @@ def test_a_copy_of_a_flat_buffer_is_arranged_like_it() -> None:
 
     c = compare(ranks(), ranks(), expectation=Expectation(Expect.REDUCTION_ORDER))
     assert set(statuses(c).values()) == {Status.SHARDED}
+
+
+def test_what_ranks_add_up_over_samples_is_no_sum_over_parts() -> None:
+    """Data parallelism reduces a gradient that tensor parallelism reduces for another reason."""
+
+    def ranks(op: str, batches: int) -> OpLog:
+        gradient = RNG.normal(size=(4, 3)).astype(np.float32)
+        fields = {"phase": "gradients", "group": {"ranks": [0, 1], "nth": 0, "op": "sum"}}
+        steps = [Step(key=f"reduce/op_0_{op}", gives=[gradient], reads=[gradient], fields=fields)]
+        if op == "all_reduce":
+            key, made = "reduce/op_1_wait_tensor", [steps[0].key]
+            steps.append(Step(key=key, gives=[gradient], reads=[gradient], made=made, fields={"phase": "gradients"}))
+        log = captured_log(steps)
+        run = {**log.header.run, BATCH_RANKS: batches}
+        return replace(log, header=replace(log.header, run=run), members={0: "rank_0", 1: "rank_1"})
+
+    for batches, status in ((1, Status.SHARDED), (2, Status.DIVERGED)):
+        c = compare(
+            ranks("allreduce_", 2), ranks("all_reduce", batches), expectation=Expectation(Expect.REDUCTION_ORDER)
+        )
+        assert set(statuses(c).values()) == {status}
