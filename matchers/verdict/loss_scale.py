@@ -29,8 +29,9 @@ from matchers.status import Status
 from matchers.verdict.case import Case, Judgement
 from matchers.verdict.judge import Verdicts, judge
 from matchers.verdict.reason import Reason
+from matchers.verdict.slots import SlotVerdict
 
-__all__ = ["without_scale"]
+__all__ = ["terms_without_factor", "without_scale"]
 
 _EXACT = 1e-5
 _NEAR = 0.02
@@ -60,6 +61,36 @@ def without_scale(case: Case, found: Judgement) -> Judgement:
     return replace(found, verdicts=verdicts.replaced(again, fresh), b=b, scaled=scaled, loss_scale=factor)
 
 
+def terms_without_factor(case: Case, found: Judgement) -> dict[int, SlotVerdict]:
+    """Verdicts on products for the loss that lack the factor of all others, since one run alone takes it away before.
+
+    One run multiplies by the factor, the other by what an operation without a partner makes of it; and the backward
+    pass does, too: so it is no number that is made to be told.
+    """
+    a, b, pairing, flow = case.a, found.b, case.pairing, case.flow
+    if found.loss_scale == 1:
+        return {}
+    number = numel(a)[a.shape[pairing.lead_a]] == 1
+    equal = number & ~found.scaled & (abs(_ratio(a, b, pairing) - 1) < _EXACT)
+    equal &= rows_where(a, lambda law: law.form is Form.MULTIPLY)[pairing.lead_a]
+    factors = np.append(number & found.scaled, False)
+    out, backward = list[tuple[int, tuple[int, int]]](), set[tuple[int, int]]()
+    sides = (flow.a, pairing.of_a, pairing.lead_a), (flow.b, pairing.of_b, pairing.lead_b)
+    for side, ((made, of, _), (theirs, of_theirs, lead)) in enumerate((sides, sides[::-1])):
+        at = np.flatnonzero((made.value >= 0) & factors[np.append(of, -1)[made.value]] & (of[made.row] >= 0))
+        slots = at - made.start[made.row[at]]
+        for k, slot in zip(of[made.row[at]].tolist(), slots.tolist(), strict=True):
+            read = theirs[int(lead[k])]
+            if equal[k] and slot < len(read) and read[slot] >= 0 and of_theirs[read[slot]] < 0:
+                out.append((k, (side, int(read[slot]))))
+                backward |= {out[-1][1]} if a.phase[pairing.lead_a[k]] == Phase.BACKWARD else set()
+    scalars = ((1.0, found.loss_scale), (1 / found.loss_scale, 1.0))
+    off = abs(1 - min(found.loss_scale, 1 / found.loss_scale))
+    slot = SlotVerdict("the scalar", Status.DIVERGED, Reason.OTHER_SCALAR, off, False, _EXACT)
+    near = np.isin(found.verdicts.status, (Status.CLOSE, Status.SAME_PRINT))
+    return {k: replace(slot, scalars=scalars[made[0]]) for k, made in out if made in backward and near[k]}
+
+
 def _loss_scale(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> float:
     """The factor between the gradients of a and those of b before ranks add them up: n or 1/n; 1 for none.
 
@@ -80,7 +111,15 @@ def _loss_scale(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> flo
     middle = float(ratios[[(len(ratios) - 1) // 2, len(ratios) // 2]].mean())  # the median, without loading numpy.ma
     if middle <= 0:  # no norm is negative: the log is damaged
         return 1.0
-    losses = (a.phase[pairing.lead_a] == Phase.FORWARD) & (numel(a)[a.shape[pairing.lead_a]] == 1) & np.isfinite(ratio)
+    number = (numel(a)[a.shape[pairing.lead_a]] == 1) & np.isfinite(ratio)
+    losses = (a.phase[pairing.lead_a] == Phase.FORWARD) & number
+    # a factor for losses is computed of the same numbers, whatever is wrong with the losses, or with their totals
+    factors = (a.phase[pairing.lead_a] == Phase.PREPARE) & number & verdicts.inputs_equal
+    factors &= rows_where(a, lambda law: law.form in (Form.MULTIPLY, Form.DIVIDE))[pairing.lead_a]
+    ranks = [max(len(log.members), 1) for log in (a, b)]
+    for x, y in (many, many[::-1], ranks, ranks[::-1]):
+        if x != y and (abs(ratio[factors] * y / x - 1) < _EXACT).any():
+            return x / y
     for factor in (many[0] / many[1], many[1] / many[0]) if many[0] != many[1] else ():
         # the first one is the factor itself, and a loss is, or the others are not as they were: a bug may change them
         scaled = abs(math.log(middle)) > abs(math.log(factor)) / 2 or (abs(ratio[losses] / factor - 1) < _EXACT).any()

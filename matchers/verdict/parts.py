@@ -29,6 +29,7 @@ from matchers.verdict.case import Case, Judgement
 from matchers.verdict.digests import shared_inputs
 from matchers.verdict.judge import Verdicts, judge
 from matchers.verdict.judge_values import other_dtypes
+from matchers.verdict.loss_scale import terms_without_factor
 from matchers.verdict.reason import Reason
 from matchers.verdict.relative_error import relative
 from matchers.verdict.scalars import of_micro_batches, other_scalars
@@ -70,6 +71,7 @@ def judge_parts(case: Case, found: Judgement) -> Judgement:
     judgeable = (parts | close) & free & ~folded
     slots = other_scalars(a, b, shards, pairing, np.flatnonzero(judgeable)) | slots
     slots |= of_micro_batches(a, b, pairing, np.flatnonzero(folded & free), found.loss_scale)
+    slots |= terms_without_factor(case, found)
     verdicts, settled[list(slots)] = verdicts.entered(slots), True
     if not parts.any():
         return replace(found, verdicts=verdicts, parts=apart, settled=settled)

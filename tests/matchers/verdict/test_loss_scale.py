@@ -8,16 +8,23 @@ import numpy as np
 import pytest
 
 from matchers.comparison import compare
+from matchers.explain.sentences import headline
 from matchers.logs.op_log import OpLog, Phase
+from matchers.verdict.expectation import Expect, Expectation
 from tests.captured import Step, as_parts, captured_log
 
 RNG = np.random.default_rng(2)
 LAYERS = 5
 WEIGHTS = [RNG.normal(size=(6, 6)).astype(np.float32) for _ in range(LAYERS)]
+ORDER = Expectation(Expect.REDUCTION_ORDER)
 BATCHES = [RNG.normal(size=(8, 6)).astype(np.float32) for _ in range(2)]
 
 
-def log(
+def log(batches: int, **factors: Any) -> OpLog:
+    return captured_log(step(batches, **factors))
+
+
+def step(
     batches: int,
     *,
     scale: float = 1.0,
@@ -25,7 +32,8 @@ def log(
     only_first: bool = False,
     reduced: bool = False,
     undone: float = 1.0,
-) -> OpLog:
+    share: float = 0.0,
+) -> list[Step]:
     """The backward pass of layers in some micro-batches, and the optimizer that reads what all ranks make of it.
 
     Args:
@@ -33,8 +41,13 @@ def log(
         total: factor of the gradients that the optimizer reads.
         reduced: a collective names the gradients, before they are totals.
         undone: factor by which an operation divides each gradient before the optimizer.
+        share: factor of the loss, computed before; 0 for none.
     """
     steps = []
+    if share:
+        given = np.float32(0.125)[()]
+        prepare = {"phase": "prepare", "micro_batch": -1}
+        steps.append(Step(key="train/op_0_mul", gives=[given * np.float32(share)], reads=[given], fields=prepare))
     for batch in range(batches):
         for layer, weight in enumerate(WEIGHTS):
             fields = {"phase": "forward", "micro_batch": batch}
@@ -66,7 +79,7 @@ def log(
         fields = {"phase": "optimizer", "parameters": [name, f"{name}.grad"], "micro_batch": -1}
         key = f"layers.{layer}/op_9_add_"
         steps.append(Step(key=key, gives=[weight - gradient], reads=[weight, gradient], fields=fields))
-    return captured_log(steps)
+    return steps
 
 
 @pytest.mark.parametrize(
@@ -81,8 +94,55 @@ def log(
     ],
 )
 def test_the_factor_between_gradients_before_they_are_reduced(b: dict[str, float], factor: float) -> None:
-    c = compare(log(2), log(1, **b))  # type: ignore[arg-type]
+    c = compare(log(2), log(1, **b))
     assert c.loss_scale == factor
+
+
+@pytest.mark.parametrize("total", [1.0, 1.7, 2.0])
+def test_a_factor_for_losses_that_a_run_computes_is_that_of_its_layout(total: float) -> None:
+    """Whatever is wrong with the gradients: what does not divide their sum is wrong behind the passes."""
+    c = compare(log(2, share=1.0), log(1, scale=2.0, total=total, share=2.0))
+    assert c.loss_scale == 0.5
+    red = {Phase(c.a.phase[i]) for i in c.row_a[c.red]}
+    assert red == (set() if total == 1 else {Phase.OPTIMIZER})
+
+
+@pytest.mark.parametrize("turned", [False, True])
+@pytest.mark.parametrize("trained", [False, True])
+def test_a_term_of_the_loss_that_lacks_the_factor_is_red(turned: bool, trained: bool) -> None:
+    """A number that is only made to be told may lack it: nothing multiplies by it in the backward pass."""
+
+    def run(batches: int, factor: float, divides: bool) -> OpLog:
+        share, before = np.float32(0.125 * factor)[()], [np.float32(1)[()]]
+        steps = [Step(key="train/op_0_mul", gives=[share], reads=[np.float32(0.125)[()]], fields={"phase": "prepare"})]
+        read, made = share, "train/op_0_mul"
+        if divides:
+            read, made = np.float32(0.125)[()], "train/op_1_div"
+            steps.append(Step(key=made, gives=[read], reads=[share], made=["train/op_0_mul"], fields=first))
+        # the sum of a loss rounds otherwise
+        term = np.float32(0.3 if divides else 0.3000001)
+        given, keys = [term[()], read], ["", made]
+        steps.append(Step(key="train/op_2_mul", gives=[term * read], reads=given, made=keys, fields=first))
+        if trained:
+            back = {"phase": "backward", "micro_batch": 0}
+            given = [*before, read]
+            steps.append(Step(key="train/op_3_mul", gives=[read], reads=given, made=keys, fields=back))
+        return captured_log([*steps, *step(batches, scale=factor)])
+
+    first = {"phase": "forward", "micro_batch": 0}
+    a, b = run(2, 1.0, False), run(1, 2.0, True)
+    c = compare(b, a, expectation=ORDER) if turned else compare(a, b, expectation=ORDER)
+    assert c.loss_scale == (2.0 if turned else 0.5)
+    causes = {c.a.keys[int(c.row_a[row])]: headline(c, row) for row in np.flatnonzero(c.cause).tolist()}
+    assert list(causes) == (["train/op_2_mul"] if trained else [])
+    told = "the scalar argument, 0.5 in a and 1 in b" if turned else "the scalar argument, 1 in a and 0.5 in b"
+    assert all(told in text for text in causes.values())
+
+
+def test_a_factor_that_is_not_of_the_layout_is_a_cause() -> None:
+    c = compare(log(2, share=1.0), log(1, share=1.5))
+    assert c.loss_scale == 1
+    assert [c.a.keys[int(c.row_a[cause.rows[0]])] for cause in c.consequences.causes] == ["train/op_0_mul"]
 
 
 @pytest.mark.parametrize(
@@ -120,6 +180,6 @@ def test_gradients_of_which_only_sketches_are_known_are_scaled_too() -> None:
     ],
 )
 def test_a_loss_that_one_run_scales_lest_gradients_vanish(b: dict[str, float], factor: float) -> None:
-    c = compare(log(1), log(1, **b))  # type: ignore[arg-type]
+    c = compare(log(1), log(1, **b))
     assert c.loss_scale == pytest.approx(factor, rel=1e-6)
     assert bool(c.red.any()) == (factor == 1)
