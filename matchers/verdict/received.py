@@ -7,8 +7,8 @@ from dataclasses import fields
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Int64, columns
-from matchers.logs.columns import repeated
+from matchers.arrays import Bool, Float64, Int32, Int64, columns
+from matchers.logs.columns import Ragged, repeated
 from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.laws import rows_where
@@ -67,9 +67,10 @@ def _unpaired_rounding(log: OpLog, rows: Int64, other: OpLog, coarsest: float) -
     """float64[k]: rounding of unpaired records; a dtype that the other log lacks is no reason to be coarse."""
     named = [name for name in other.dtypes if name in EPSILON]
     instead = max(named, key=lambda name: EPSILON[name], default="")
-    own = own_rounding(log, rows, rows_where(log, lambda law: law.by_element)[rows], coarsest, other.dtypes, instead)
-    # a collective moves data, or adds a term per rank: the fixed tolerance has room for that
-    return np.where(rows_where(log, lambda law: law.moves or law.communicates)[rows], 0.0, own)
+    # a collective that adds up has a term per rank
+    by_element = rows_where(log, lambda law: law.by_element or law.reduces)[rows]
+    own = own_rounding(log, rows, by_element, coarsest, other.dtypes, instead)
+    return np.where(rows_where(log, lambda law: law.moves)[rows], 0.0, own)
 
 
 def own_rounding(
@@ -154,6 +155,8 @@ def _by_place(a: OpLog, b: OpLog, pairing: Pairing, flow: DataFlow, nodes: Nodes
     other_tensor = (
         crossed | (sure & (nodes.alone(u) | nodes.alone(v))) | nodes.parts[k] | nodes.parts[u] | nodes.parts[v]
     )
+    for log, made, of, lead in ((a, flow.a, pairing.of_a, i), (b, flow.b, pairing.of_b, j)):
+        other_tensor |= _reads_alone_in_a_part(log, made, of, lead, place)
     change = relative(x, y)
     change[other_tensor | ~np.isfinite(change)] = 0.0
     # two partners' results are too much alike for parts of them to differ by this: so they are others
@@ -184,6 +187,15 @@ def _by_place(a: OpLog, b: OpLog, pairing: Pairing, flow: DataFlow, nodes: Nodes
         nodes.whole[u] | nodes.whole[v],
         crossed,
     )
+
+
+def _reads_alone_in_a_part(log: OpLog, made: Ragged, of: Int32, lead: Int64, place: Int64) -> Bool:
+    """bool: of several micro-batches that a record stands for, one reads an unpaired operation at this place."""
+    if log.folding is None:
+        return np.zeros(len(lead), bool)
+    stands, width = log.joined[made.row], int(made.count.max(initial=0)) + 1
+    alone = np.flatnonzero((made.value >= 0) & (stands >= 0) & (np.append(of, 0)[made.value] < 0))
+    return np.isin(lead * width + place, stands[alone] * width + alone - made.start[made.row[alone]])
 
 
 def _magnitude(log: OpLog, maker: Int64) -> Float64:

@@ -20,6 +20,7 @@ from matchers.rules.file import parse_rules
 from matchers.status import Role, Status
 from matchers.verdict.expectation import Expect, Expectation
 from matchers.verdict.reason import Reason
+from matchers.verdict.received import Nodes
 from matchers.verdict.tolerance import systematic_share
 from tests.builders import op
 from tests.captured import Step, captured_log, summary
@@ -305,6 +306,17 @@ def test_an_operation_of_one_run_alone_explains_what_no_log_shows(error: float, 
     c = compare(log(last), log(off(last, error, 1), scaled), expectation=ORDER)
     assert c.status[-1] == expected
     assert [c.b.keys[c.row_b[row]] for row in np.flatnonzero(c.cause)] == [scaled.key] * int(c.red.any())
+
+
+@pytest.mark.parametrize(("op", "rounds"), [("all_reduce", True), ("all_gather_into_tensor", False)])
+def test_a_collective_of_one_run_alone_rounds_if_it_adds_up(op: str, rounds: bool) -> None:
+    x = values()
+    first = Step(key="layers.0/op_0_mm", gives=[x])
+    inserted = Step(key=f"comm/op_0_{op}", gives=[x * 2], reads=[x], made=[first.key])
+    c = compare(captured_log([first]), captured_log([first, inserted]))
+    no = np.zeros(len(c.pairing), bool)
+    nodes = Nodes(c.a, c.b, c.pairing, no.astype(np.float64), 0.0, settled=no, parts=no, whole=no)
+    assert (nodes.own[nodes.b[1]] > 0) == rounds
 
 
 def test_a_norm_shows_little_of_an_error_that_the_next_sketch_shows() -> None:

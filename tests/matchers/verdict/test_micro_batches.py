@@ -15,6 +15,7 @@ from matchers.explain.sentences import explain, headline
 from matchers.logs.op_log import OpLog
 from matchers.status import Status
 from matchers.verdict.expectation import Expect, Expectation
+from matchers.verdict.received import Inputs, Nodes
 from tests.captured import Step, captured_log
 from tests.matchers.invariants import check
 from tests.matchers.micro_batch_steps import SAMPLES, WEIGHT, step
@@ -287,3 +288,29 @@ class TestLossScale:
     def test_a_factor_between_runs_of_one_form_is_a_divergence(self) -> None:
         c = compare(captured_log(step(2)), captured_log(step(2, divided=False)))
         assert c.red.any()
+
+
+def test_an_operation_of_one_micro_batch_alone_brings_no_error_that_excuses() -> None:
+    """Its result is read where the others read what their partner reads: another tensor."""
+
+    def steps(batches: int, factor: float) -> list[Step]:
+        out = []
+        for k, x in enumerate(np.split(SAMPLES, batches)):
+            fields, made = {"micro_batch": k}, f"n/op_{3 * k}_tanh"
+            read = np.tanh(x)
+            out.append(Step(key=made, reads=[x], gives=[read], fields=fields))
+            if k == 1 and factor != 1:
+                scaled, key = (read * factor).astype(np.float32), f"n/op_{3 * k + 1}_mul"
+                out.append(Step(key=key, reads=[read], gives=[scaled], made=[made], fields=fields))
+                read, made = scaled, key
+            key = f"n/op_{3 * k + 2}_add"
+            out.append(Step(key=key, reads=[x, read], gives=[x + read], made=["", made], fields=fields))
+        return out
+
+    c = compare(captured_log(steps(1, 1.0)), captured_log(steps(4, 1.5)), expectation=ORDER)
+    no = np.zeros(len(c.pairing), bool)
+    nodes = Nodes(c.a, c.b, c.pairing, no.astype(np.float64), 0.0, settled=no, parts=no, whole=no)
+    assert c.flow is not None
+    read = Inputs.of(c.a, c.b, c.pairing, c.flow, nodes)
+    assert not read.error[read.node == int(c.pair[at(c, "n/op_2_add")])].any()
+    assert "n/op_2_add" in causes(c)
