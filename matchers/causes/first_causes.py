@@ -306,7 +306,7 @@ class _Search:
         c, reads, flow = self._c, self._reads, self._flow
         # what was asked otherwise needs no other explanation
         pairs = self.pairs & (c.reason != Reason.ARGUMENTS)
-        stands = c.by_row(lambda log: ~copies(log) & (True if log.folding is None else log.folding.into < 0))
+        stands = c.by_row(lambda log: ~copies(log) & (log.joined < 0))
         between = self.alone & stands
         for row in np.unique(flow.value[between[flow.value] & self._hides[flow.row]]).tolist():
             before = flow[row][~self.alone[flow[row]]]

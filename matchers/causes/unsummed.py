@@ -7,7 +7,7 @@ cause is that no collective adds the terms up.
 from __future__ import annotations
 
 from matchers.causes.causes import Causes
-from matchers.ops.placement import MERGED, unsummed
+from matchers.ops.placement import merged_records, unsummed
 from matchers.rows import Rows
 from matchers.status import AGREE
 
@@ -20,7 +20,7 @@ def blame_unsummed(found: Causes) -> None:
     rows = sorted(
         int(at[record])
         for log, at in ((c.a, c.at_a), (c.b, c.at_b))
-        for record in log.texts(MERGED)
+        for record in merged_records(log)
         if unsummed(log, record)
     )
     found.follow_from(found.cause.copy(), [(row, row) for row in rows if c.status[row] in AGREE], lambda *_: True)

@@ -21,6 +21,7 @@ __all__ = [
     "Part",
     "describe_placement",
     "is_pending",
+    "merged_records",
     "part_of",
     "same_part",
     "unsummed",
@@ -120,6 +121,11 @@ def same_part(x: Part, y: Part) -> bool:
     if x.shape == x.whole and y.shape == y.whole:
         return math.prod(x.whole) == math.prod(y.whole)
     return (x.whole, x.start, x.shape) == (y.whole, y.start, y.shape)
+
+
+def merged_records(log: OpLog, how: str = "") -> list[int]:
+    """The records that were made of those of several ranks; of them those whose mark ends so, such as REDUCED."""
+    return [row for row, told in log.texts(MERGED).items() if told.endswith(how)]
 
 
 def unsummed(log: OpLog, record: int) -> str:

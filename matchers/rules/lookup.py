@@ -8,7 +8,6 @@ import numpy as np
 
 from matchers.arrays import Bool, Int64, distinct
 from matchers.logs.op_log import OpLog, Phase
-from matchers.ops.placement import MERGED
 from matchers.rules.key_index import KeyIndex, index_of
 from matchers.rules.model import IgnoreRule, LayoutRule, RuleSet, Side, ToleranceRule
 from matchers.rules.pattern import Glob
@@ -88,7 +87,7 @@ def first_rules(look: Lookup, kind: type[IgnoreRule | ToleranceRule | LayoutRule
     for number, rule in look.rules.in_force(kind):
         sides = [side for side in Side if rule.side in (None, side)]
         if isinstance(rule, LayoutRule):
-            sides = [side for side in sides if look.log(side).texts(MERGED)]
+            sides = [side for side in sides if look.log(side).members]
             if not sides:
                 look.hints[number] = "is not needed: no ranks are merged here"
                 continue

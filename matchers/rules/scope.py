@@ -8,7 +8,6 @@ import numpy as np
 
 from matchers.arrays import Bool, Int32
 from matchers.logs.op_log import OpLog, Phase
-from matchers.ops.placement import MERGED
 from matchers.rules.key_index import index_of
 from matchers.rules.model import (
     ApartRule,
@@ -63,7 +62,7 @@ def reach(rule: Rule, a: OpLog, b: OpLog, modules: tuple[ModuleRule, ...] = ()) 
         masks[0][:-1] = np.array([*renamed, False])[a.module]
     elif isinstance(rule, LayoutRule):
         for mask, log, side in zip(masks, (a, b), Side, strict=True):
-            if rule.side in (None, side) and log.texts(MERGED):
+            if rule.side in (None, side) and log.members:
                 mask[:-1] = of_layout(rule, log)
     else:
         for mask, ignored, tolerance in zip(

@@ -21,7 +21,7 @@ from matchers.ops.batch_numbers import batch_ranks, own_micro_batches
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.last_contents import GRADIENT, LastContents
 from matchers.ops.laws import communicating, rows_where
-from matchers.ops.placement import MERGED, REDUCED
+from matchers.ops.placement import REDUCED, merged_records
 from matchers.ops.shapes import numel
 from matchers.ops.sketch import decode_sketches
 from matchers.pairing.pairing import Pairing
@@ -201,8 +201,7 @@ def _scaled_pairs(a: OpLog, b: OpLog, pairing: Pairing, factor: float, flow: Dat
     loss = sums & (numel(a)[a.shape[lead]] == 1)
     gradient = a.phase[lead] == Phase.BACKWARD
     for log, at in ((a, pairing.lead_a), (b, pairing.lead_b)):
-        totals = [row for row, told in log.texts(MERGED).items() if told.endswith(REDUCED)]
-        gradient &= ~np.isin(at, totals)
+        gradient &= ~np.isin(at, merged_records(log, REDUCED))
     with np.errstate(invalid="ignore"):
         return (off < _FAR) & (off > 1 / _FAR) & (loss | gradient)
 

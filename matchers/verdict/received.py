@@ -191,8 +191,6 @@ def _by_place(a: OpLog, b: OpLog, pairing: Pairing, flow: DataFlow, nodes: Nodes
 
 def _reads_alone_in_a_part(log: OpLog, made: Ragged, of: Int32, lead: Int64, place: Int64) -> Bool:
     """bool: of several micro-batches that a record stands for, one reads an unpaired operation at this place."""
-    if log.folding is None:
-        return np.zeros(len(lead), bool)
     stands, width = log.joined[made.row], int(made.count.max(initial=0)) + 1
     alone = np.flatnonzero((made.value >= 0) & (stands >= 0) & (np.append(of, 0)[made.value] < 0))
     return np.isin(lead * width + place, stands[alone] * width + alone - made.start[made.row[alone]])
