@@ -167,8 +167,9 @@ def explained_by(a: OpLog, b: OpLog, i: int, j: int, difference: ArgumentDiffere
     enters = law_of(a, i).enters
     if enters and not other_bits(a, b, np.array([i]), np.array([j]))[0]:
         return "a chunk of what the other run has"
-    if (difference.a, difference.b) == (a.dtype_text(i), b.dtype_text(j)):
-        return "the dtypes of the results"
+    dtypes = a.dtype_text(i), b.dtype_text(j)
+    if (difference.a, difference.b) == dtypes and all(map(_reads, (a, b), (i, j), dtypes)):
+        return "the dtypes of what is read"
     if _flags(difference.a) and _flags(difference.b):
         return "results that one run does not need"
     pairs = list(_numbers(difference.a, difference.b))
@@ -238,6 +239,16 @@ def _numbers(x: Any, y: Any) -> Iterator[tuple[float, float]]:
         if v != w:
             found.append((v, w))
     yield from found
+
+
+def _reads(log: OpLog, row: int, dtype: str) -> bool:
+    """True if an input of a record has this dtype; what the log leaves out is that of the one before."""
+    last = log.dtype_text(row)
+    for entry in forms_of(log, row).split(";"):
+        last = entry.partition("[")[0].partition(":")[0] or last
+        if last == dtype:
+            return True
+    return False
 
 
 def _flags(value: Any) -> bool:

@@ -108,11 +108,13 @@ def test_another_spelling_is_no_difference(
     assert [note.rpartition(": ")[2] for note in told] == ([] if why is None else [why])
 
 
-@pytest.mark.parametrize(("dtype", "red"), [("bfloat16", False), ("float32", True)])
-def test_a_dtype_that_is_asked_for_is_that_of_the_result(tmp_path: Path, dtype: str, red: bool) -> None:
-    """Whether that may differ, is judged by the result."""
+@pytest.mark.parametrize(
+    ("dtype", "forms", "red"), [("bfloat16", "", False), ("bfloat16", "float32", True), ("float32", "", True)]
+)
+def test_a_dtype_that_is_asked_for_is_that_of_what_is_read(tmp_path: Path, dtype: str, forms: str, red: bool) -> None:
+    """Whether that may differ, is judged by the result; not where the operation alone makes it another one."""
     one, other = {"input_dtype": "float32"}, {"input_dtype": "bfloat16"}
-    a, b = log(tmp_path, "a", one), log(tmp_path, "b", other, dtype=dtype, **CLOSE)
+    a, b = log(tmp_path, "a", one), log(tmp_path, "b", other, dtype=dtype, forms=forms, **CLOSE)
     c = compare(a, b, expectation=Expectation(Expect.LOW_PRECISION))
     assert bool(c.red[pair(c)]) == red
 
