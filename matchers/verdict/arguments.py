@@ -9,6 +9,7 @@ that differs by rounding, or inputs that differ by what makes up for it.
 from __future__ import annotations
 
 import math
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import Any
@@ -27,9 +28,11 @@ from matchers.ops.arguments import (
 )
 from matchers.ops.json_values import number
 from matchers.ops.laws import law_of, rows_where
+from matchers.ops.module_path import canonical
 from matchers.ops.optimizer_settings import ROUNDING, optimizer_differences
 from matchers.ops.python_reads import NumberRead, read_before
 from matchers.ops.shapes import dimensions
+from matchers.pairing.pairing import Method
 from matchers.status import Status
 from matchers.verdict.case import Case, Judgement
 from matchers.verdict.digests import other_bits, shared_inputs
@@ -38,7 +41,15 @@ from matchers.verdict.relative_error import relative
 from matchers.verdict.slots import SlotVerdict
 from matchers.verdict.tolerance import UNSURE, default_tolerance
 
-__all__ = ["explained_by", "judge_arguments", "judge_settings", "other_arguments", "perhaps_read", "unexplained"]
+__all__ = [
+    "asked_elsewhere",
+    "explained_by",
+    "judge_arguments",
+    "judge_settings",
+    "other_arguments",
+    "perhaps_read",
+    "unexplained",
+]
 
 SAME_DIMENSION = "the same dimension"
 """The explanation of a dimension that is counted from the other end."""
@@ -70,6 +81,8 @@ def judge_arguments(case: Case, found: Judgement) -> Judgement:
     # in a pair that is in doubt, other arguments speak against the pair
     k = np.flatnonzero(asked & ~case.pairing.assembled & (case.pairing.confidence >= UNSURE))
     k = k[_inputs_agree(a, b, i[k], j[k], verdicts.tolerance[k]) | verdicts.inputs_equal[k] | of_shards[k]]
+    by_user = case.pairing.method[k] == Method.OVERRIDE
+    k = k[by_user | ~asked_elsewhere(a, b, i[k], j[k])]
     red = np.flatnonzero(status >= Status.SHAPE)
     first = int(i[red].min()) if len(red) else len(a)
     left = unexplained(a, b, i[k], j[k], found.loss_scale)
@@ -133,6 +146,29 @@ def _inputs_agree(a: OpLog, b: OpLog, i: Int64, j: Int64, tolerance: Float64) ->
         differs &= ~(np.isnan(x) & np.isnan(y))
     alike[k[differs]] = False
     return alike
+
+
+def asked_elsewhere(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
+    """bool[p]: in their line of the module both runs ask the same, as often: these two are partners of others."""
+    if not len(i):
+        return np.zeros(0, bool)
+    ids_a, ids_b = text_ids(a, b, "Arguments")
+    lines = shared_ids(a.locations, b.locations)
+    numbers: dict[str, int] = {}
+    places = []
+    for log, line in ((a, lines[0]), (b, lines[1])):
+        module = np.array([numbers.setdefault(canonical(name), len(numbers)) for name in log.modules] + [-1])
+        places.append(np.stack((module[log.module], line[log.location], log.phase)))
+    _, place = np.unique(np.concatenate(places, axis=1), axis=1, return_inverse=True)
+    of_a, of_b = np.split(place.reshape(-1), [len(a)])
+    asked = []
+    for of, ids, ops, op in ((of_a, ids_a, a.ops, a.op), (of_b, ids_b, b.ops, b.op)):
+        rows = np.flatnonzero(np.isin(of, of_a[i]))
+        found: dict[int, Counter[tuple[str, int]]] = defaultdict(Counter)
+        for row in rows.tolist():
+            found[int(of[row])][ops[int(op[row])], int(ids[row])] += 1
+        asked.append(found)
+    return np.array([of_a[x] == of_b[y] and asked[0][of_a[x]] == asked[1][of_a[x]] for x, y in zip(i, j, strict=True)])
 
 
 def judge_settings(case: Case, found: Judgement) -> Judgement:

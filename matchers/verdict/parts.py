@@ -17,7 +17,7 @@ from matchers.logs.columns import Ragged
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import OpLog
 from matchers.ops.batch_numbers import batch_ranks
-from matchers.ops.dataflow import DataFlow
+from matchers.ops.dataflow import DataFlow, upstream
 from matchers.ops.laws import filling, rows_where
 from matchers.ops.run_info import divided_batch
 from matchers.ops.shapes import dimensions, numel
@@ -47,6 +47,9 @@ def judge_parts(case: Case, found: Judgement) -> Judgement:
     status = verdicts.status
     apart = other_parts(shards.a, shards.b, i, j)
     reason = np.where(shards.a.partial[i] | shards.b.partial[j], np.int8(Reason.TERM_OF_SUM), Reason.SHARD_OF_WHOLE)
+    terms = np.flatnonzero(shards.a.partial[i] != shards.b.partial[j])
+    if not (a.members or b.members):  # of which all ranks have the parts
+        apart[terms] &= ~_lacks_sum(case, b, i[terms], j[terms])
     apart |= status == Status.SHARDED
     if a.members and b.members:
         arranged = _arranged_otherwise(a, b, i, j)
@@ -212,6 +215,46 @@ def _arranged_otherwise(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
     moved = rows_where(a, lambda law: law.moves)[i] & rows_where(b, lambda law: law.moves)[j]
     ids_a, ids_b, _ = shared_ids(a.shapes, b.shapes)
     return np.asarray(flat | (moved & (ids_a[a.shape[i]] != ids_b[b.shape[j]])))
+
+
+def _lacks_sum(case: Case, b: OpLog, i: Int64, j: Int64) -> Bool:
+    """bool[k]: of one tensor, one run reads what ranks add up, and the other, whose ranks hold the same, the term.
+
+    And does not add up later what it makes of it.
+    """
+    flow, of_a, of_b = case.flow, case.pairing.of_a, case.pairing.of_b
+    sources = _Sources(case.a, flow.a, of_a), _Sources(b, flow.b, of_b)
+    out = np.zeros(len(i), bool)
+    for k, (x, y) in enumerate(zip(i.tolist(), j.tolist(), strict=True)):
+        for u, v in zip(flow.a[x].tolist(), flow.b[y].tolist(), strict=False):
+            (made_a, summed_a), (made_b, summed_b) = sources[0].of(u), sources[1].of(v)
+            if summed_a != summed_b and made_a >= 0 <= made_b and of_a[made_a] == of_b[made_b]:
+                out[k] = not (sources[1].later[y] if summed_a else sources[0].later[x])
+    return out
+
+
+class _Sources:
+    """The paired records that results come from, over unpaired ones that move them or add them up over ranks.
+
+    Attributes:
+        later: bool[n], the result, or what linear operations make of it, is added up over ranks.
+    """
+
+    def __init__(self, log: OpLog, flow: Ragged, of: Int32) -> None:
+        self._flow = flow
+        self._passes = (of < 0) & rows_where(log, lambda law: law.moves or law.copies or law.reduces)
+        self._adds = rows_where(log, lambda law: law.reduces)
+        passes = rows_where(log, lambda law: law.linear or law.moves)
+        self.later = upstream(flow, self._adds & (of < 0), passes | self._adds)
+
+    def of(self, record: int) -> tuple[int, bool]:
+        """The paired record, -1 for none, and whether a sum over ranks lies between."""
+        summed = False
+        while record >= 0 and self._passes[record]:
+            summed |= bool(self._adds[record])
+            made = set(self._flow[record].tolist())
+            record = made.pop() if len(made) == 1 else -1
+        return record, summed
 
 
 def _reads_samples(log: OpLog) -> bool | None:

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 from matchers.comparison import Comparison, compare
@@ -14,6 +15,7 @@ from matchers.explain.sentences import explain
 from matchers.logs.op_log import OpLog
 from matchers.logs.parser import read_log
 from matchers.status import Role, Status
+from matchers.verdict.arguments import asked_elsewhere
 from matchers.verdict.expectation import Expect, Expectation
 from matchers.verdict.reason import Reason
 from numtui.query.query import parse_query
@@ -172,6 +174,19 @@ def test_what_makes_up_for_another_input_is_no_cause(tmp_path: Path) -> None:
         log(tmp_path, "a", {"other": 0.5}, op_name="mul"), log(tmp_path, "b", {"other": 1.0}, op_name="mul", given=0.5)
     )
     assert c.reason[pair(c)] != Reason.ARGUMENTS
+
+
+@pytest.mark.parametrize("last", [5, 6])
+def test_what_a_line_asks_in_both_runs_is_no_other_argument_of_two_of_its_operations(tmp_path: Path, last: int) -> None:
+    """Tokens choose other experts after a bug: by their numbers, two operations are partners of others."""
+
+    def run(name: str, *experts: int) -> OpLog:
+        asked = [{"Seq": str(k), "Arguments": json.dumps({"other": expert})} for k, expert in enumerate(experts)]
+        records = [op(f"moe/op_{k}_eq", 3.0, location="moe.py:7", extra=told) for k, told in enumerate(asked)]
+        return read_log(write_log(tmp_path / f"{name}.log", records, run={"step": 1}, footer=True))
+
+    crossed = np.array([0]), np.array([2])
+    assert asked_elsewhere(run("a", 1, 2, 5), run("b", 1, 2, last), *crossed).tolist() == [last == 5]
 
 
 def test_of_other_overloads_only_common_arguments_are_compared(tmp_path: Path) -> None:

@@ -178,3 +178,21 @@ def test_what_ranks_add_up_over_samples_is_no_sum_over_parts() -> None:
             ranks("allreduce_", 2), ranks("all_reduce", batches), expectation=Expectation(Expect.REDUCTION_ORDER)
         )
         assert set(statuses(c).values()) == {status}
+
+
+def test_a_sum_over_ranks_that_one_run_lacks_is_the_first_cause() -> None:
+    """Both hold terms; what reads one in place of their sum holds no other part."""
+    term, other = X @ W[:, :8], X @ W[:, 8:]
+    half = {"mesh": {"tp": 2}, "placements": ["Partial(sum)"], "shape": [8, 8], "offsets": [0, 0]}
+
+    def run(*sums: str) -> OpLog:
+        steps, read = [Step(key="out/op_0_mm", gives=[summary(term, placement=half)], reads=[X])], term
+        for key in (*sums, "block/op_2_neg", "block/op_3_exp", "block/op_4_tanh"):
+            result = term + other if key in sums else np.tanh(read)
+            steps.append(step(key, result, (steps[-1].key, read)))
+            read = result
+        return captured_log(steps)
+
+    whole = run("block/op_0_all_reduce", "block/op_1_wait_tensor")
+    c = compare(whole, run(), expectation=Expectation(Expect.REDUCTION_ORDER))
+    assert [c.a.keys[int(c.row_a[row])] for row in np.flatnonzero(c.cause)] == ["block/op_0_all_reduce"]
