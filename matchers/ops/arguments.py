@@ -19,7 +19,7 @@ from matchers.ops.laws import law_of
 
 __all__ = ["ArgumentDifference", "argument_differences", "argument_texts", "arguments_of", "forms_of",
     "odd_arguments", "overload_of", "place_of_output", "returns_all_asked", "shown", "tells_arguments",
-    "text_ids"]  # fmt: skip
+    "tensors_read", "text_ids"]  # fmt: skip
 
 _PLAIN_OVERLOAD = "aten.default"
 _CALL = ("Overload", "Arguments", "Inputs")
@@ -110,6 +110,16 @@ def _asked(log: OpLog, row: int) -> list[bool]:
 def forms_of(log: OpLog, row: int) -> str:
     """Dtypes, shapes and strides of a record's inputs as the log writes them, relative to the first output."""
     return log.texts("Inputs").get(row, "")
+
+
+def tensors_read(log: OpLog, row: int) -> list[tuple[str, str]]:
+    """Dtype and shape of each input of a record; an entry of the log leaves out what is as in the one before."""
+    found, dtype, shape = [], log.dtype_text(row), log.written.shape_text(row)
+    for entry in forms_of(log, row).split(";"):
+        name, _, rest = entry.partition(":")[0].partition("[")
+        dtype, shape = name or dtype, f"[{rest}" if rest else shape
+        found.append((dtype, shape))
+    return found
 
 
 def text_ids(a: OpLog, b: OpLog, *fields: str) -> tuple[Int64, Int64]:

@@ -1,8 +1,9 @@
 """Regions: what lies between values that are paired and judged, in two runs that compute it in other ways.
 
-A region is a set of operations without a judged partner that the data flow connects: of either run, and of both where
-they feed the same input of a pair. Pairs whose results differ in shape, or that cannot be judged, belong to it.
-Constants, such as a mask of all layers, connect nothing.
+A region is a set of operations of one phase without a judged partner that the data flow connects: of either run, and of
+both where they feed the same input of a pair. Pairs whose results differ in shape, or that cannot be judged, belong to
+it. Constants, such as a mask of all layers, connect nothing. What a forward pass keeps for the backward pass does not
+connect them either: a gradient that differs says little about forward results that agree.
 """
 
 from __future__ import annotations
@@ -39,9 +40,9 @@ OPEN = np.isin(
 class Kind(LabelledEnum):
     """The evidence of the values around a region.
 
-    COVERED: its results agree, reached in another way. FIRST_CAUSE: what it reads agrees, its results differ.
-    CONSEQUENCE: both differ. NOT_UNDERSTOOD: it belongs to a layout that is not merged, and its results do not agree.
-    UNKNOWN: no judged value tells.
+    COVERED: its results agree, reached in another way, at least those of its phase. FIRST_CAUSE: what it reads agrees,
+    its results differ. CONSEQUENCE: both differ. NOT_UNDERSTOOD: it belongs to a layout that is not merged, and its
+    results do not agree. UNKNOWN: no judged value tells.
     """
 
     COVERED = 0
@@ -105,10 +106,13 @@ def find_regions(
     connects = is_open & ~constant
     links = maker, reader, *_same_inputs(pairing, flow, node_a, node_b)
     ends = np.concatenate(links[::2]), np.concatenate(links[1::2])
-    inside = connects[ends[0]] & connects[ends[1]]
+    phase = np.concatenate((a.phase, b.phase))
+    inside = connects[ends[0]] & connects[ends[1]] & (phase[ends[0]] == phase[ends[1]])
     label = _components(n_a + n_b, *(end[inside] for end in ends))
     region = np.full(n_a + n_b, -1, np.int64)
     found, region[connects] = np.unique(label[connects], return_inverse=True)
+    phase_of = np.zeros(len(found), np.int8)
+    phase_of[region[connects]] = phase[connects]
     # a constant belongs to the first region that reads it, or constants made of it
     while len(readers := np.flatnonzero((is_open & constant & (region < 0))[maker] & (region[reader] >= 0))[::-1]):
         region[maker[readers]] = region[reader[readers]]
@@ -120,6 +124,7 @@ def find_regions(
     into, out = judged[maker] & (region[reader] >= 0), judged[reader] & (region[maker] >= 0) & ~blind[reader]
     inputs = Ragged.distinct(region[reader[into]], pair[maker[into]], len(found))
     outputs = Ragged.distinct(region[maker[out]], pair[reader[out]], len(found))
+    near = phase_of[outputs.row] == a.phase[pairing.lead_a[outputs.value]]
     red = status >= Status.SHAPE
     from_red = judged[maker] & judged[reader] & np.append(red, False)[pair[maker]] & (pair[maker] != pair[reader])
     follows = np.zeros(len(status), bool)
@@ -127,26 +132,31 @@ def find_regions(
     return Regions(
         region[node_a].astype(np.int32),
         region[node_b].astype(np.int32),
-        _kinds(inputs, outputs, status, follows, understood=understood),
+        _kinds(inputs, outputs, near, status, follows, understood=understood),
         inputs,
         outputs,
     )
 
 
 def _kinds(
-    inputs: Ragged, outputs: Ragged, status: NDArray[np.int8], follows: Bool, *, understood: bool
+    inputs: Ragged, outputs: Ragged, near: Bool, status: NDArray[np.int8], follows: Bool, *, understood: bool
 ) -> NDArray[np.int8]:
-    """int8 of `Kind` by region; `follows`: bool[p], a red pair made another input of the pair."""
+    """int8 of `Kind` by region.
+
+    Args:
+        near: bool, outputs in the phase of their region.
+        follows: bool[p], a red pair made another input of the pair.
+    """
 
     def have(pairs: Ragged, such: Bool) -> Bool:
-        return np.bincount(pairs.row[such[pairs.value]], minlength=len(pairs)) > 0
+        return np.bincount(pairs.row[such], minlength=len(pairs)) > 0
 
-    red = status >= Status.SHAPE
-    from_red, to_red = have(inputs, red), have(outputs, red)
+    red, agrees = status >= Status.SHAPE, np.isin(status, AGREE)
+    read, shown = inputs.value, outputs.value
     kind = np.full(len(inputs), Kind.UNKNOWN, np.int8)
-    kind[have(outputs, np.isin(status, AGREE)) & ~to_red] = Kind.COVERED
-    kind[have(outputs, red & ~follows)] = Kind.FIRST_CAUSE
-    kind[to_red & from_red] = Kind.CONSEQUENCE
+    kind[have(outputs, (red & ~follows)[shown])] = Kind.FIRST_CAUSE
+    kind[have(outputs, red[shown]) & have(inputs, red[read])] = Kind.CONSEQUENCE
+    kind[have(outputs, agrees[shown]) & ~have(outputs, red[shown] & near)] = Kind.COVERED
     if not understood:
         kind[kind != Kind.COVERED] = Kind.NOT_UNDERSTOOD
     return kind

@@ -22,8 +22,8 @@ from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.arguments import (
     ArgumentDifference,
     argument_differences,
-    forms_of,
     tells_arguments,
+    tensors_read,
     text_ids,
 )
 from matchers.ops.json_values import number
@@ -322,7 +322,5 @@ def _shapes(log: OpLog, row: int) -> tuple[tuple[int, ...], ...]:
 
     Of several micro-batches they are those of the one whose arguments the record tells.
     """
-    shapes = [dimensions(log.written.shape_text(row))]
-    for entry in forms_of(log, row).split(";"):
-        shapes.append(dimensions(entry.partition("[")[2].partition("]")[0]) if "[" in entry else shapes[-1])
-    return tuple(shapes)
+    shapes = [log.written.shape_text(row), *(shape for _, shape in tensors_read(log, row))]
+    return tuple(map(dimensions, shapes))

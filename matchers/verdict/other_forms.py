@@ -7,19 +7,25 @@ both; what leaves them agrees.
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from matchers.arrays import Bool, marked
+from matchers.arrays import Bool, Float64, Int64, marked
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog, Phase
-from matchers.ops.dataflow import downstream, upstream
+from matchers.ops.arguments import tensors_read
+from matchers.ops.dataflow import WHOLE, downstream, upstream
 from matchers.ops.laws import rows_where
 from matchers.regions.find import OPEN, find_regions
 from matchers.status import AGREE, Status
 from matchers.verdict.case import Case, Judgement
+from matchers.verdict.digests import shared_inputs
 from matchers.verdict.reason import Reason
+from matchers.verdict.tolerance import EPSILON
 
-__all__ = ["without_other_forms"]
+__all__ = ["left_of_form", "without_other_forms"]
 
+_LEFT = 1e-2
+"""Largest error that may be left of a difference of form, as a share of it."""
 _SURE = 0.9
 """Confidence from which on nearly every pair is right (.997, `python -m benchmarks.calibration`)."""
 
@@ -40,31 +46,56 @@ def without_other_forms(case: Case, judged: Judgement) -> Judgement:
     other &= doubt | ~(_is_applied(a, case.flow.a)[i] | _is_applied(b, case.flow.b)[j])
     if other.any():
         beside = doubt | (other & (verdicts.status == Status.SHAPE))
-        # where most of all differs, it is no matter of form
-        by_form = not folded and 2 * other.sum() <= len(other)
-        other &= _inside(case, other, beside, verdicts.status == Status.NOT_JUDGED) if by_form else beside
+        if folded:
+            other &= beside
+        # only what lies in such a region as a whole is worth a walk
+        regions = find_regions(a, b, pairing, np.where(other, np.int8(Status.NOT_JUDGED), verdicts.status), case.flow)
+        other &= regions.covered("a")[i] & regions.covered("b")[j]
+        other[other] = ~_given_otherwise(case, i[other], j[other])
+    if not folded and other.any():
+        other &= _inside(case, other, beside, verdicts.status == Status.NOT_JUDGED)
     if not other.any():
         return judged
     # what agrees, as a mask whose infinite values hide the rest, and is read by what does not
     red = np.append((verdicts.status >= Status.SHAPE) & ~other, False)
     hides = np.zeros(len(i) + 1, bool)
-    for flow, of in ((case.flow.a, pairing.of_a), (case.flow.b, pairing.of_b)):
-        hides[of[flow.value[red[of[flow.row]] & (flow.value >= 0)]]] = True
+    for log, flow, of in ((a, case.flow.a, pairing.of_a), (b, case.flow.b, pairing.of_b)):
+        near = (flow.value >= 0) & (log.phase[flow.row] == log.phase[flow.value])
+        hides[of[flow.value[red[of[flow.row]] & near]]] = True
     hides = hides[:-1] & np.isin(verdicts.status, AGREE[1:])
     status = np.where(other | hides, np.int8(Status.NOT_JUDGED), verdicts.status)
     regions = find_regions(a, b, pairing, status, case.flow)
     formed = np.concatenate((regions.of_a[pairing.of_a < 0], regions.of_b[pairing.of_b < 0], regions.of_a[i[doubt]]))
     other &= regions.covered("a")[i] & regions.covered("b")[j] & np.isin(regions.of_a[i], formed)
+    other &= _shown(case, status)
+    left = np.zeros(len(regions))
+    np.fmax.at(left, regions.outputs.row, np.where(np.isin(status, AGREE), verdicts.error, 0)[regions.outputs.value])
+    other &= ~(left[regions.of_a[i]] > left_of_form(case, verdicts.error))
     if not other.any():
         return judged
-    agrees = np.isin(status, AGREE)
-    for log, flow, of, at in ((a, case.flow.a, pairing.of_a, i), (b, case.flow.b, pairing.of_b, j)):
-        seen = np.append(agrees, False)[of] & ~rows_where(log, lambda law: law.blind)
-        is_open = np.append(OPEN[status], True)[of]
-        near = marked(flow.value[(flow.value >= 0) & seen[flow.row]], len(log))
-        other &= upstream(flow, near & is_open, is_open)[at]
     slots = {k: slot for k, slot in verdicts.slots.items() if not other[k]}
     return judged.claimed(other, Status.NOT_JUDGED, Reason.OTHER_FORM, slots=slots)
+
+
+def left_of_form(case: Case, error: Float64) -> Float64:
+    """Largest error of the results of a region that may be left of differences in it, which are none of the form."""
+    rounds = 2 * max((EPSILON[name] for name in {*case.a.dtypes, *case.b.dtypes} & EPSILON.keys()), default=0.0)
+    return np.maximum(_LEFT * error, np.minimum(rounds, error / 16))
+
+
+def _shown(case: Case, status: NDArray[np.int8]) -> Bool:
+    """bool[p]: pairs that lead, in both runs, to one that agrees, over what is not judged."""
+    found, agrees = np.ones(len(status), bool), np.isin(status, AGREE)
+    for log, flow, of, at in (
+        (case.b, case.flow.b, case.pairing.of_b, case.j),
+        (case.a, case.flow.a, case.pairing.of_a, case.i),
+    ):
+        if found.any():
+            seen = np.append(agrees, False)[of] & ~rows_where(log, lambda law: law.blind)
+            is_open = np.append(OPEN[status], True)[of]
+            near = marked(flow.value[(flow.value >= 0) & seen[flow.row]], len(log))
+            found &= upstream(flow, near & is_open, is_open)[at]
+    return found
 
 
 def _inside(case: Case, among: Bool, doubt: Bool, unjudged: Bool) -> Bool:
@@ -94,6 +125,18 @@ def _inside(case: Case, among: Bool, doubt: Bool, unjudged: Bool) -> Bool:
                 reached = follow(flow, (near | np.append(found, False)[of]) & inside, inside)
                 found[of[reached & inside]] = True
     return after & before
+
+
+def _given_otherwise(case: Case, i: Int64, j: Int64) -> Bool:
+    """bool[p]: pairs that read other whole numbers, of one shape, which a run was given: tokens, places, labels."""
+    a, b, found = case.a, case.b, np.zeros(len(i), bool)
+    k, place, at_a, at_b = shared_inputs(a, b, i, j)
+    given = (case.flow.a.value[at_a] < 0) | (case.flow.b.value[at_b] < 0)
+    given &= a.inputs.value[at_a] != b.inputs.value[at_b]
+    for pair, of in zip(k[given].tolist(), place[given].tolist(), strict=True):
+        one, other = (tensors_read(log, int(rows[pair]))[of : of + 1] for log, rows in ((a, i), (b, j)))
+        found[pair] |= one == other and one[0][0].startswith(WHOLE) if one else False
+    return found
 
 
 def _is_applied(log: OpLog, flow: Ragged) -> Bool:

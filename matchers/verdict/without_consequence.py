@@ -16,13 +16,12 @@ from matchers.pairing.pairing import Method
 from matchers.regions.find import find_regions
 from matchers.status import AGREE, Status
 from matchers.verdict.case import Case, Judgement
+from matchers.verdict.other_forms import left_of_form
 from matchers.verdict.reason import Reason
-from matchers.verdict.tolerance import EPSILON, default_tolerance
+from matchers.verdict.tolerance import default_tolerance
 
 __all__ = ["without_consequence"]
 
-_LEFT = 1e-2
-"""Largest error that may be left of a difference without consequence, as a share of it."""
 _STAYS = (
     Reason.COARSER_DTYPE,
     Reason.LAST_CONTENT,
@@ -69,10 +68,9 @@ def without_consequence(case: Case, judged: Judgement) -> Judgement:
     left, least = np.zeros(len(regions)), np.full(len(regions), np.inf)
     np.fmax.at(left, regions.outputs.row, verdicts.error[regions.outputs.value])
     np.fmin.at(least, region, verdicts.error[red])
-    rounds = 2 * max((EPSILON[name] for name in {*a.dtypes, *b.dtypes} & EPSILON.keys()), default=0.0)
     if not case.expectation.explains:
         left[regions.outputs.row[~np.isin(status, (Status.EQUAL, Status.SAME_PRINT))[regions.outputs.value]]] = np.inf
-    if (left > np.maximum(_LEFT * least, np.minimum(rounds, least / 16)))[region].any():
+    if (left > left_of_form(case, least))[region].any():
         return judged
     slots = {k: slot for k, slot in verdicts.slots.items() if verdicts.status[k] < Status.SHAPE}
     return judged.claimed(red, Status.NOT_JUDGED, Reason.OTHER_FORM, slots=slots)

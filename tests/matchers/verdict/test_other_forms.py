@@ -98,6 +98,57 @@ def test_what_lies_between_them_is_red_where_the_result_differs() -> None:
     assert c.cause.any()
 
 
+def with_backward(loss: float, *, first: bool) -> list[Op]:
+    """The same with gradients, which read what the form has kept; `loss` scales them."""
+    forward = scaled(first=first)
+    lost = scale("loss/op_0_nll_loss", 2.25 * loss, forward[-1])
+    head = op("head/op_1_mm", 6.25 * loss, inputs=lost.outputs, producers=[lost.key], phase="backward")
+    gradients = [
+        op(
+            f"layer/op_{4 + k}_mm",
+            (5.5 + k) * loss,
+            inputs=[head.outputs[0], kept.outputs[0]],
+            producers=[head.key, kept.key],
+            phase="backward",
+        )
+        for k, kept in enumerate(forward[1:4])
+    ]
+    return [*forward, lost, head, *gradients]
+
+
+def test_a_form_is_no_cause_where_only_gradients_differ_that_read_what_it_kept() -> None:
+    """Most of the step differs: the loss does, and all that follows; the forward results before it agree."""
+    c = compare(made_up_log(with_backward(1.0, first=True)), made_up_log(with_backward(1.5, first=False)))
+    assert [c.a.keys[int(c.row_a[row])] for row in c.cause.nonzero()[0]] == ["loss/op_0_nll_loss"]
+    assert not c.red[: int(c.cause.argmax())].any()
+
+
+def placed(places: float, *, fused: bool, given: bool) -> list[Op]:
+    """Keys turned by the places of their tokens, and attention, which sees the distance of two places alone."""
+    extra = {"Inputs": "float32;int64[4]"}
+    numbers = [] if given else [op("model/op_0_arange", places / 3)]
+    turned = op(
+        "attn/op_0_mul",
+        places * 1.5,
+        inputs=[KEYS.outputs[0], places],
+        producers=[KEYS.key, *(each.key for each in numbers or [replace(KEYS, key="")])],
+        extra=extra,
+    )
+    inside = [turned] if fused else [turned, scale("attn/op_1_softmax", places / 7, turned)]
+    end = [
+        scale("attn.o/op_0_mm", 2.5, inside[-1]),
+        op("head/op_0_mm", 6.5, inputs=[7.5], producers=["attn.o/op_0_mm"]),
+    ]
+    return [KEYS, *numbers, *inside, *end]
+
+
+def test_whole_numbers_that_a_run_is_given_are_none_of_the_form() -> None:
+    """Places that are not reset turn queries and keys alike: nothing shows behind the attention."""
+    a, b = placed(39.0, fused=True, given=True), placed(84.0, fused=False, given=False)
+    rules = RuleSet((PairRule(a=("attn/op_0_mul",), b=("attn/op_0_mul",)),))
+    assert compare(made_up_log(a), made_up_log(b), rules).red.any()
+
+
 SCORES = op("attn/op_3_bmm", 7.25, inputs=[3.0], producers=[""])
 
 
