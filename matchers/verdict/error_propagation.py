@@ -192,8 +192,9 @@ def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: floa
             continue
         received = walk.received(k)
         if k >= n:
-            errors[k], norms[k], blocked[k] = received.error + own[k], received.norm, received.blocked
-            earned[k] = received.earned + own[k]
+            # roundings of operations after each other are independent: a hundred of them make ten times one
+            errors[k], norms[k], blocked[k] = math.hypot(received.error, own[k]), received.norm, received.blocked
+            earned[k] = math.hypot(received.earned, own[k])
             walk.doubted[k] = received.doubted
             continue
         errors[k], earned[k], norms[k] = measured[k], measured[k], changes[k]

@@ -12,9 +12,10 @@ from matchers.logs.columns import Ragged, repeated
 from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.laws import rows_where
+from matchers.ops.shapes import reduction_length
 from matchers.pairing.pairing import Pairing
 from matchers.verdict.relative_error import relative
-from matchers.verdict.tolerance import EPSILON, MOST_ALLOWED, UNKNOWN_SCORES, UNSEEN, UNSURE, rounding
+from matchers.verdict.tolerance import EPSILON, MOST_ALLOWED, UNKNOWN_SCORES, UNSEEN, UNSURE, rounding, shorter_sum
 
 __all__ = ["Inputs", "Nodes", "own_rounding"]
 
@@ -70,6 +71,10 @@ def _unpaired_rounding(log: OpLog, rows: Int64, other: OpLog, coarsest: float) -
     # a collective that adds up has a term per rank
     by_element = rows_where(log, lambda law: law.by_element or law.reduces)[rows]
     own = own_rounding(log, rows, by_element, coarsest, other.dtypes, instead)
+    # there are many of them after each other: a short sum has no need of what a long one may take
+    for code, name in enumerate(log.dtypes):
+        summed = ~by_element & (log.dtype[rows] == code)
+        own[summed] *= shorter_sum(name, reduction_length(log)[rows[summed]])
     return np.where(rows_where(log, lambda law: law.moves)[rows], 0.0, own)
 
 

@@ -37,6 +37,7 @@ __all__ = [
     "own_tolerance",
     "rounding",
     "scalar_rounding",
+    "shorter_sum",
     "systematic_share",
 ]
 
@@ -152,6 +153,17 @@ def longer_sum(dtype: str, terms: Float64) -> Float64:
     if dtype not in _SUMMED_AS_THEY_ARE:
         return np.ones(len(terms))
     return np.clip(np.sqrt(terms / _TERMS), 1.0, _MAX_LONGER_SUM)
+
+
+def shorter_sum(dtype: str, terms: Float64) -> Float64:
+    """Factor by which a sum of so few terms rounds less than the tolerance has room for: √(terms/4096).
+
+    At least that of an operation without a sum; 1 where the number of terms is not known.
+    """
+    if dtype not in _ELEMENTWISE_IN_EPS:
+        return np.ones(len(terms))
+    least = _ELEMENTWISE_IN_EPS[dtype] / TOLERANCE_IN_EPS[dtype]
+    return np.where(terms > 1, np.clip(np.sqrt(terms / _TERMS), least, 1.0), 1.0)
 
 
 # Error propagation (error_propagation.py), used if differences are expected; see docs/matching.md

@@ -70,6 +70,6 @@ def test_a_dtype_that_is_finer_or_in_both_runs_is_none() -> None:
 
 def test_a_rule_that_ignores_it_is_heard() -> None:
     rules = parse_rules("version: 1\nignore:\n  - match: 'a/op_*__to_copy'\n")
-    one, other = log(0, X, hidden=30), log(1, off(X, 1.2e-3, 1), hidden=30)
+    one, other = log(0, X, hidden=30), log(1, off(X, 4e-4, 1), hidden=30)
     assert compare(one, other, expectation=ORDER).red.any()
     assert not compare(one, other, rules, expectation=ORDER).red.any()

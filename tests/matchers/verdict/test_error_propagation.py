@@ -167,6 +167,25 @@ def test_an_error_that_jumps_is_not() -> None:
     assert c.red.tolist() == [False] * 4 + [True] * 4, "what reads a red row is excused by nothing"
 
 
+def cell(error: float, steps: int = 1) -> OpLog:
+    """A recurrent layer as one operation, or as many in a row, between two that both runs have."""
+    exact = [values(seed=k) for k in range(steps + 2)]
+    out = [Step(key="embed/op_0_embedding", gives=[exact[0]])]
+    for k in range(steps):
+        name = "lstm" if steps == 1 else "tanh" if k % 2 else "addmm"
+        reads, made = [exact[k]], [out[-1].key]
+        out.append(Step(key=f"rnn/op_{k}_{name}", gives=[exact[k + 1]], reads=reads, made=made))
+    last = off(values(seed=99), error, 100)
+    out.append(Step(key="head/op_0_mm", gives=[last], reads=[exact[steps]], made=[out[-1].key]))
+    return captured_log(out)
+
+
+def test_roundings_of_a_hundred_operations_of_one_run_are_independent() -> None:
+    """They add up as the root of their number: a thousandth is a mistake, a fifth of it is not."""
+    assert not compare(cell(0.0), cell(2e-4, steps=100), expectation=ORDER).red.any()
+    assert compare(cell(0.0), cell(1e-3, steps=100), expectation=ORDER).red.any()
+
+
 def test_a_factor_moves_the_norm_and_noise_does_not() -> None:
     exact = [values(seed=k) for k in range(3)]
     noise = [off(x, 6e-3, 100 + k) for k, x in enumerate(exact)]
