@@ -278,13 +278,7 @@ def _numbers(x: Any, y: Any) -> Iterator[tuple[float, float]]:
 
 
 def _reads(log: OpLog, row: int, dtype: str) -> bool:
-    """True if an input of a record has this dtype; what the log leaves out is that of the one before."""
-    last = log.dtype_text(row)
-    for entry in forms_of(log, row).split(";"):
-        last = entry.partition("[")[0].partition(":")[0] or last
-        if last == dtype:
-            return True
-    return False
+    return any(name == dtype for name, _ in tensors_read(log, row))
 
 
 def _flags(value: Any) -> bool:
