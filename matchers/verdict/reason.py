@@ -46,6 +46,8 @@ class Reason(LabelledEnum):
     """The operations were asked something else on the same inputs."""
     OTHER_SCALAR = auto()
     OTHER_WEIGHT = auto()
+    OTHER_START = auto()
+    """A weight differs before the step, of which most are bitwise equal."""
     CHANGED_BY_ONE_RUN = auto()
     CHANGED_ONCE_MORE = auto()
     LAST_CONTENT = auto()

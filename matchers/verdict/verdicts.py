@@ -28,6 +28,7 @@ from matchers.verdict.partial_sums import judge_chunks, judge_sums
 from matchers.verdict.parts import judge_parts
 from matchers.verdict.reason import UNSIZED, Reason
 from matchers.verdict.records import judge_records
+from matchers.verdict.start import judge_start
 from matchers.verdict.tolerance import DtypePolicy
 from matchers.verdict.without_consequence import without_consequence
 from matchers.verdict.without_effect import without_unread
@@ -95,6 +96,7 @@ JUDGES: tuple[Judge, ...] = (
     Judge(judge_arguments, _RED | _CLOSE | _EXPLAINED | _OUTCOMES | _UNCOMPARED),
     Judge(judge_records, frozenset(Reason) - _RED),
     Judge(judge_settings, frozenset(Reason) - _RED),
+    Judge(judge_start, frozenset(Reason) - _RED),
     Judge(without_consequence, _RED | {Reason.ARGUMENTS}),
 )
 """All judges after the first, which compares the numbers of each pair (`judge`)."""

@@ -28,6 +28,7 @@ _STAYS = (
     Reason.NAN_IN_BOTH,
     Reason.NOT_BITWISE,
     Reason.OTHER_DTYPE,
+    Reason.OTHER_START,
     Reason.OTHER_WEIGHT,
     Reason.RECOMPUTED_OTHERWISE,
 )

@@ -60,6 +60,7 @@ FITS: Mapping[Status, tuple[Reason, ...]] = {
         Reason.OTHER_ORDER,
         Reason.OTHER_SCALAR,
         Reason.OTHER_WEIGHT,
+        Reason.OTHER_START,
         Reason.CHANGED_BY_ONE_RUN,
         Reason.CHANGED_ONCE_MORE,
         Reason.LAST_CONTENT,

@@ -1,0 +1,49 @@
+"""Weights that differ as the step begins while most are bitwise equal: no training rounds like that."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import numpy as np
+
+from matchers.arrays import Int32
+from matchers.logs.op_log import OpLog
+from matchers.ops.module_path import canonical
+from matchers.ops.run_info import start_of
+from matchers.ops.start import known_digests
+from matchers.status import Status
+from matchers.verdict.case import Case, Judgement
+from matchers.verdict.reason import Reason
+from matchers.verdict.slots import SlotVerdict
+
+__all__ = ["judge_start"]
+
+
+def judge_start(case: Case, found: Judgement) -> Judgement:
+    """Claim the first pair of the module that holds such a weight, if nothing is red.
+
+    Of the weights that both runs write to in the step: what is frozen, stays equal in any training. Where most differ,
+    or by what rounding makes, steps before this one may have rounded otherwise.
+    """
+    a, b, pairing = case.a, case.b, case.pairing
+    if (found.verdicts.status >= Status.SHAPE).any() or found.of_records:
+        return found
+    differing = start_of(a.header.run, b.header.run).parameters
+    if differing is None or differing.rounding:
+        return found
+    written = set.intersection(*(set(of.writers) for of in case.contents))
+    known = [known_digests(log.header.run, "parameter_digests") for log in (a, b)]
+    both = sum(name in written for name in map(canonical, known[0].keys() & known[1].keys()))
+    others = [name for name in map(canonical, differing.names) if name in written]
+    pairs = [pair for name in others if (pair := _first_pair(a, name, pairing.of_a)) >= 0]
+    if not pairs or 2 * len(others) > both:
+        return found
+    verdict = SlotVerdict(others[0], Status.DIVERGED, Reason.OTHER_START, differing.error, False, 0.0, read=True)
+    return replace(found, verdicts=found.verdicts.entered({min(pairs): verdict}))
+
+
+def _first_pair(log: OpLog, name: str, of: Int32) -> int:
+    """The pair of the first record in the module of a weight; -1 for none."""
+    owner = np.array([canonical(module) == name.rpartition(".")[0] for module in log.modules] + [False])
+    pairs = of[owner[log.module]]
+    return next((pair for pair in pairs.tolist() if pair >= 0), -1)
