@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Int64
+from matchers.arrays import Bool, Float64, Int32, Int64, marked
 from matchers.laws.law import Form
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import MARKS, NO_DIGEST, OpLog, Phase
@@ -68,27 +68,71 @@ def terms_without_factor(case: Case, found: Judgement) -> dict[int, SlotVerdict]
     pass does, too: so it is no number that is made to be told.
     """
     a, b, pairing, flow = case.a, found.b, case.pairing, case.flow
-    if found.loss_scale == 1:
-        return {}
     number = numel(a)[a.shape[pairing.lead_a]] == 1
+    if found.loss_scale == 1:
+        factors = number & (a.phase[pairing.lead_a] == Phase.PREPARE) & (found.verdicts.status < Status.SHAPE)
+        return _of_odd_factors(case, b, np.append(factors, False))
     equal = number & ~found.scaled & (abs(_ratio(a, b, pairing) - 1) < _EXACT)
     equal &= rows_where(a, lambda law: law.form is Form.MULTIPLY)[pairing.lead_a]
     factors = np.append(number & found.scaled, False)
     out, backward = list[tuple[int, tuple[int, int]]](), set[tuple[int, int]]()
     sides = (flow.a, pairing.of_a, pairing.lead_a), (flow.b, pairing.of_b, pairing.lead_b)
     for side, ((made, of, _), (theirs, of_theirs, lead)) in enumerate((sides, sides[::-1])):
-        at = np.flatnonzero((made.value >= 0) & factors[np.append(of, -1)[made.value]] & (of[made.row] >= 0))
-        slots = at - made.start[made.row[at]]
-        for k, slot in zip(of[made.row[at]].tolist(), slots.tolist(), strict=True):
+        reader = made.row
+        at = np.flatnonzero((made.value >= 0) & factors[np.append(of, -1)[made.value]] & (of[reader] >= 0))
+        slots = at - made.start[reader[at]]
+        for k, slot in zip(of[reader[at]].tolist(), slots.tolist(), strict=True):
             read = theirs[int(lead[k])]
             if equal[k] and slot < len(read) and read[slot] >= 0 and of_theirs[read[slot]] < 0:
                 out.append((k, (side, int(read[slot]))))
                 backward |= {out[-1][1]} if a.phase[pairing.lead_a[k]] == Phase.BACKWARD else set()
     scalars = ((1.0, found.loss_scale), (1 / found.loss_scale, 1.0))
     off = abs(1 - min(found.loss_scale, 1 / found.loss_scale))
-    slot = SlotVerdict("the scalar", Status.DIVERGED, Reason.OTHER_SCALAR, off, False, _EXACT)
+    verdict = SlotVerdict("the scalar", Status.DIVERGED, Reason.OTHER_SCALAR, off, False, _EXACT)
     near = np.isin(found.verdicts.status, (Status.CLOSE, Status.SAME_PRINT))
-    return {k: replace(slot, scalars=scalars[made[0]]) for k, made in out if made in backward and near[k]}
+    told = {k: replace(verdict, scalars=scalars[made[0]]) for k, made in out if made in backward and near[k]}
+    return told | _of_odd_factors(case, b, factors)
+
+
+def _of_odd_factors(case: Case, b: OpLog, factors: Bool) -> dict[int, SlotVerdict]:
+    """Verdicts on products of which one micro-batch alone has another factor than the others."""
+    a, pairing, flow, told = case.a, case.pairing, case.flow, dict[int, SlotVerdict]()
+    products = (numel(a)[a.shape[case.i]] == 1) & rows_where(a, lambda law: law.form is Form.MULTIPLY)[case.i]
+    products &= a.phase[case.i] != Phase.BACKWARD
+    for side, of in enumerate(((a, flow.a, pairing.of_a), (b, flow.b, pairing.of_b))):
+        for k, ratio in _odd_factors(*of, factors):
+            if products[k]:
+                scalars = ((ratio, 1.0), (1.0, ratio))[side]
+                off = abs(1 - min(ratio, 1 / ratio))
+                told[k] = SlotVerdict(
+                    "the scalar", Status.DIVERGED, Reason.OTHER_SCALAR, off, False, _EXACT, scalars=scalars
+                )
+    return told
+
+
+def _odd_factors(log: OpLog, made: Ragged, of: Int32, factors: Bool) -> list[tuple[int, float]]:
+    """The pairs of which one micro-batch reads an unpaired operation in place of a factor that the others read.
+
+    With its result as a share of the factor. The backward pass reads it, too.
+    """
+    if log.folding is None:
+        return []
+    known, reader = made.value >= 0, made.row
+    slot = np.arange(len(reader)) - made.start[reader]
+    stands = np.where(log.joined >= 0, log.joined, np.arange(len(log)))[reader]
+    trained = marked(made.value[known & (log.phase[reader] == Phase.BACKWARD)], len(log))
+    pair = of[reader]
+    alone = known & (pair >= 0) & (of[made.value] < 0) & trained[made.value] & np.isin(stands, log.joined)
+    read = known & (pair >= 0) & factors[np.append(of, -1)[made.value]]
+    usual = {(int(stands[at]), int(slot[at])): at for at in np.flatnonzero(read).tolist()} if alone.any() else {}
+    out, inputs = list[tuple[int, float]](), log.written.inputs
+    for at in np.flatnonzero(alone).tolist():
+        other = usual.get((int(stands[at]), int(slot[at])))
+        if other is not None:
+            given, theirs = (float(inputs[int(reader[edge])][slot[edge]]) for edge in (at, other))
+            if min(given, theirs) > 0 and abs(given / theirs - 1) > _EXACT:
+                out.append((int(pair[at]), given / theirs))
+    return out
 
 
 def _loss_scale(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> float:

@@ -139,6 +139,33 @@ def test_a_term_of_the_loss_that_lacks_the_factor_is_red(turned: bool, trained: 
     assert all(told in text for text in causes.values())
 
 
+@pytest.mark.parametrize("trained", [False, True])
+def test_a_factor_that_one_micro_batch_alone_has_is_another_argument(trained: bool) -> None:
+    """One of two ranks divides it once more, and the other does not."""
+
+    def run(batches: int) -> OpLog:
+        share, key = np.float32(0.125)[()], "train/op_0_mul"
+        prepare = {"phase": "prepare", "micro_batch": -1}
+        steps = [Step(key=key, gives=[share], reads=[np.float32(1)[()]], fields=prepare)]
+        for k, part in enumerate(np.split(np.concatenate(BATCHES), batches)):
+            fields, made, term = {"micro_batch": k}, f"net/op_{k}_relu", np.float32(part.sum())[()]
+            steps.append(Step(key=made, gives=[part], reads=[part * 2], fields=fields))
+            read, factor = key, share
+            if k == 1:
+                read, factor = "train/op_9_div", np.float32(share / 2)[()]
+                steps.append(Step(key=read, gives=[factor], reads=[share], made=[key], fields=fields))
+            loss, ones = f"train/op_{2 * k + 1}_mul", np.float32(1)[()]
+            steps.append(Step(key=loss, gives=[term * factor], reads=[term, factor], made=[made, read], fields=fields))
+            back = {"phase": "backward", "micro_batch": k}
+            given, keys = [ones, factor if trained else share], ["", read if trained else key]
+            steps.append(Step(key=f"train/op_{2 * k + 2}_mul", gives=[given[1]], reads=given, made=keys, fields=back))
+        return captured_log(steps)
+
+    c = compare(run(1), run(2), expectation=ORDER)
+    told = {c.a.keys[int(c.row_a[row])]: headline(c, row) for row in np.flatnonzero((c.row_a >= 0) & c.red).tolist()}
+    assert ("the scalar argument, 1 in a and 0.5 in b" in told.get("train/op_1_mul", "")) == trained
+
+
 def test_a_factor_that_is_not_of_the_layout_is_a_cause() -> None:
     c = compare(log(2, share=1.0), log(1, share=1.5))
     assert c.loss_scale == 1
