@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Int32, Int64, columns, marked
 from matchers.logs.columns import Ragged, repeated
-from matchers.logs.op_log import OpLog
+from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.laws import rows_where
 from matchers.pairing.pairing import Pairing
@@ -40,9 +40,9 @@ OPEN = np.isin(
 class Kind(LabelledEnum):
     """The evidence of the values around a region.
 
-    COVERED: its results agree, reached in another way, at least those of its phase. FIRST_CAUSE: what it reads agrees,
-    its results differ. CONSEQUENCE: both differ. NOT_UNDERSTOOD: it belongs to a layout that is not merged, and its
-    results do not agree. UNKNOWN: no judged value tells.
+    COVERED: its results agree, reached in another way; what another phase makes of them may differ. FIRST_CAUSE: what
+    it reads agrees, its results differ. CONSEQUENCE: both differ. NOT_UNDERSTOOD: it belongs to a layout that is not
+    merged, and its results do not agree. UNKNOWN: no judged value tells.
     """
 
     COVERED = 0
@@ -124,27 +124,29 @@ def find_regions(
     into, out = judged[maker] & (region[reader] >= 0), judged[reader] & (region[maker] >= 0) & ~blind[reader]
     inputs = Ragged.distinct(region[reader[into]], pair[maker[into]], len(found))
     outputs = Ragged.distinct(region[maker[out]], pair[reader[out]], len(found))
-    near = phase_of[outputs.row] == a.phase[pairing.lead_a[outputs.value]]
     red = status >= Status.SHAPE
     from_red = judged[maker] & judged[reader] & np.append(red, False)[pair[maker]] & (pair[maker] != pair[reader])
     follows = np.zeros(len(status), bool)
     follows[pair[reader[from_red]]] = True
+    shown = a.phase[pairing.lead_a[outputs.value]]
+    tells = (shown == phase_of[outputs.row]) | ~(follows[outputs.value] | (shown == Phase.BACKWARD))
     return Regions(
         region[node_a].astype(np.int32),
         region[node_b].astype(np.int32),
-        _kinds(inputs, outputs, near, status, follows, understood=understood),
+        _kinds(inputs, outputs, tells, status, follows, understood=understood),
         inputs,
         outputs,
     )
 
 
 def _kinds(
-    inputs: Ragged, outputs: Ragged, near: Bool, status: NDArray[np.int8], follows: Bool, *, understood: bool
+    inputs: Ragged, outputs: Ragged, tells: Bool, status: NDArray[np.int8], follows: Bool, *, understood: bool
 ) -> NDArray[np.int8]:
     """int8 of `Kind` by region.
 
     Args:
-        near: bool, outputs in the phase of their region.
+        tells: bool, outputs that speak against their region where they are red: not where they follow from what else is
+            in another phase, nor in the backward pass, which reads what a forward pass keeps beside gradients.
         follows: bool[p], a red pair made another input of the pair.
     """
 
@@ -156,7 +158,7 @@ def _kinds(
     kind = np.full(len(inputs), Kind.UNKNOWN, np.int8)
     kind[have(outputs, (red & ~follows)[shown])] = Kind.FIRST_CAUSE
     kind[have(outputs, red[shown]) & have(inputs, red[read])] = Kind.CONSEQUENCE
-    kind[have(outputs, agrees[shown]) & ~have(outputs, red[shown] & near)] = Kind.COVERED
+    kind[have(outputs, agrees[shown]) & ~have(outputs, red[shown] & tells)] = Kind.COVERED
     if not understood:
         kind[kind != Kind.COVERED] = Kind.NOT_UNDERSTOOD
     return kind

@@ -123,6 +123,25 @@ def test_a_form_is_no_cause_where_only_gradients_differ_that_read_what_it_kept()
     assert not c.red[: int(c.cause.argmax())].any()
 
 
+def kept(*, first: bool, factor: float = 1.0) -> list[Op]:
+    """The same; a product of the backward pass reads what the form keeps, and is wrong by a factor."""
+    forward = scaled(first=first)
+    if not first:
+        forward[3] = replace(forward[3], key="layer/op_2_div")
+        forward[4] = replace(forward[4], producers=["layer/op_2_div"])
+    head = op("head/op_1_mm", 6.25, inputs=[8.0], phase="backward")
+    other = forward[1 if first else 3]
+    read = [head.outputs[0], other.outputs[0]]
+    wrong = op("layer/op_4_mm", 5.5 * factor, inputs=read, producers=[head.key, other.key], phase="backward")
+    return [*forward, head, wrong, replace(scale("embed/op_1_mm", 9.5 * factor, wrong), phase="backward")]
+
+
+def test_what_a_form_keeps_is_no_cause_where_its_results_agree() -> None:
+    """One run keeps what it has scaled first, the other what it has scaled last: only gradients differ."""
+    c = compare(made_up_log(kept(first=True)), made_up_log(kept(first=False, factor=1.5)))
+    assert [c.a.keys[int(c.row_a[row])] for row in c.cause.nonzero()[0]] == ["layer/op_4_mm"]
+
+
 def placed(places: float, *, fused: bool, given: bool) -> list[Op]:
     """Keys turned by the places of their tokens, and attention, which sees the distance of two places alone."""
     extra = {"Inputs": "float32;int64[4]"}
