@@ -69,6 +69,12 @@ def without_consequence(case: Case, judged: Judgement) -> Judgement:
     left, least = np.zeros(len(regions)), np.full(len(regions), np.inf)
     np.fmax.at(left, regions.outputs.row, verdicts.error[regions.outputs.value])
     np.fmin.at(least, region, verdicts.error[red])
+    asked = verdicts.reason[red] == Reason.ARGUMENTS
+    shown = regions.outputs.value
+    # a lower bound does not tell that nothing is left of another argument: a mask may have nearly all of a norm
+    told = regions.outputs.row[verdicts.bound[shown] & (verdicts.error[shown] > 0)]
+    if np.isin(region[asked], told).any():
+        return judged
     if not case.expectation.explains:
         left[regions.outputs.row[~np.isin(status, (Status.EQUAL, Status.SAME_PRINT))[regions.outputs.value]]] = np.inf
     if (left > left_of_form(case, least))[region].any():

@@ -206,6 +206,18 @@ def test_what_is_left_of_it_counts(error: float, red: bool) -> None:
     assert c.red.any() == red
 
 
+@pytest.mark.parametrize(("error", "red"), [(1e-5, True), (0.0, False)])
+def test_nothing_is_left_of_another_argument_only_where_more_than_a_bound_tells(error: float, red: bool) -> None:
+    """Of scores behind a mask, whose norm is that of the mask, a bound tells little."""
+    logs = masked(100.0, alone=False), masked(110.0, 13.0 * (1 + error), alone=True)
+    a, b = (
+        [replace(o, extra={"Arguments": f'{{"other": {by}}}'}) if o.key.endswith("_mul") else o for o in log]
+        for log, by in zip(logs, (0.5, 0.55), strict=True)
+    )
+    c = compare(made_up_log(a), made_up_log(b), expectation=Expectation(preset=Expect.REDUCTION_ORDER))
+    assert c.red.any() == red
+
+
 def test_a_multiple_is_a_matter_of_form_where_one_run_makes_its_factor() -> None:
     """As the gradient of a mean that one run divides earlier: all numbers of it, or it is something else."""
 
