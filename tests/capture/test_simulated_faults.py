@@ -15,8 +15,7 @@ from matchers.verdict.expectation import Expect, Expectation
 from tests.capture.runs import Examples, Run
 
 RANKS = 8
-ONE_STEP = "--steps 1"
-LAYOUT = f"--parallel fsdp2+tp --local-tensor {RANKS} {ONE_STEP}"
+LAYOUT = f"--parallel fsdp2+tp --local-tensor {RANKS}"
 
 
 def compared(a: Run, b: Run) -> RunComparison:
@@ -57,7 +56,7 @@ def test_a_bit_of_one_rank_is_the_first_difference(examples: Examples) -> None:
 
 def test_one_process_and_simulated_ranks_agree(examples: Examples) -> None:
     """Each rank knows its part, also in the slices of the mesh that the simulation makes for the first ranks only."""
-    alone = examples.captured(f"--micro-batches 4 {ONE_STEP}")
+    alone = examples.captured("--micro-batches 4")
     simulated = examples.captured(LAYOUT)
     for rank in range(RANKS):
         texts = read_log(log_of(simulated.folder, rank)).texts("Placement")
