@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from dataclasses import replace
 
 import numpy as np
@@ -20,16 +21,17 @@ __all__ = ["judge_start"]
 
 
 def judge_start(case: Case, found: Judgement) -> Judgement:
-    """Claim the first pair of the module that holds such a weight, if nothing is red.
+    """Claim the first pair of the module that holds such a weight, if nothing is red, in the first step.
 
     Of the weights that both runs write to in the step: what is frozen, stays equal in any training. Where most differ,
-    or by what rounding makes, steps before this one may have rounded otherwise.
+    or by what rounding makes, or nobody knows by how much, or in a later step, training may have rounded otherwise.
     """
     a, b, pairing = case.a, case.b, case.pairing
-    if (found.verdicts.status >= Status.SHAPE).any() or found.of_records:
+    later = any(log.header.run.get("step") != 1 for log in (a, b))
+    if later or (found.verdicts.status >= Status.SHAPE).any() or found.of_records:
         return found
     differing = start_of(a.header.run, b.header.run).parameters
-    if differing is None or differing.rounding:
+    if differing is None or differing.rounding or math.isnan(differing.error):
         return found
     written = set.intersection(*(set(of.writers) for of in case.contents))
     known = [known_digests(log.header.run, "parameter_digests") for log in (a, b)]
