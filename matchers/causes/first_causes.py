@@ -228,9 +228,9 @@ class _Search:
             # the norms of micro-batches do not show that elements were moved
             makes = ~c.by_row(copies)
             suspect[alike] |= (extra_a & marked_at(makes, reads.a) | extra_b & marked_at(makes, reads.b))[alike]
-        # what a region hands on to another phase is no mistake where its own results agree
-        open_ = self.alone & ~c.by_row(lambda log: c.regions.covered("a" if log is c.a else "b"))
-        suspect &= marked_at(open_, reads.a) | marked_at(open_, reads.b)
+        if suspect.any():  # what a region hands on to another phase is no mistake where its own results agree
+            open_ = self.alone & ~c.by_row(lambda log: c.regions.covered("a" if log is c.a else "b"))
+            suspect &= marked_at(open_, reads.a) | marked_at(open_, reads.b)
         suspect &= ~((extra_a | both) & marked_at(self._fed[0], reads.a))
         suspect &= ~((extra_b | both) & marked_at(self._fed[1], reads.b))
         self.explained[reads.row[suspect]] = True

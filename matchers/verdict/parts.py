@@ -223,6 +223,8 @@ def _lacks_sum(case: Case, b: OpLog, i: Int64, j: Int64) -> Bool:
     And does not add up later what it makes of it.
     """
     flow, of_a, of_b = case.flow, case.pairing.of_a, case.pairing.of_b
+    if not len(i):
+        return np.zeros(0, bool)
     sources = _Sources(case.a, flow.a, of_a), _Sources(b, flow.b, of_b)
     out = np.zeros(len(i), bool)
     for k, (x, y) in enumerate(zip(i.tolist(), j.tolist(), strict=True)):
