@@ -86,7 +86,7 @@ ALONE = re.compile(r"numtui ([^|<>;&$\\]+?)( \|\| \[ \$\? -eq 1 \])?")
 
 
 def run(command: str, path: str, timeout: int = 60) -> subprocess.CompletedProcess[str]:
-    """What a line of the shell does; `numtui` alone runs in this process, which saves the start of a Python."""
+    """Do what a line of the shell does; `numtui` alone runs in this process, which saves the start of a Python."""
     if alone := ALONE.fullmatch(command):
         with (
             contextlib.redirect_stdout(io.TextIOWrapper(io.BytesIO(), encoding="utf-8")) as out,

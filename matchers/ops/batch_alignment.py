@@ -99,7 +99,7 @@ def _unlike(one: tuple[int, ...], other: tuple[int, ...]) -> int:
 
 
 def _read(row: int, of_record: Int64, number: Int64, flow: Ragged) -> tuple[int, ...]:
-    """What a record reads of its micro-batch: equal numbers for the same of others; -1 for what is not known."""
+    """Makers in its micro-batch that a record reads: equal numbers for the same of others; -1 for unknown ones."""
     makers = flow[row]
     inside = (makers >= 0) & (number[makers] == number[row])
     return tuple(np.where(inside, of_record[makers], -1).tolist())

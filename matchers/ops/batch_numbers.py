@@ -84,7 +84,7 @@ def _with_preparation(log: OpLog, number: Int64) -> Int64:
 
 
 def _alone(log: OpLog, rows: Iterable[int]) -> list[int]:
-    """Those of some records that read nothing that was made before them, as a sum of losses does."""
+    """Those of some records that read nothing but each other; a sum of losses reads what was made before."""
     own = set[int]()
     for row in rows:
         if all(maker < 0 or maker in own for maker in log.producers[row].tolist()):

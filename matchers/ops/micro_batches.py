@@ -265,9 +265,11 @@ class _Parts:
                 of_twin = theirs.of(int(other.lead[twin[group]]))
             for v in values.of(rows[-1]):
                 slot = int(values.slot[v])
+                if slot < 0:
+                    continue
                 told = [(theirs.dims(w), many_twins) for w in of_twin if theirs.slot[w] == slot]
                 # what all parts have, the whole has once, if it has the same shape
-                if slot < 0 or (_same_bits(self.log, rows, slot) and all(d == values.dims(v) for d, _ in told)):
+                if _same_bits(self.log, rows, slot) and all(dims == values.dims(v) for dims, _ in told):
                     continue
                 of = [place[row, slot] for row in rows if (row, slot) in place]
                 shapes, whole = [dims for at in of if (dims := values.dims(at)) is not None], None

@@ -12,7 +12,7 @@ from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog, Phase, once_per_log
 from matchers.ops.dataflow import WHOLE, sources, upstream, values_read
 from matchers.ops.laws import rows_where
-from matchers.ops.placement import merged_records
+from matchers.ops.placement import is_merged, merged_records
 from matchers.ops.values import further, parameter_name
 
 __all__ = ["broken", "broken_kind", "broken_text", "reads_broken", "untaken", "where_broken_begins"]
@@ -125,7 +125,7 @@ def broken_kind(log: OpLog, row: int) -> str:
         return "NaN" if log.counts[1, row] > 0 else "Inf"
     counted, values = log.counts[0, row] >= 0, log.outputs[row].tolist()
     if counted:
-        values = [] if row in merged_records(log) else values[1:]
+        values = [] if is_merged(log, row) else values[1:]
     else:
         values += [x for k, x in enumerate(log.stats[:, row].tolist()) if log.present[row] >> k & 1]
     return "NaN" if any(map(math.isnan, values)) else "Inf" if any(map(math.isinf, values)) else ""

@@ -20,6 +20,7 @@ __all__ = [
     "REDUCED",
     "Part",
     "describe_placement",
+    "is_merged",
     "is_pending",
     "merged_records",
     "part_of",
@@ -126,6 +127,11 @@ def same_part(x: Part, y: Part) -> bool:
 def merged_records(log: OpLog, how: str = "") -> list[int]:
     """The records that were made of those of several ranks; of them those whose mark ends so, such as REDUCED."""
     return [row for row, told in log.texts(MERGED).items() if told.endswith(how)]
+
+
+def is_merged(log: OpLog, record: int) -> bool:
+    """True for a record that was made of those of several ranks."""
+    return record in log.texts(MERGED)
 
 
 def unsummed(log: OpLog, record: int) -> str:

@@ -29,11 +29,12 @@ def check_same_program(ranks: RankLogs) -> Iterator[Finding | Made | Unmade]:
         if len(role.ranks) < 2:
             continue
         size = _batch_sizes(ranks, role.reference)
-        odd = {rank: of for rank, of in _deviations(ranks, role).items() if _batch_sizes(ranks, rank) == size}
+        led = _led_by_data(ranks, role)
+        odd = {rank: of for rank, of in _deviations(ranks, role, led).items() if _batch_sizes(ranks, rank) == size}
         if 2 * len(odd) < len(role.ranks):
             yield from (_odd_program(ranks, role, rank, *of) for rank, of in odd.items())
-        yield from _unused_results(ranks, role)
-        if halves := {rank for rank in _deviations(ranks, role, halves=True) if _batch_sizes(ranks, rank) == size}:
+        yield from _unused_results(ranks, role, led)
+        if halves := {rank for rank in _deviations(ranks, role, led, halves=True) if _batch_sizes(ranks, rank) == size}:
             undecided += 1
             yield Unmade(Check.SAME_PROGRAM, _undecided(role, halves))
         else:
@@ -50,17 +51,21 @@ def _undecided(role: Role, odd: set[int]) -> str:
     return f"ranks {listed(sorted(odd))} differ from the other half; neither is a majority"
 
 
-def _deviations(ranks: RankLogs, role: Role, *, halves: bool = False) -> dict[int, tuple[list[int], list[int]]]:
+def _deviations(
+    ranks: RankLogs, role: Role, led: set[int], *, halves: bool = False
+) -> dict[int, tuple[list[int], list[int]]]:
     """Rank → (its rows that few ranks have, rows of the reference that few ranks lack), where there are any.
 
     With `halves`, the rows that half of the ranks have.
+
+    Args:
+        led: as of `_led_by_data`.
     """
 
     def few(on: Collection[int]) -> bool:
         return 2 * len(on) == len(role.ranks) if halves else 2 * len(on) < len(role.ranks)
 
     counted = {rank: _counted(ranks.logs[rank]) for rank in (role.reference, *role.odd)}
-    led = _led_by_data(ranks, role)
     filled = {rank: _filling_gradients(ranks.logs[rank]) for rank in counted}
 
     def decided(rank: int, row: int, on: Collection[int]) -> bool:
@@ -125,11 +130,11 @@ def _batch_sizes(ranks: RankLogs, rank: int) -> str:
     return str([tensor.get("shape") for tensor in ranks.batch_tensors(rank)])
 
 
-def _unused_results(ranks: RankLogs, role: Role) -> Iterator[Finding]:
-    """Yield results of collectives that no operation reads on a minority of the ranks."""
+def _unused_results(ranks: RankLogs, role: Role, led: set[int]) -> Iterator[Finding]:
+    """Yield results of collectives that no operation reads on a minority of the ranks; `led` as of `_led_by_data`."""
     role_log = ranks.logs[role.reference]
     rows = np.flatnonzero(communicating(role_log))
-    led, read = _led_by_data(ranks, role), dict[int, Bool]()
+    read = dict[int, Bool]()
     for rank in role.ranks:
         makers = ranks.flows[rank].value
         readers = np.append(np.bincount(makers[makers >= 0], minlength=len(ranks.logs[rank])), 1)

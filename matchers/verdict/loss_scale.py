@@ -86,11 +86,9 @@ def terms_without_factor(case: Case, found: Judgement) -> dict[int, SlotVerdict]
             if equal[k] and slot < len(read) and read[slot] >= 0 and of_theirs[read[slot]] < 0:
                 out.append((k, (side, int(read[slot]))))
                 backward |= {out[-1][1]} if a.phase[pairing.lead_a[k]] == Phase.BACKWARD else set()
-    scalars = ((1.0, found.loss_scale), (1 / found.loss_scale, 1.0))
-    off = abs(1 - min(found.loss_scale, 1 / found.loss_scale))
-    verdict = SlotVerdict("the scalar", Status.DIVERGED, Reason.OTHER_SCALAR, off, False, _EXACT)
+    verdicts = _of_factors(1.0, found.loss_scale), _of_factors(1 / found.loss_scale, 1.0)
     near = np.isin(found.verdicts.status, (Status.CLOSE, Status.SAME_PRINT))
-    told = {k: replace(verdict, scalars=scalars[made[0]]) for k, made in out if made in backward and near[k]}
+    told = {k: verdicts[made[0]] for k, made in out if made in backward and near[k]}
     return told | _of_odd_factors(case, b, factors)
 
 
@@ -102,12 +100,12 @@ def _of_odd_factors(case: Case, b: OpLog, factors: Bool) -> dict[int, SlotVerdic
     for side, of in enumerate(((a, flow.a, pairing.of_a), (b, flow.b, pairing.of_b))):
         for k, ratio in _odd_factors(*of, factors):
             if products[k]:
-                scalars = ((ratio, 1.0), (1.0, ratio))[side]
-                off = abs(1 - min(ratio, 1 / ratio))
-                told[k] = SlotVerdict(
-                    "the scalar", Status.DIVERGED, Reason.OTHER_SCALAR, off, False, _EXACT, scalars=scalars
-                )
+                told[k] = _of_factors(*((ratio, 1.0), (1.0, ratio))[side])
     return told
+
+
+def _of_factors(x: float, y: float) -> SlotVerdict:
+    return SlotVerdict.of_scalars(x, y, 1 - min(x, y) / max(x, y), _EXACT)
 
 
 def _odd_factors(log: OpLog, made: Ragged, of: Int32, factors: Bool) -> list[tuple[int, float]]:

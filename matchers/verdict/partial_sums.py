@@ -66,10 +66,8 @@ def partial_sums(
     totals_a, totals_b = sums[0].totals(pairing.lead_a[red]), sums[1].totals(pairing.lead_b[red])
     agree = _by_total(sums, pairing, red, (totals_a, totals_b), np.isin(status, AGREE))
     agree |= _crossed(a, b, pairing, red, totals_a, totals_b, scale)
-    ends = (pairing.lead_a[red], pairing.lead_b[red])
-    agree |= _alone(a, b, pairing.of_a, totals_a, ends[1], scale) | _alone(
-        b, a, pairing.of_b, totals_b, ends[0], 1 / scale
-    )
+    agree |= _alone(a, b, pairing.of_a, totals_a, pairing.lead_b[red], scale)
+    agree |= _alone(b, a, pairing.of_b, totals_b, pairing.lead_a[red], 1 / scale)
     unjudged = _by_total(sums, pairing, red, (totals_a, totals_b), status == Status.NOT_JUDGED)
     return red[agree], red[unjudged & ~agree]
 

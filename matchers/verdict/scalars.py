@@ -18,8 +18,6 @@ from matchers.ops.shapes import numel
 from matchers.ops.shards import Shards
 from matchers.ops.values import results, written
 from matchers.pairing.pairing import Pairing
-from matchers.status import Status
-from matchers.verdict.reason import Reason
 from matchers.verdict.slots import SlotVerdict
 from matchers.verdict.tolerance import PRINT_RESOLUTION, own_tolerance, scalar_rounding
 
@@ -81,9 +79,7 @@ def _verdicts(a: OpLog, k: Int64, i: Int64, found: ScalarDifference) -> dict[int
     for n, x, y, error in zip(found.k.tolist(), found.a.tolist(), found.b.tolist(), found.error.tolist(), strict=True):
         limit = own_tolerance(a.dtype_text(int(i[n])) or "float32", by_element=True)
         if error > limit:
-            slots[int(k[n])] = SlotVerdict(
-                "the scalar", Status.DIVERGED, Reason.OTHER_SCALAR, error, False, limit, scalars=(x, y)
-            )
+            slots[int(k[n])] = SlotVerdict.of_scalars(x, y, error, limit)
     return slots
 
 

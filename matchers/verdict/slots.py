@@ -68,6 +68,11 @@ class SlotVerdict:
         error, bound, limit = (column[k].item() for column in (found.error, found.bound, found.limit))
         return cls(name, Status(found.status[k]), Reason(found.reason[k]), error, bound, limit, **more)
 
+    @classmethod
+    def of_scalars(cls, x: float, y: float, error: float, limit: float) -> SlotVerdict:
+        """The verdict on a pair whose operations have these scalar arguments."""
+        return cls("the scalar", Status.DIVERGED, Reason.OTHER_SCALAR, error, False, limit, scalars=(x, y))
+
     @property
     def itself(self) -> bool:
         """True if the operation was given something else, whatever its producers returned."""

@@ -7,8 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from matchers.arrays import Int32
-from matchers.logs.op_log import OpLog
 from matchers.ops.module_path import canonical
 from matchers.ops.run_info import start_of
 from matchers.ops.start import known_digests
@@ -33,19 +31,13 @@ def judge_start(case: Case, found: Judgement) -> Judgement:
     differing = start_of(a.header.run, b.header.run).parameters
     if differing is None or differing.rounding or math.isnan(differing.error):
         return found
-    written = set.intersection(*(set(of.writers) for of in case.contents))
-    known = [known_digests(log.header.run, "parameter_digests") for log in (a, b)]
-    both = sum(name in written for name in map(canonical, known[0].keys() & known[1].keys()))
-    others = [name for name in map(canonical, differing.names) if name in written]
-    pairs = [pair for name in others if (pair := _first_pair(a, name, pairing.of_a)) >= 0]
-    if not pairs or 2 * len(others) > both:
+    known = (known_digests(log.header.run, "parameter_digests") for log in (a, b))
+    trained = set.intersection(*(set(of.writers) for of in case.contents), *map(set, known))
+    others = [name for name in differing.names if name in trained]
+    owners = {name.rpartition(".")[0] for name in others}
+    inside = np.array([canonical(module) in owners for module in a.modules] + [False])[a.module]
+    pairs = pairing.of_a[inside & (pairing.of_a >= 0)]
+    if not len(pairs) or 2 * len(others) > len(trained):
         return found
     verdict = SlotVerdict(others[0], Status.DIVERGED, Reason.OTHER_START, differing.error, False, 0.0, read=True)
-    return replace(found, verdicts=found.verdicts.entered({min(pairs): verdict}))
-
-
-def _first_pair(log: OpLog, name: str, of: Int32) -> int:
-    """The pair of the first record in the module of a weight; -1 for none."""
-    owner = np.array([canonical(module) == name.rpartition(".")[0] for module in log.modules] + [False])
-    pairs = of[owner[log.module]]
-    return next((pair for pair in pairs.tolist() if pair >= 0), -1)
+    return replace(found, verdicts=found.verdicts.entered({int(pairs.min()): verdict}))

@@ -66,17 +66,16 @@ def without_consequence(case: Case, judged: Judgement) -> Judgement:
     formed |= _in_other_form(case)[red] | _multiples(case, red)
     if not (formed & regions.covered("a")[case.i[red]]).all() or any(_is_lost(*side, status) for side in sides):
         return judged
+    of, shown = regions.outputs.row, regions.outputs.value
     left, least = np.zeros(len(regions)), np.full(len(regions), np.inf)
-    np.fmax.at(left, regions.outputs.row, verdicts.error[regions.outputs.value])
+    np.fmax.at(left, of, verdicts.error[shown])
     np.fmin.at(least, region, verdicts.error[red])
-    asked = verdicts.reason[red] == Reason.ARGUMENTS
-    shown = regions.outputs.value
     # a lower bound does not tell that nothing is left of another argument: a mask may have nearly all of a norm
-    told = regions.outputs.row[verdicts.bound[shown] & (verdicts.error[shown] > 0)]
-    if np.isin(region[asked], told).any():
+    bounded = of[verdicts.bound[shown] & (verdicts.error[shown] > 0)]
+    if np.isin(region[verdicts.reason[red] == Reason.ARGUMENTS], bounded).any():
         return judged
     if not case.expectation.explains:
-        left[regions.outputs.row[~np.isin(status, (Status.EQUAL, Status.SAME_PRINT))[regions.outputs.value]]] = np.inf
+        left[of[~np.isin(status, (Status.EQUAL, Status.SAME_PRINT))[shown]]] = np.inf
     if (left > left_of_form(case, least))[region].any():
         return judged
     slots = {k: slot for k, slot in verdicts.slots.items() if verdicts.status[k] < Status.SHAPE}

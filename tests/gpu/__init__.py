@@ -1,1 +1,1 @@
-"""What a capture promises for a GPU: `make test-gpu`."""
+"""Promises of the capture for a GPU: `make test-gpu`."""

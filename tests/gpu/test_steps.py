@@ -137,7 +137,7 @@ def prepare(model):
     return model
 """,
 }
-"""What each changes in the training below."""
+"""Changes of each form in the training below."""
 COMPILED = {"inductor", "reduce-overhead"}
 
 
@@ -214,7 +214,7 @@ def test_a_captured_step_waits_no_more_than_the_script(tmp_path: Path, optimizer
 
 
 def test_a_captured_graph_replays_what_it_did(tmp_path: Path) -> None:
-    """What `torch.cuda.graph` records is recorded without a measurement in it."""
+    """Operations that `torch.cuda.graph` records are recorded without a measurement among them."""
     model = network().eval()
     x = torch.randn(64, 256, device="cuda")
     stream = torch.cuda.Stream()

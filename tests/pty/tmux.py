@@ -105,7 +105,7 @@ class Terminal:
         self._call("resize-window", "-t", "main", "-x", str(columns), "-y", str(rows))
 
     def screen(self, *, styles: bool = False) -> str:
-        """What is on the screen, line by line; with `styles`, including escape sequences, and blanks at its end."""
+        """The screen, line by line; with `styles`, including escape sequences, and blanks at its end."""
         return self._call("capture-pane", "-p", "-t", "main", *(["-e", "-N"] if styles else []))
 
     @property
@@ -135,7 +135,7 @@ class Terminal:
 
     @property
     def is_idle(self) -> bool:
-        """Whether no thread of the program runs, nor waits only for the machine to run it."""
+        """True if no thread of the program runs, nor waits only for the machine to run it."""
         states = []
         for stat in Path(f"/proc/{self.pid}/task").glob("*/stat"):
             with suppress(FileNotFoundError, ProcessLookupError):

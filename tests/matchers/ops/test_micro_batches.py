@@ -265,7 +265,7 @@ def test_calls_that_a_loss_reads_together_are_of_one_micro_batch(together: bool)
 
 
 def sized(micro_batches: int) -> OpLog:
-    """What is prepared for each pass, and its forward pass, which also returns the sizes of its samples; no numbers."""
+    """Passes without numbers: the preparation, and a forward pass that also returns the sizes of its samples."""
     steps = list[Step]()
     for number in range(micro_batches):
         size, at = 8 // micro_batches, range(3 * number, 3 * number + 3)

@@ -114,7 +114,7 @@ def test_another_spelling_is_no_difference(
     ("dtype", "forms", "red"), [("bfloat16", "", False), ("bfloat16", "float32", True), ("float32", "", True)]
 )
 def test_a_dtype_that_is_asked_for_is_that_of_what_is_read(tmp_path: Path, dtype: str, forms: str, red: bool) -> None:
-    """Whether that may differ, is judged by the result; not where the operation alone makes it another one."""
+    """The result tells if that may differ; not where the operation alone makes it another one."""
     one, other = {"input_dtype": "float32"}, {"input_dtype": "bfloat16"}
     a, b = log(tmp_path, "a", one), log(tmp_path, "b", other, dtype=dtype, forms=forms, **CLOSE)
     c = compare(a, b, expectation=Expectation(Expect.LOW_PRECISION))
