@@ -38,6 +38,7 @@ _ZERO = {
     Reason.NOT_BITWISE: "bitwise equality is expected",
     Reason.NOT_REPEATED: "others of this form repeat to the bit",
     Reason.OTHER_WHOLE_NUMBERS: "whole numbers do not round",
+    Reason.OTHER_START: "no step has been made yet, and most weights are bitwise equal",
     Reason.CHANGED_BY_ONE_RUN: "the two were equal before, and only one run changes it",
     Reason.RECOMPUTED_OTHERWISE: "a recomputed copy repeats every bit",
 }

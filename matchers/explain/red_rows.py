@@ -117,6 +117,8 @@ def _what_differs(c: Comparison, row: int) -> str:
         return "the scalar argument, {:.4g} in a and {:.4g} in b, differs".format(*slot.scalars)
     if slot.gathered:
         return f"the whole tensor, in {slot.name}, differs"
+    if slot.reason == Reason.OTHER_START:
+        return f"{slot.name} differs before the step"
     if slot.read:
         return f"{slot.name}, a weight gathered from ranks, differs"
     if slot.only:

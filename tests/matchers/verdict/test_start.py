@@ -9,7 +9,11 @@ import numpy as np
 import pytest
 
 from matchers.comparison import Comparison, compare
+from matchers.explain.facts import inputs_of
+from matchers.explain.limits import limit_of
+from matchers.explain.red_rows import difference
 from matchers.explain.sentences import headline
+from matchers.explain.subject import Subject
 from matchers.logs.op_log import OpLog
 from matchers.ops.sketch import encode_sketch
 from matchers.verdict.expectation import Expect, Expectation
@@ -47,6 +51,9 @@ def test_it_is_the_first_cause_where_most_are_equal() -> None:
     c = compared(1)
     assert np.flatnonzero(c.cause).tolist() == [0]
     assert c.reason[0] == Reason.OTHER_START
+    row = Subject(c, 0, inputs_of(c, 0))
+    assert [*limit_of(row)] == ["Limit 0: no step has been made yet, and most weights are bitwise equal"]
+    assert difference(row).startswith("one.weight differs before the step by ≈")
     assert headline(c, 0).startswith("FIRST CAUSE: 1 of 3 parameters differs before the step: one.weight, by ≈")
 
 
