@@ -135,9 +135,11 @@ class RulesPanel(Typing[int | None]):
             (title, before), self._before = self._before, None
             if before.a is session.comparison.a and before.b is session.comparison.b:
                 did = f"{Effect.between(before, session.comparison).sentence()}   {title}"
+                told, role = self._told
                 if self._say is not None:
                     self._say(did)
-                self._told = did, "good"
+                # What was said while the rules were matched, as "saved to …", stays beside it.
+                self._told = (did, "good") if told in ("", title) else (f"{did}   {told}", role or "good")
         if self._draft is not None:
             self._try_soon()
         self.redraw()

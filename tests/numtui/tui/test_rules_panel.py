@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import threading
 from pathlib import Path
 
 import pytest
@@ -10,8 +11,10 @@ from rich.segment import Segment
 from textual import events
 from textual.pilot import Pilot
 
+from matchers.comparison import Comparison, Progress
 from matchers.rules.file import RuleFile
 from matchers.rules.model import PairRule, TemplateRule
+from numtui.session.jobs import Job
 from numtui.tui.screens.rules import RulesPanel
 from tests.numtui.tui.test_app import WRONG, opened, press, request, screen, settled
 
@@ -85,6 +88,24 @@ async def test_what_was_done_can_be_read_again(tmp_path: Path) -> None:
         await press(pilot, "r", "space", "q", "I", "4")
         assert "1 fewer red" in screen(pilot)
         assert "disable pairs" in screen(pilot)
+
+
+async def test_a_save_while_the_rules_are_matched_stays_said(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    matched, run = threading.Event(), Job.run
+
+    def late(job: Job, progress: Progress | None = None) -> Comparison:
+        matched.wait()
+        return run(job, progress)
+
+    monkeypatch.setattr(Job, "run", late)
+    async with opened(request(tmp_path, rules=RULES)) as (pilot, _):
+        await press(pilot, "r")
+        await pilot.press("space", "ctrl+s")
+        assert "saved to" in screen(pilot)
+        matched.set()
+        await settled(pilot)
+        assert "1 fewer red" in screen(pilot)
+        assert "saved to" in screen(pilot)
 
 
 async def test_switched_off_and_on_and_undone_while_the_panel_stays(tmp_path: Path) -> None:
