@@ -103,7 +103,7 @@ def _multiples(case: Case, which: Int64) -> Bool:
     """
     a, b, i, j = case.a, case.b, case.i[which], case.j[which]
     x, y = (np.concatenate((log.outputs.first(rows)[None], log.stats[1:, rows])) for log, rows in ((a, i), (b, j)))
-    with np.errstate(divide="ignore", invalid="ignore"):
+    with np.errstate(all="ignore"):
         off = np.abs(x / y / (x[1] / y[1]) - 1)
     given = [
         marked(flow.row[(flow.value >= 0) & (of < 0)[flow.value]], len(log))[rows]

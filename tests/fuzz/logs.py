@@ -406,8 +406,8 @@ def content(log: OpLog) -> Any:
 def _record(log: OpLog, row: int) -> dict[str, Any]:
     digests, raw = _plain(log.digests[row]), log.texts("Mutated").raw(row)
     return {
-        # 03 is the number 3, with a space or without
-        "shape": (re.sub(r" |\b0+(?=\d)", "", log.shape_text(row)), log.dtype_text(row)),
+        # 03 is the number 3, and a comma too many says nothing
+        "shape": ([word.lstrip("0") for word in re.findall(r"-?\w+", log.shape_text(row))], log.dtype_text(row)),
         "digests": digests,
         "changed": _contents(raw),
         **({} if digests or b'"digest"' in raw else _numbers(log, row)),

@@ -154,7 +154,7 @@ def check_folder(folder: Path, example: tuple[GoodFolder, list[FolderDamage]]) -
             path = _path(other, damage.rank % good.ranks)
             if path.exists():
                 _DAMAGES[damage.kind](path, damage.variant)
-        if _contents(one) == _contents(other):  # the log has gone, and a packed copy of it stayed
+        if _contents(one) == _contents(other):  # a log has gone, and a copy of it under another name stayed
             return 0
         for sides in ((one, other), (other, one)):
             for options in ((), ("--merged",)):
@@ -167,10 +167,14 @@ def check_folder(folder: Path, example: tuple[GoodFolder, list[FolderDamage]]) -
 
 
 def _contents(folder: Path) -> list[tuple[str, bytes]]:
-    """Each log of the common step by its name without `.gz`, and what it holds."""
+    """Each log of the common step by its name, without `.gz` and with no zero before its number, and what it holds."""
     return sorted(
         (
-            path.relative_to(folder).as_posix().removesuffix(".gz"),
+            path.relative_to(folder)
+            .as_posix()
+            .removesuffix(".gz")
+            .replace("rank_0", "rank_")
+            .replace("rank__", "rank_0_"),
             gzip.decompress(held) if path.suffix == ".gz" else held,
         )
         for path in folder.rglob("step_2/*.log*")

@@ -69,6 +69,10 @@ RANKS: Mapping[str, tuple[GoodFolder, list[FolderDamage]]] = {
         GoodFolder("copies", 1, 0),
         [FolderDamage("more", 0, 0), FolderDamage("missing", 0, 0)],
     ),
+    "the only log of rank 0 says so with two digits": (
+        GoodFolder("copies", 1, 0),
+        [FolderDamage("doubled", 0, 57), FolderDamage("missing", 0, 0)],
+    ),
     "a rank has no record left": (GoodFolder("world", 2, 0), [FolderDamage("cut", 1, 1)]),
     "norms are negative": (GoodFolder("samples", 3, 0), [FolderDamage("more", 1, 0), FolderDamage("scaled", 0, 2)]),
 }
