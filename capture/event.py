@@ -82,6 +82,7 @@ class Event:
         parameters: names of the inputs of an optimizer's operation, and of parameters and buffers that are written to;
             "" where unknown.
         reads: the numbers of its result that Python read, and where.
+        autocast: device type → dtype, of devices with autocast on where it was called.
         key: its key in the log, known at the end of the step.
     """
 
@@ -97,4 +98,5 @@ class Event:
     call: GroupCall | None = None
     parameters: list[str] | None = None
     reads: list[tuple[float, Place]] = field(default_factory=list)
+    autocast: dict[str, str] = field(default_factory=dict)
     key: str = ""

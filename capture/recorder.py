@@ -17,6 +17,7 @@ from torch.optim.optimizer import register_optimizer_step_post_hook, register_op
 from torch.utils._pytree import tree_leaves
 
 from .attribution import AFTER, FORWARD, NO_TASK, PHASES, PREPARE
+from .autocast import autocast_changes
 from .event import Event
 from .guard import ends_no_run, no_harm, pass_on
 from .log_writer import write_log
@@ -416,7 +417,7 @@ class Recorder:
         for event in of_step:
             if not event.kept:
                 excluded[event.name] = excluded.get(event.name, 0) + 1
-        detached = _detached(tracer)
+        detached, changes = _detached(tracer), list(autocast_changes(events))
         parameters = list(self.names.parameters())
         answers = incomplete is None or tracer.measuring.statistics.wait(_PATIENCE)
         # nothing is measured of a step that was cut off: there may be no time, and a device may not come to it
@@ -439,6 +440,7 @@ class Recorder:
             )
             if detached:
                 run["detached"] = detached
+            run["autocast_changes"] = changes
             run["excluded"] = dict(sorted(excluded.items()))
             run["phases"] = PHASES
             run["coverage"] = self._coverage(rank, end, parameters)

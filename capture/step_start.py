@@ -14,12 +14,13 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
+from .autocast import autocast_settings
 from .generators import rng_digests
 from .local_parts import LocalParts, dtype_name
 from .log_writer import TensorSummary, format_digest
 from .statistics import Statistics
 
-__all__ = ["ModelState", "StepStart", "autocast_settings", "combined_digest"]
+__all__ = ["ModelState", "StepStart", "combined_digest"]
 
 _MAX_PARAMETERS = 10_000
 _MAX_BATCH_TENSORS = 64
@@ -159,13 +160,3 @@ def combined_digest(digests: Iterable[int | None]) -> str:
 def combined_text(rows: Iterable[tuple[str, ...]]) -> str:
     """Combine rows of text into one digest of 16 hexadecimal digits."""
     return hashlib.sha256("".join("\t".join(row) + "\n" for row in rows).encode(errors="replace")).hexdigest()[:16]
-
-
-def autocast_settings() -> dict[str, str]:
-    """Return device type → dtype for devices with autocast on."""
-    devices = ("cuda", "cpu")
-    return {
-        device: str(torch.get_autocast_dtype(device)).removeprefix("torch.")
-        for device in devices
-        if torch.is_autocast_enabled(device)
-    }

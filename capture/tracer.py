@@ -20,6 +20,7 @@ from torch.utils._debug_mode import DebugMode
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_iter, tree_leaves
 
+from . import autocast, list_reads
 from .arguments import form_of, given_arguments, numbers_of
 from .attribution import AFTER, FORWARD, GRADIENTS, OPTIMIZER, PREPARE, Attribution, Place
 from .calls import flat_inputs, flat_tensors, is_view, place_of
@@ -30,7 +31,6 @@ from .frames import Frame, parse_traceback
 from .generators import draws_of
 from .graph_nodes import Replayed, of_meta
 from .guard import pass_on
-from .list_reads import listen
 from .local_parts import dtype_name
 from .measuring import Measuring
 from .messages import describe, warn
@@ -88,7 +88,8 @@ class StepTracer(DebugMode):
         self._dtensor_spec: Any = None
         self._deferred: tuple[Event, list[torch.Tensor]] | None = None
         self._running = self._entered = False
-        self._stop_listening: Callable[[], None] = lambda: None
+        self._autocast: autocast.Autocast = {}
+        self._stop_listening: list[Callable[[], None]] = []
 
     # Start and stop
 
@@ -108,13 +109,14 @@ class StepTracer(DebugMode):
         # only now: entering with these would switch on DebugMode's own, slow recording
         self.record_nn_module = self.record_stack_trace = True
         self._running = True
-        self._stop_listening = listen(self._note_list)
+        self._stop_listening = [list_reads.listen(self._note_list), autocast.listen(self._note_autocast)]
 
     def stop(self) -> None:
         """Stop recording; `start` continues it. Call again while `is_left_behind`."""
         if self._running:
             self._running = False
-            self._stop_listening()
+            for stop in self._stop_listening:
+                stop()
             self.record_nn_module = self.record_stack_trace = False
             with self._guard():
                 self._flush(None)
@@ -229,7 +231,7 @@ class StepTracer(DebugMode):
             return None
         module = place.module
         kept = module is None or self.settings.wants(module, kind.name)
-        event = Event(kind.name, place, kind.overload, kept=kept)
+        event = Event(kind.name, place, kind.overload, kept=kept, autocast=self._autocast)
         if kind.enters:
             event.arguments = numbers_of(args[0])
             return _Call(event)
@@ -331,6 +333,9 @@ class StepTracer(DebugMode):
             self._changed(event, call, leaves)
         for pending in call.arriving:
             self._collectives.arrived(pending)
+
+    def _note_autocast(self, on: autocast.Autocast) -> None:
+        self._autocast = on
 
     def _note_list(self, tensor: torch.Tensor, values: Any) -> None:
         """Note the first numbers of a list that the user's code makes of a tensor."""

@@ -21,6 +21,7 @@ from matchers.ops.arguments import (
     shown,
     tells_arguments,
 )
+from matchers.ops.autocast import autocast_at
 from matchers.ops.json_values import parsed_object
 from matchers.ops.last_contents import GRADIENT
 from matchers.ops.laws import law_of
@@ -184,6 +185,7 @@ def facts_of(c: Comparison, row: int) -> list[Fact]:
     for name, of in _TEXTS:
         facts += _texts(name, *_sides(c, row, of))
     facts += _arguments(c, row)
+    facts += _autocast(c, row)
     frames_a, frames_b = (text.split(" < ") for text in _sides(c, row, _stack))
     if frames_a == frames_b:
         frames_a = frames_b = [" < ".join(frames_a)]
@@ -210,6 +212,13 @@ def _arguments(c: Comparison, row: int) -> Iterator[Fact]:
         x, y = _sides(c, row, of)
         if x or y:
             yield Fact(name, x, y, "≠" if told and x != y else "", x == y if told else None)
+
+
+def _autocast(c: Comparison, row: int) -> Iterator[Fact]:
+    """Yield what autocast was on in each run, where it was on in one."""
+    x, y = _sides(c, row, autocast_at)
+    if not {x, y} <= {"", "off"}:
+        yield from _texts("autocast", x, y)
 
 
 def _together(c: Comparison, row: int) -> list[tuple[str, float, float]]:

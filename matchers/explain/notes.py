@@ -18,6 +18,7 @@ from matchers.explain.first_difference import (
 )
 from matchers.explain.subject import Subject
 from matchers.logs.op_log import OpLog, Phase
+from matchers.ops.autocast import autocast_at
 from matchers.ops.laws import law_of
 from matchers.ops.python_reads import reads_of
 from matchers.ops.run_info import cut_gradients
@@ -154,6 +155,18 @@ def _unpaired_downstream(of: Subject) -> Iterator[str]:
         yield f"{many} unpaired operation{'s' * (many > 1)} of {of.side} downstream, up to {where}"
 
 
+def _autocast(of: Subject) -> Iterator[str]:
+    """Another autocast at a first cause or difference, or at what first reads it where one run alone has it."""
+    c = of.c
+    if not (of.is_cause or (c.first_difference is not None and c.first_difference.row == of.row)):
+        return
+    row = of.row if of.pair >= 0 else next((int(row) for row in of.readers if c.pair[row] >= 0), -1)
+    i, j = (int(c.row_a[row]), int(c.row_b[row])) if row >= 0 else (-1, -1)
+    x, y = (autocast_at(c.a, i), autocast_at(c.b, j)) if i >= 0 and j >= 0 else ("", "")
+    if x and y and x != y:
+        yield f"autocast is {x} in a, {y} in b"
+
+
 def _other_rank(of: Subject) -> Iterator[str]:
     log, record = of.c.shown(of.row)
     if of.role == Role.ORIGIN and law_of(log, record).communicates:
@@ -199,6 +212,7 @@ _NOTES: tuple[tuple[str, Callable[[Subject], Iterator[str]]], ...] = (
     ("status", _unfinished),
     ("cause", _cut_gradients),
     ("cause", _unpaired_downstream),
+    ("cause", _autocast),
     ("cause", _other_rank),
     ("cause", _crossing_pairs),
     ("pair", _doubtful_pair),

@@ -9,6 +9,7 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Callable
+from contextlib import nullcontext
 from importlib import import_module
 from pathlib import Path
 from typing import Any
@@ -399,6 +400,27 @@ class TestTensors:
         log = record(model, step)
         assert [row.fields["Shape"].rpartition(".")[2] for row in log.of("addmm")] == ["bfloat16", "bfloat16"]
         assert log.ops["_to_copy"] >= 3
+
+    @pytest.mark.parametrize("around", [False, True], ids=["within the step", "around it"])
+    def test_autocast_is_noted_where_it_is_switched(self, record: Record, around: bool) -> None:
+        """Torch itself turns it off inside the operations that it casts for."""
+        switches = torch.set_autocast_enabled, torch.set_autocast_dtype
+        on = torch.autocast("cpu", torch.bfloat16)
+
+        def step() -> None:
+            with nullcontext() if around else on:
+                scores = (X @ X.T).relu()
+                with torch.autocast("cpu", enabled=False):
+                    exact = scores.float().exp()
+            exact.add(1)
+
+        with on if around else nullcontext():
+            log = record(nn.Identity(), step)
+        keys = [log.rows[0].key, log.of("_to_copy")[-1].key, log.of("add")[0].key]
+        on_or_off: list[dict[str, str]] = [{"cpu": "bfloat16"}, {}, {"cpu": "bfloat16"}]
+        changes = [[key, state] for key, state in zip(keys, on_or_off, strict=True)]
+        assert log.run["autocast_changes"] == changes[: 3 if around else 2]
+        assert (torch.set_autocast_enabled, torch.set_autocast_dtype) == switches, "they are torch's own again"
 
 
 class TestThreads:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -16,7 +17,7 @@ from matchers.explain.sentences import Explanation, explain
 from matchers.logs.op_log import OpLog
 from matchers.status import Status
 from tests.builders import op
-from tests.captured import Step
+from tests.captured import Step, captured_log
 from tests.matchers.drifted_logs import made_up_log
 from tests.matchers.test_captured import AFTER, WEIGHTS, W, X, Y, compared, mm, optimizer, shard
 from tests.needs import examples
@@ -38,6 +39,21 @@ def test_an_origin_of_equal_bits_and_the_distance_of_the_tensors() -> None:
     assert fact(told, "‖a − b‖/‖b‖").difference.startswith("≈")
     assert fact(told, "digest").agrees is False
     assert [given.agrees for given in told.inputs] == [True, True]
+
+
+def test_another_autocast_is_shown_and_said_of_a_first_cause() -> None:
+    switched = {"autocast_changes": [[mm(Y).key, {"cpu": "bfloat16"}], ["no/op_0_such", 3], "hostile"]}
+    a, b = captured_log([mm(Y)], **switched), captured_log([mm(-Y)], autocast_changes=[])
+    told = explain(compare(a, b), 0)
+    assert (fact(told, "autocast").a, fact(told, "autocast").b) == ("bfloat16", "off")
+    assert "autocast is bfloat16 in a, off in b" in told.notes
+    assert not any("autocast" in note for note in explain(compare(a, captured_log([mm(-Y)])), 0).notes), "an older log"
+    cast = Step(key="op_0__to_copy", gives=(X.astype(np.float16),), reads=(X,))
+    reader = replace(mm(Y), made=[cast.key, ""])
+    one = captured_log([cast, reader], autocast_changes=[[cast.key, {"cuda": "float16", "cpu": "bfloat16"}]])
+    rows = compare(one, captured_log([mm(-Y)], autocast_changes=[]))
+    noted = [note for row in range(len(rows)) for note in explain(rows, row).notes]
+    assert "autocast is cuda float16, cpu bfloat16 in a, off in b" in noted
 
 
 def test_an_input_whose_bits_differ_behind_an_equal_norm() -> None:
