@@ -32,7 +32,6 @@ __all__ = [
     "readme_table",
     "remapped",
     "sequences",
-    "tour",
     "update_readme",
     "without_effect",
 ]
@@ -268,7 +267,7 @@ ACTIONS: tuple[Action, ...] = (
     _a(
         "columns", "|", Group.LIST, 'show the names in two columns (`"`: as in a), or in one: `a ⇄ b` where they differ'
     ),
-    _a("fold", "=", Group.LIST, "fold each stretch of equal rows, or of another form, into one line"),
+    _a("fold", "=", Group.LIST, "fold or unfold each stretch of equal rows, or of another form"),
     _a("reset", "escape", Group.LIST, "cancel in turn: preview, mark, search, filters"),
     _a(
         "suggestions",
@@ -396,14 +395,6 @@ _LINE_OF_ONE_LOG = {
 
 _ABOUT_RANKS = ("next_rank", "previous_rank")
 _QUIT_TO_RANKS = "return to all ranks; asks if rules are unsaved"
-
-_TOUR = {"next_cause": "first cause", "why": "why", "suggestions": "suggestions", "help": "help"}
-
-
-def tour(actions: Sequence[Action], *, red: bool) -> str:
-    """Return the keys to begin with, in one line; `red`: a row is red."""
-    of = {action.id: action for action in actions if action.keys and (red or action.id not in _ABOUT_RED)}
-    return " · ".join(f"{key_label(of[name].keys[0])} {label}" for name, label in _TOUR.items() if name in of)
 
 
 def offered(actions: Sequence[Action], *, single: bool, red: bool, ranks: bool = False) -> tuple[Action, ...]:

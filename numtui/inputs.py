@@ -71,7 +71,6 @@ class OpenRequest:
         sources: folders of source files that may be opened, besides the current one.
         cache: where logs that were read, and reports on them, are found again; None to read and compare anew.
         resume: continue the last session on these logs, and keep this one for the next.
-        tour: show the first keys at the bottom, on the user's first visit.
     """
 
     path_a: str
@@ -92,7 +91,6 @@ class OpenRequest:
     mouse: bool = False
     editor: str | None = None
     sources: tuple[Path, ...] = ()
-    tour: bool = False
     resume: bool = True
     cache: CacheFolder | None = field(default=None, compare=False, repr=False)
 

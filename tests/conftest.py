@@ -142,7 +142,6 @@ def _own_world(_worlds: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]
     world = Path(tempfile.mkdtemp(dir=_worlds))
     state, config = world / "state", world / "config"
     (state / "numtui").mkdir(parents=True)
-    (state / "numtui" / "visited").touch()  # the tour is for the first visit
     config.mkdir()
     monkeypatch.setenv("XDG_STATE_HOME", str(state))
     monkeypatch.setenv("XDG_CONFIG_HOME", str(config))

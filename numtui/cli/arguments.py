@@ -299,7 +299,6 @@ def on_screen(request: OpenRequest, args: argparse.Namespace) -> OpenRequest:
         mouse=getattr(args, "mouse", False),
         cache=None if getattr(args, "no_cache", False) else user_cache(),
         resume=not getattr(args, "no_session", True),
-        tour=not getattr(args, "no_session", True),
     )
 
 

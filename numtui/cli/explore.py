@@ -150,7 +150,6 @@ def configured(request: OpenRequest) -> OpenRequest:
         color=request.color and config.color,
         mouse=request.mouse or config.mouse,
         resume=request.resume and config.session,
-        tour=request.tour and config.session,
     )
 
 

@@ -67,6 +67,8 @@ class Listing:
         self.cursor = 0 if len(comparison) else -1
         self.filter = Filter()
         self.folded = False
+        self.fold_chosen: bool | None = None
+        """Folding as the user last chose it; None where nobody has: folded where something is red."""
         self.order = Order.DISPATCH
         self.grouping = By.MODULE
         self.details = Details.USUAL
@@ -185,9 +187,29 @@ class Listing:
             self.search = self.hits(self.search.text)
 
     def toggle_fold(self) -> None:
-        """Fold the stretches of equal rows and of regions, or unfold them."""
-        self.folded = not self.folded
-        self._opened = None
+        """Fold the stretches of equal rows and of regions, or unfold them; the choice is remembered."""
+        self.fold_chosen = not self.folded
+        self._fold(self.fold_chosen)
+
+    def open_at_difference(self) -> None:
+        """Put the cursor on the first cause, or else on the first red row, and fold the list around what differs.
+
+        A cursor that has left the first row stays, and so does a fold that was chosen.
+        """
+        c = self.comparison
+        differ = np.flatnonzero(c.cause if c.cause.any() else c.red)
+        if not len(differ):
+            return
+        moved = self.cursor > 0 or bool(self.filter)
+        if not moved:
+            self.cursor = int(differ[0])
+        if self.fold_chosen is None and not c.single:
+            self._fold(True)
+        if not moved:
+            self._show(int(differ[0]))
+
+    def _fold(self, folded: bool) -> None:
+        self.folded, self._opened = folded, None
         self._rebuild()
 
     def unfold(self) -> bool:

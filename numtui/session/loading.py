@@ -22,7 +22,6 @@ from matchers.single_run import single_run
 from numtui.inputs import OpenRequest
 from numtui.runtime_tuning import give_memory_back
 from numtui.session.expectation import expectation_of
-from numtui.session.first_visit import is_first_visit
 from numtui.session.journal import Journal
 from numtui.session.kept import KeptComparisons, Stamps
 from numtui.session.pair import head_of, read_pair
@@ -62,9 +61,7 @@ def open_heads(request: OpenRequest) -> Session:
     names = (request.name_a, request.name_b)
     shown = single_run(*heads) if request.single else preview(*heads)
     file, named = RuleFile.empty(request.rules_path), request.rules_given
-    session = Session(shown, file, names=names, journal=journal, store=store, rules_named=named)
-    session.first_visit = request.tour and is_first_visit()
-    return session
+    return Session(shown, file, names=names, journal=journal, store=store, rules_named=named)
 
 
 def stamps_of(request: OpenRequest) -> Stamps:

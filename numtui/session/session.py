@@ -66,8 +66,6 @@ class Session:
         self.names = names
         self.journal = journal
         self.store = store
-        self.first_visit = False
-        """The user has never opened the explorer before."""
         self.outdated = False
         """True when the log files have changed since they were read."""
         self.generation = 0

@@ -90,7 +90,7 @@ class SavedSession:
     Attributes:
         cursor: the row under the cursor.
         query: the filter query as typed; `hidden`: names of the status groups switched off.
-        order: name of the sort order; folded: equal stretches are folded.
+        order: name of the sort order; folded: whether equal stretches are folded; None where nobody chose.
         details: name of the size of the inspector; merged: names of both sides in one column.
         filters: saved queries by name.
         marks: rows by the letter of their mark.
@@ -103,7 +103,7 @@ class SavedSession:
     query: str = ""
     hidden: tuple[str, ...] = ()
     order: str = ""
-    folded: bool = False
+    folded: bool | None = None
     details: str = ""
     merged: bool = False
     filters: Mapping[str, str] = field(default_factory=dict)
@@ -231,7 +231,7 @@ def _from_json(raw: Any) -> SavedSession:
         query=_text(raw["query"]),
         hidden=_texts(raw["hidden"]),
         order=_text(raw["order"]),
-        folded=bool(raw["folded"]),
+        folded=None if raw["folded"] is None else bool(raw["folded"]),
         details=_text(raw.get("details", "")),
         merged=bool(raw.get("merged", False)),
         filters={_text(name): _text(query) for name, query in raw["filters"].items()},

@@ -39,7 +39,8 @@ class Fact(NamedTuple):
 def header(session: Session, width: int, work: str = "") -> list[Line]:
     """Return run names, facts and counts, in two lines where one has no room for what has to be seen.
 
-    Until there are counts, `work` takes their place.
+    Until there are counts, `work` takes their place. Where something is red, which the banner says in words, the counts
+    lose theirs before they take a second line.
     """
     c = session.comparison
     a, b = (safe_text(name, _MAX_NAME) for name in session.names)
@@ -59,7 +60,7 @@ def header(session: Session, width: int, work: str = "") -> list[Line]:
         (long, _ALL_WORDS),
         *((long[:n], _SOME_WORDS) for n in range(len(long), fewest - 1, -1)),
         (long[:fewest], _NO_WORDS),
-        *((short, words) for words in (_NO_WORDS, _NO_ZEROS)),
+        *((short, words) for words in (_NO_WORDS, _NO_ZEROS, *([_SIGNS] if c.red.any() else []))),
     ):
         if line_width((*left, *right(words))) < width:
             return [join(left, right(words), width)]
@@ -153,8 +154,8 @@ def _main_dtype(log: OpLog) -> str:
 _SELDOM = ("not judged", "recompute", "ignored")
 """Words for rows neither red nor good nor of one side only, shown where there are any."""
 
-_ALL_WORDS, _SOME_WORDS, _NO_WORDS, _NO_ZEROS = range(4)
-"""Length of the counts: all words, those of compared rows, the fewest, and no zeros."""
+_ALL_WORDS, _SOME_WORDS, _NO_WORDS, _NO_ZEROS, _SIGNS = range(5)
+"""Length of the counts: all words, those of compared rows, the fewest, no zeros, and only signs."""
 
 
 def _counts(c: Comparison, words: int) -> Line:
@@ -181,7 +182,9 @@ def _counts(c: Comparison, words: int) -> Line:
         if there := [s for s in Status if WORDS[s] == word and n[s]]:
             glyphs, told = "".join(GLYPHS[s] for s in there), f" {word}" if words == _ALL_WORDS else ""
             pieces.append((glyphs, sum(n[s] for s in there), "dim", told))
-    if words == _NO_ZEROS:
+    if words >= _NO_ZEROS:
         pieces = [piece for at, piece in enumerate(pieces) if piece[1] or at < 2]
+    if words == _SIGNS:
+        pieces = [(glyph, count, role, "") for glyph, count, role, _ in pieces]
     written: Line = [(f"{glyph} {count:,}{word}  ", role if count else "dim") for glyph, count, role, word in pieces]
     return [*written[:-1], (written[-1][0][:-1], written[-1][1])]

@@ -98,8 +98,6 @@ def breadcrumb(listing: Listing, width: int) -> Line:
         right.append((f"filter: {safe_text(listing.filter.query.text, 40)}  ", "close"))
     if listing.order is not Order.DISPATCH:
         right.append((f"by {listing.order.label}  ", "close"))
-    elif listing.folded:
-        right.append(("folded  ", "dim"))
     if phase:
         right.append((f"{phase}  ", "dim"))
     if width >= _WIDE and (found := c.first_difference) is not None and found.row == row:

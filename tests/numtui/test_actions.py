@@ -122,7 +122,7 @@ def test_a_key_without_effect_names_the_action_that_was_meant() -> None:
     moved = "L does nothing here; `:raw`: show the row's raw log records, a page of `I`"
     assert without_effect(ACTIONS, "L") == moved
     assert without_effect(remapped({"raw": ("Z",)}), "L") == f"L {plain}", "who gave it a key knows it"
-    folds = "fold each stretch of equal rows, or of another form, into one line"
+    folds = "fold or unfold each stretch of equal rows, or of another form"
     assert without_effect(ACTIONS, "zc") == f"zc does nothing here; =: {folds}"
     assert without_effect(remapped({"fold": ("F5",)}), "zo").startswith("zo does nothing here; F5: fold")
     assert without_effect(offered(ACTIONS, single=True, red=True), "zo") == f"zo {plain}"

@@ -352,10 +352,10 @@ def test_every_action(tmp_path: Path, size: tuple[int, int], env: dict[str, str]
     # How long Textual waits after an escape for the rest of a sequence; here there is no slow line in between.
     environment = {"EDITOR": str(editor), "ESCDELAY": "20", **env}
     with Terminal(command, columns=size[0], rows=size[1], env=environment, cwd=tmp_path) as t:
-        t.wait_for("n goes to the first red row")
+        t.wait_for("begins at row")
         assert bool(_COLOUR.search(t.screen(styles=True))) is colours
         desk = Desk(t)
-        desk.press("j", until=gone("n goes to the first red row"))
+        desk.press("=", until=gone("equal …"))
         desk.press("g", until=at(1))
         for action in ACTIONS:
             for key in action.keys[: None if size == (80, 24) else 1] or (" ".join((":", *action.name, "enter")),):

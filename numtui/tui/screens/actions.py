@@ -327,8 +327,6 @@ class Actions:
         elif listing.order is not Order.DISPATCH:
             listing.sort(Order.DISPATCH)
             screen.say(f"sorted by {arrange.SORTED[Order.DISPATCH]}")
-        elif listing.folded:
-            self._fold()
 
     # -- change the pairing
 

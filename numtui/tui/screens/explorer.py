@@ -19,7 +19,7 @@ from textual.screen import Screen
 from textual.timer import Timer
 
 from matchers.errors import UserError
-from numtui.actions import ACTIONS, Action, key_name, offered, remapped, tour, without_effect
+from numtui.actions import ACTIONS, Action, key_name, offered, remapped, without_effect
 from numtui.inputs import OpenRequest
 from numtui.runtime_tuning import keep_what_is_there
 from numtui.session.listing import Details
@@ -227,10 +227,8 @@ class Explorer(PresentSize, Screen[None], inherit_bindings=False):
         if self.prompt.editor is not None:
             status.show_editor(self.prompt.editor)
         else:
-            new = session.first_visit and not self.background.working
-            begin = tour(self.offered, red=bool(session.comparison.red.any())) if new else ""
             typed = self.reader.pending or self.background.waiting
-            status.show(session, self._message, self._trouble, typed, self._warning, begin)
+            status.show(session, self._message, self._trouble, typed, self._warning)
         self.query_one(Footer).show(session.proposal, self.offered, self._following(), self._mode_keys())
         if self.table.size:
             self.drawn.set()

@@ -9,7 +9,6 @@ from functools import partial
 import numpy as np
 
 from matchers.errors import UserError
-from numtui.actions import tour
 from numtui.inputs import OpenRequest
 from numtui.runtime_tuning import give_memory_back
 from numtui.session.jobs import RulesEffect
@@ -164,6 +163,7 @@ class LogLoader:
                 if told and self.request.row is None:
                     screen.say(told)
                 screen.resize_inspector()
+            session.listing.open_at_difference()
             if (row := self._asked_row()) is not None:
                 session.listing.go(row)
         screen.warn(session.comparison.comparability.sentence, rule_trouble(session))
@@ -180,18 +180,12 @@ class LogLoader:
         return int(c.at_a[record]) if record is not None and record < len(c.a) else None
 
     def _greet(self) -> None:
-        """Show a hint on the first step."""
+        """Say what is wrong with the rules, or else that nothing is red."""
         session, c = self._session, self._session.comparison
         if session.rules.problems:
             self._screen.say(str(session.rules.problems[0]), trouble=True)
-        elif c.red.any() and session.first_visit:
-            # A message now, so that a warning does not take its line.
-            self._screen.say(tour(self._screen.offered, red=True), passing=True)
         elif c.red.any():
-            first = ("NaN or Inf", "where one begins") if c.single else ("red row", "the first cause")
-            found = c.first_difference
-            apart = ", d to the first difference" if found is not None and not c.cause[found.row] else ""
-            self._screen.say(f"n goes to the first {first[0]}, o to {first[1]}{apart}")
+            return  # the banner says where it begins
         elif c.single:
             self._screen.say("no NaN or Inf; S sorts by the largest values, `f is:cast` lists the dtype boundaries")
         else:

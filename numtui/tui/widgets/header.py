@@ -1,4 +1,4 @@
-"""The first line or two of the screen: run names, facts and counts."""
+"""The first lines of the screen: run names, facts and counts, and the verdict where something is red."""
 
 from __future__ import annotations
 
@@ -6,13 +6,14 @@ from matchers.comparison import Comparison
 from numtui.session.session import Session
 from numtui.text.lines import Line
 from numtui.tui.widgets.lines import Lines
+from numtui.views.banner import banner
 from numtui.views.header import header
 
 __all__ = ["Header"]
 
 
 class Header(Lines):
-    """Shows run names, facts and counts, and the progress of running work."""
+    """Shows run names, facts and counts, the verdict, and the progress of running work."""
 
     _made: tuple[Comparison, tuple[object, ...], list[Line]] | None = None
     """The lines and their inputs: they summarise whole logs, and stay from key to key."""
@@ -21,7 +22,8 @@ class Header(Lines):
         c, width, made = session.comparison, self.size.width, self._made
         inputs = (width, work, session.file.path, session.rules_off)
         if made is None or made[0] is not c or made[1] != inputs:
-            made = self._made = (c, inputs, header(session, width, work))
+            verdict = banner(c, width)
+            made = self._made = (c, inputs, [*header(session, width, work), *([verdict] if verdict else [])])
         if self.size.height != len(made[2]):
             self.styles.height = len(made[2])
         self.paint(made[2])

@@ -31,9 +31,8 @@ class StatusLine(Lines):
         trouble: bool = False,
         typed: str = "",
         warning: str = "",
-        tour: str = "",
     ) -> None:
-        """Show the most important text first: proposal, message, warning, search, tour; mark, unsaved rules."""
+        """Show the most important text first: proposal, message, warning, search; mark, unsaved rules."""
         width = self.size.width
         right: Line = [(f"{typed} ", "key")] if typed else _state(session)
         if session.proposal is not None:
@@ -42,7 +41,7 @@ class StatusLine(Lines):
             told = ((message, "red" if trouble else ""), (warning, "close"))
             left = [(f" {safe_text(text, 600)} ", role) for text, role in told if text]
         else:
-            left = _search(session.listing) or [(f" {tour}", "key")]
+            left = _search(session.listing)
         if (message or warning or session.proposal is not None) and line_width(left) + line_width(right) >= width > 8:
             lines: list[Line] = [[(f" {text}", role)] for part, role in left for text in wrap(part.strip(), width - 2)]
             if line_width(lines[-1]) + line_width(right) < width:

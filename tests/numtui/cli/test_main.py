@@ -345,7 +345,6 @@ def test_the_explorer_gets_what_was_asked(opened: tuple[list[OpenRequest], list[
             rules_given=True,
             color=False,
             theme="nord",
-            tour=True,
         )
     ]
     assert main(["a.log", "a.log"]) == 1

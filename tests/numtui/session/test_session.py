@@ -22,6 +22,7 @@ from numtui.query.query import QueryError
 from numtui.query.view import StatusGroup
 from numtui.session.journal import Journal
 from numtui.session.listing import Listing, Search
+from numtui.session.restore import resume, sitting_of
 from numtui.session.rule_edits import EditError, Effect, ignore_edits, pair_edits, unpair_edits
 from numtui.session.session import Session
 from tests.builders import Op, op, training_step, write_log
@@ -521,6 +522,28 @@ class TestListing:
         listing.toggle_fold()
         assert listing.view.row.tolist() == [0, 1, 2, 5], "the row under the cursor stays out of the fold"
         assert listing.view.fold.tolist() == [0, 0, 3, 0]
+
+    def test_it_opens_folded_around_what_differs_at_the_first_cause(self) -> None:
+        listing = Listing(comparison_of([E, E, E, E, R, R, E], causes=[5]))
+        listing.open_at_difference()
+        assert listing.cursor == 5
+        assert listing.view.fold.tolist() == [4, 0, 0, 0]
+        assert not listing.back(), "opening is no jump"
+        equal = Listing(comparison_of([E, E, E, E]))
+        equal.open_at_difference()
+        assert (equal.cursor, equal.folded) == (0, False), "nothing differs: there is nothing to fold around"
+
+    def test_a_place_and_a_fold_that_were_chosen_stay(self) -> None:
+        listing = Listing(comparison_of([E, E, E, E, R]))
+        listing.move(2)
+        listing.toggle_fold()
+        listing.toggle_fold()
+        listing.open_at_difference()
+        assert (listing.cursor, listing.folded) == (2, False)
+        resumed = Listing(listing.comparison)
+        resume(resumed, sitting_of(listing))
+        resumed.open_at_difference()
+        assert not resumed.folded, "remembered"
 
     def test_the_cursor_goes_over_a_fold_as_over_a_line(self) -> None:
         listing = Listing(comparison_of([R, E, E, E, E, R]))

@@ -9,6 +9,7 @@ from matchers.status import Status
 from numtui.text.lines import Line, width_of, window
 from numtui.text.names import marked_keys
 from numtui.text.safe import safe_text
+from numtui.text.short_names import cut_middle, shortened
 from numtui.views.table import Columns, RowWriter
 from tests.numtui.fakes import comparison_of
 
@@ -25,6 +26,26 @@ def plain(line: Line) -> str:
 
 def cells(line: Line) -> int:
     return sum(width_of(text) for text, _ in line)
+
+
+def test_a_long_key_keeps_its_layer_and_as_much_of_its_end_as_has_room() -> None:
+    assert shortened("layers.2.attention.inner_attention/op_1_neg", 32) == "layers.2…/op_1_neg"
+    assert shortened("layers.6.attention.qkv_linear.wqkv/op_6_split", 40) == "layers.6…qkv_linear.wqkv/op_6_split"
+    flash = "layers.3.attention.inner_attention/op_1__scaled_dot_product_flash_attention_for_cpu"
+    assert shortened(flash, 40) == "layers.3…/op_1_…_flash_attention_for_cpu"
+    assert shortened(flash, 12) == "…ion_for_cpu"
+
+
+@given(keys, st.integers(1, 40))
+def test_a_cut_key_fits_and_a_key_that_fits_is_whole(key: str, width: int) -> None:
+    shown = shortened(key, width)
+    assert width_of(shown) <= width
+    assert shown == safe_text(key) or width_of(safe_text(key)) > width
+
+
+def test_marks_stay_with_what_they_mark() -> None:
+    line: Line = [("layers.2.attention.", ""), ("wq", "drift"), (".lora_a", ""), ("/op_0_mm", "")]
+    assert cut_middle(line, 28) == [("layers.2", ""), ("…", ""), ("wq", "drift"), (".lora_a", ""), ("/op_0_mm", "")]
 
 
 def test_only_the_segments_are_marked_that_differ() -> None:

@@ -3,15 +3,12 @@
 from __future__ import annotations
 
 import threading
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 from textual import events
-from textual.pilot import Pilot
 
-from numtui.actions import ACTIONS, offered, remapped, tour
 from numtui.session.loading import Loaded, load
 from numtui.tui.screens.explorer import Explorer
 from tests.builders import training_step
@@ -32,38 +29,6 @@ async def test_after_a_prefix_the_footer_has_the_keys_that_go_on(tmp_path: Path)
         assert screen(pilot).rstrip().endswith(" ' back  k go to its row  esc nothing"), "the letters that are in use"
         await press(pilot, "escape", "left_square_bracket")
         assert screen(pilot).rstrip().endswith(" c previous red  esc nothing")
-
-
-TOUR = " o first cause · w why · s suggestions · ? help"
-
-
-async def test_the_first_visit_has_a_tour_that_takes_no_key(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
-    asked = replace(request(tmp_path, *diverging(CAUSE)), tour=True)
-
-    def above_footer(pilot: Pilot[None]) -> str:
-        return screen(pilot).rstrip().split("\n")[-2].rstrip()
-
-    async with opened(asked, (80, 24)) as (pilot, explorer):
-        assert above_footer(pilot) == TOUR
-        await press(pilot, "o")
-        assert explorer.session.comparison.cause[explorer.session.listing.cursor]
-        assert above_footer(pilot) == TOUR
-        await press(pilot, "Z")
-        assert "does nothing here" in above_footer(pilot), "a message comes first"
-        await press(pilot, "/", *"wk")
-        assert above_footer(pilot).startswith(" /wk")
-    async with opened(asked, (80, 24)) as (pilot, _):
-        assert above_footer(pilot).startswith(" n goes to the first red row")
-        await press(pilot, "o")
-        assert TOUR not in screen(pilot)
-
-
-def test_the_tour_names_keys_that_do_something() -> None:
-    assert f" {tour(ACTIONS, red=True)}" == TOUR
-    assert tour(ACTIONS, red=False) == "w why · s suggestions · ? help"
-    assert tour(offered(ACTIONS, single=True, red=True), red=True) == "o first cause · w why · ? help"
-    assert tour(remapped({"why": ("W",), "help": ()}), red=True) == "o first cause · W why · s suggestions"
 
 
 async def test_the_footer_has_the_keys_of_what_gets_the_keys(tmp_path: Path) -> None:
@@ -112,11 +77,11 @@ async def test_a_key_that_does_nothing_says_so(tmp_path: Path) -> None:
         await press(pilot, "z", "z", "z", "k")
         assert "zk does nothing here" in screen(pilot)
         await press(pilot, "z", "o")
-        assert "zo does nothing here; =: fold each stretch of equal rows" in screen(pilot)
+        assert "zo does nothing here; =: fold or unfold each stretch of equal rows" in screen(pilot)
         await press(pilot, "ctrl+w")
         assert "ctrl+w does nothing here; tab: switch list ⇄ inspector" in screen(pilot)
-        await press(pilot, "5", "Z", "j")
-        assert explorer.session.listing.cursor == 1, "a count is for the command that follows it"
+        await press(pilot, "g", "5", "Z", "j")
+        assert explorer.session.listing.line == 1, "a count is for the command that follows it"
         await press(pilot, "z", "escape")
         assert "does nothing" not in screen(pilot)
 
@@ -125,7 +90,7 @@ async def test_every_hit_on_the_screen_is_marked(tmp_path: Path) -> None:
     async with opened(request(tmp_path, *diverging(CAUSE)), (80, 24)) as (pilot, explorer):
         await press(pilot, "/", *"_MM", "enter")
         rows = [line for line in screen(pilot).split("\n")[3:] if line[3:7].strip().isdigit()]
-        assert [line[2] == "/" for line in rows] == ["_mm" in line for line in rows]
+        assert [line[2] in "/●" for line in rows] == ["_mm" in line for line in rows]
         assert sum(line[2] == "/" for line in rows) > 1
         await press(pilot, "escape")
         assert not [line for line in screen(pilot).split("\n")[3:] if line[2:3] == "/"]
@@ -134,7 +99,7 @@ async def test_every_hit_on_the_screen_is_marked(tmp_path: Path) -> None:
 
 async def test_y_again_copies_what_else_there_is(tmp_path: Path) -> None:
     async with opened(request(tmp_path, *diverging(CAUSE))) as (pilot, _):
-        await press(pilot, "n", "y")
+        await press(pilot, "y")
         assert f"copied {CAUSE}   (again: the source line)" in screen(pilot)
         await press(pilot, "y")
         assert "(again: the key)" in screen(pilot)

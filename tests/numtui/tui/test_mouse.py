@@ -128,6 +128,7 @@ async def test_keys_of_the_footer_are_pressed(tmp_path: Path) -> None:
         await click(pilot, "esc", on="Footer")
         assert explorer.prompt.editor is None
         # an edit that is proposed is answered
+        await press(pilot, "equals_sign")
         await click(pilot, "layers.0.attention.wv/op_0_mm")
         await press(pilot, "x")
         await click(pilot, "enter apply", on="Footer")

@@ -84,7 +84,7 @@ async def test_why_is_this_red(tmp_path: Path) -> None:
 
 async def test_every_row_is_explained(tmp_path: Path) -> None:
     async with opened(request(tmp_path, *diverging(CAUSE))) as (pilot, explorer):
-        await press(pilot, "w")
+        await press(pilot, "g", "w")
         assert "why equal?" in screen(pilot)
         assert "Same printed values." in screen(pilot)
         await press(pilot, "enter")
@@ -111,11 +111,12 @@ async def test_keys_that_come_before_a_panel_are_for_it(tmp_path: Path) -> None:
 async def test_keys_in_a_burst_are_for_the_panel_that_the_first_of_them_opens(tmp_path: Path) -> None:
     """The list can still be seen under a panel, but what is typed is not for it."""
     async with opened(request(tmp_path, *diverging(CAUSE))) as (pilot, explorer):
+        await press(pilot, "g")
         for name in ("v", "o", "q", "j"):
             pilot.app.post_message(events.Key(name, name))
         await settled(pilot)
         assert pilot.app.screen is explorer
-        assert explorer.session.listing.cursor == 1
+        assert explorer.session.listing.line == 1
 
 
 async def test_the_data_flow_around_a_row(tmp_path: Path) -> None:
@@ -329,5 +330,5 @@ async def test_what_was_found_out_about_other_rows_is_dropped(tmp_path: Path) ->
         explorer.background.run_then_show("looking", work, shown.append)
         await settled(pilot)
         assert shown == []
-        await press(pilot, "j")
-        assert session.listing.cursor == 1, "keys are for the list again"
+        await press(pilot, "g", "j")
+        assert session.listing.line == 1, "keys are for the list again"

@@ -67,7 +67,7 @@ async def test_what_each_rule_matches_and_where_its_rows_are(tmp_path: Path) -> 
 
 async def test_it_opens_at_the_rule_behind_the_row_or_where_one_was(tmp_path: Path) -> None:
     async with opened(request(tmp_path, rules="ignore:\n  - op: add\n  - op: no_such_op\n" + WRONG)) as (pilot, _):
-        await press(pilot, "r", "G", "q", "r")
+        await press(pilot, "g", "r", "G", "q", "r")
         assert "matches nothing" in screen(pilot), "where one was"
         await press(pilot, "q", *"/0/op_0_add", "enter", "r")
         assert "this rule decides the row" in screen(pilot)
