@@ -31,11 +31,11 @@ def main(argv: Sequence[str] | None = None, prog: str = "python -m capture") -> 
     options, command = arguments, None
     if "--" in arguments:
         cut = arguments.index("--")
-        options, command = arguments[:cut], arguments[cut + 1 :]
+        options, command = arguments[:cut], _without_python(arguments[cut + 1 :])
     args = parser.parse_args(options)
     if not command or (command[0] == "-m" and len(command) < 2):
         parser.error(f"nothing to capture. Put the script after --, as in: {prog} -o DIR -- train.py")
-    if command[0] != "-m" and not os.path.exists(command[0]):
+    if command[0] != "-m" and (not os.path.exists(command[0]) or _is_binary(command[0])):
         program = _program(command[0])
         if program is None:
             advice = f" (a program is captured by NUMTUI_CAPTURE={args.output} {command[0]} …)"
@@ -71,6 +71,30 @@ def _run(args: Namespace, options: list[str], command: list[str], prog: str) -> 
         finally:
             capture.close(reason)
     return 0
+
+
+def _without_python(command: list[str]) -> list[str]:
+    """Leave out the interpreter in `python train.py` and `python -m train`, if it is the one that runs."""
+    rest = command[1:]
+    plain = not rest or rest[0] == "-m" or not rest[0].startswith("-")
+    return rest if command and plain and _is_this_python(command[0]) else command
+
+
+def _is_this_python(name: str) -> bool:
+    """True of the interpreter that runs: of its folder, for others may have other packages."""
+    found = shutil.which(name)
+    folder, program = os.path.split(os.path.abspath(found)) if found else ("", "")
+    return (
+        program.startswith("python")
+        and folder == os.path.dirname(os.path.abspath(sys.executable))
+        and _is_binary(found)
+    )
+
+
+def _is_binary(path: str | None) -> bool:
+    with suppress(OSError, TypeError), open(path or "", "rb") as file:
+        return b"\0" in file.read(200)
+    return False
 
 
 def _program(name: str) -> str | None:

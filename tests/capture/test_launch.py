@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import sys
 from pathlib import Path
 
 import pytest
@@ -33,6 +35,19 @@ class TestScript:
         assert ended.value.code == 3
         assert [log.ops["addmm"] for log in read_logs(Path("out")).values()] == [2]
 
+    def test_can_stand_behind_the_interpreter(
+        self, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        (tmp_path / "shown.py").write_text("import sys; print(sys.argv)")
+        monkeypatch.chdir(tmp_path)
+        for command, shown in (
+            ([sys.executable, "shown.py", "-u"], "['shown.py', '-u']"),
+            ([sys.executable, "-m", "shown", "3"], f"['{tmp_path / 'shown.py'}', '3']"),
+        ):
+            with process_restored():
+                main(["-o", "out", "--", *command])
+            assert capsys.readouterr().out == f"{shown}\n"
+
     def test_can_be_made_deterministic(self, script: Script) -> None:
         once = script(
             LOOP + "print(torch.initial_seed(), torch.are_deterministic_algorithms_enabled())", "--deterministic 7"
@@ -49,6 +64,9 @@ class TestMistakes:
             (["--"], "Put the script after --"),
             (["--", "-m"], "Put the script after --"),
             (["--", "no_such_script.py"], "no_such_script.py: no such script"),
+            (["--", sys.executable], "Put the script after --"),
+            (["--", sys.executable, "-c", "pass"], "a program is captured by NUMTUI_CAPTURE="),
+            (["--", shutil.which("tar"), "-x"], "tar: no such script"),
             (["--steps", "0", "--", EXAMPLE], "steps are counted from 1"),
             (["--steps", "one", "--", EXAMPLE], "not a list of numbers"),
             (["--nonsense", "--", EXAMPLE], "--nonsense"),
