@@ -203,10 +203,11 @@ def _arguments(c: Comparison, row: int) -> Iterator[Fact]:
     told = bool(x and y)
     yield Fact("overload", x, y, "≠" if told and x != y else "", x == y if told else None)
     given_a, given_b = (arguments_of(log, record) if record >= 0 else {} for log, record in logs)
-    differing = {each.name for each in argument_differences(c.a, c.b, *(r for _, r in logs))} if told else set()
+    differing = {each.name: each for each in argument_differences(c.a, c.b, *(r for _, r in logs))} if told else {}
     for name in dict.fromkeys([*given_a, *given_b]):
-        x, y = (shown(given[name]) if name in given else "" for given in (given_a, given_b))
         agrees = name not in differing if told else None
+        values = (shown(given_a.get(name)), shown(given_b.get(name))) if agrees is not False else differing[name].values
+        x, y = (text if name in given else "" for text, given in zip(values, (given_a, given_b), strict=True))
         yield Fact(f"{name} =", x, y, "≠" if agrees is False else "", agrees)
     for name, of in (("inputs are", forms_of), ("draws", lambda log, record: log.texts("Random").get(record, ""))):
         x, y = _sides(c, row, of)

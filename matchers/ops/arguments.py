@@ -25,6 +25,7 @@ _PLAIN_OVERLOAD = "aten.default"
 _CALL = ("Overload", "Arguments", "Inputs")
 _MAX_TEXT = 60
 _MAX_DEPTH = 4
+_MAX_FLOAT32 = float(np.finfo(np.float32).max)
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,7 +44,14 @@ class ArgumentDifference:
     @property
     def text(self) -> str:
         """`eps 1e-05 in a, 1e-06 in b`."""
-        return f"{self.name} {shown(self.a)} in a, {shown(self.b)} in b"
+        x, y = self.values
+        return f"{self.name} {x} in a, {y} in b"
+
+    @property
+    def values(self) -> tuple[str, str]:
+        """Both values as text, in as many digits as tell them apart."""
+        x, y = shown(self.a), shown(self.b)
+        return (x, y) if x != y else (shown(self.a, exact=True), shown(self.b, exact=True))
 
 
 def tells_arguments(log: OpLog) -> bool:
@@ -202,16 +210,18 @@ def _alike(name: str, x: Any, y: Any) -> bool:
     return bool(x == y or (x != x and y != y))  # NaN
 
 
-def shown(value: Any) -> str:
-    """A value as a sentence has it."""
+def shown(value: Any, *, exact: bool = False) -> str:
+    """A value as a sentence has it; unless exact, a number that float32 has in as many digits as that needs: 1e-05."""
     if value is None:
         return "not given"
     if isinstance(value, bool):
         return str(value)
     if isinstance(value, dict):
-        return f"{value.get('times')} × {shown(value.get('of'))}"
+        return f"{value.get('times')} × {shown(value.get('of'), exact=exact)}"
     if isinstance(value, list):
-        text = f"[{', '.join(map(shown, value))}]"
+        text = f"[{', '.join(shown(each, exact=exact) for each in value)}]"
+    elif isinstance(value, float) and not exact and abs(value) <= _MAX_FLOAT32 and np.float32(value) == value:
+        text = min(str(np.float32(value)), repr(value), key=len)
     else:
         text = value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else repr(value)
     return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 1] + "…"

@@ -77,6 +77,20 @@ def test_another_argument_within_the_tolerance_is_the_first_cause(tmp_path: Path
     assert (facts["eps ="].a, facts["eps ="].b, facts["eps ="].agrees) == ("1e-05", "1e-06", False)
 
 
+@pytest.mark.parametrize(
+    ("values", "told"),
+    [((1e-05, 1e-06), "1e-05 in a, 1e-06 in b"), ((0.1, float(np.float32(0.1))), "0.1 in a, 0.10000000149011612 in b")],
+)
+def test_numbers_that_were_rounded_to_float32_are_told_in_few_digits(
+    tmp_path: Path, values: tuple[float, float], told: str
+) -> None:
+    rounded = [float(np.float32(value)) if told.startswith("1e") else value for value in values]
+    a, b = (log(tmp_path, f"of {eps}", {"eps": eps}, value=2 + k / 10, digest=f"0{k}") for k, eps in enumerate(rounded))
+    explained = explain(compare(a, b), 1)
+    assert f"eps {told}" in explained.headline
+    assert [(fact.a, fact.b) for fact in explained.facts if fact.name == "eps ="] == [tuple(told.split()[::3])]
+
+
 def test_without_effect_on_a_bit_it_is_a_note(tmp_path: Path) -> None:
     c = compare(log(tmp_path, "a", {"eps": 1e-5}), log(tmp_path, "b", {"eps": 1e-6}))
     row = pair(c)
