@@ -228,12 +228,13 @@ def coverage(c: Rows, kept: tuple[Bool, Bool] | None = None, allowed: Bool | Non
     cover[c.status == Status.IGNORED] = Cover.IGNORED
     left = cover == Cover.UNCOVERED
     if left.any() and agrees.any() and c.flow is not None:
-        vouched = np.ones(len(c), bool)
+        vouched, absent = np.ones(len(c), bool), _absent(c, cover)
         for side, (log, at, flow) in enumerate(((c.a, c.at_a, c.flow.a), (c.b, c.at_b, c.flow.b))):
             wrote = kept[side] if kept is not None and len(kept[side]) else np.zeros(len(log), bool)
             holds = _vouched(log, flow, at, agrees[at], c.red[at], wrote, np.isin(c.reason, _DIFFERS)[at])
             vouched[at[~holds]] = False
-        cover[left & vouched & ~_absent(c, cover)] = Cover.COVERED
+            absent[at[wrote]] = False
+        cover[left & vouched & ~absent] = Cover.COVERED
         for log, at, flow in ((c.a, c.at_a, c.flow.a), (c.b, c.at_b, c.flow.b)):
             cover[at[_exact_copies(log, flow, cover[at] == Cover.COVERED, agrees[at])]] = Cover.COMPARED
     if allowed is not None:
@@ -299,13 +300,15 @@ def _says_changes(log: OpLog) -> Bool:
 def _into_buckets(log: OpLog, of: Int32) -> Bool:
     """bool[n]: unpaired records that scale or copy gradients into buckets, which a run sends: nothing reads them.
 
-    And those that write one number, such as the zeros of a gradient that a rank does not have.
+    And those that write one number, such as the zeros of a gradient that a rank does not have, or scale one that ranks
+    have summed up after the step, such as their loss.
     """
     if not collective(log).any():
         return np.zeros(len(log), bool)
     fills = rows_where(log, lambda law: law.form in (Form.FILL, Form.DIVIDE, Form.MULTIPLY))
     fills |= rows_where(log, lambda law: law.in_place and law.pointwise) & (log.stats[2] == log.stats[3])
-    return np.asarray(fills & (log.phase == Phase.BACKWARD) & (of < 0))
+    told = (log.phase == Phase.AFTER) & (numel(log)[log.shape] == 1) & _out_of_collectives(log)
+    return np.asarray(fills & ((log.phase == Phase.BACKWARD) | told) & (of < 0))
 
 
 def _out_of_collectives(log: OpLog) -> Bool:

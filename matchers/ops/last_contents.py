@@ -14,6 +14,7 @@ import numpy as np
 from matchers.arrays import Bool, Int64
 from matchers.logs.columns import decode
 from matchers.logs.op_log import OpLog
+from matchers.ops.json_values import hex_digest, number
 from matchers.ops.laws import law_of, rows_where
 from matchers.ops.module_path import canonical
 from matchers.ops.values import Result, first_output, unchanged, written
@@ -79,6 +80,20 @@ class LastContents:
             for name, value in found.items()
             if isinstance(value, str) and len(value) == 16 and all(c in "0123456789abcdef" for c in value)
         }
+
+    @cached_property
+    def ends(self) -> dict[str, Result]:
+        """The content of parameters and buffers after the step, as far as the run info has it: digest, norm, mean."""
+        found = self.log.header.run.get("end_state")
+        if self.log.complete is False or not isinstance(found, dict):
+            return {}
+        ends: dict[str, Result] = {}
+        for name, entry in found.items():
+            digest, *numbers = entry if isinstance(entry, list) and len(entry) == 3 else (None,)
+            if (known := hex_digest(digest)) is not None:
+                l2, mean = map(number, numbers)
+                ends[self._name(str(name))] = Result(str(name), l2=l2, mean=mean, digest=known)
+        return ends
 
     @cached_property
     def _renamed(self) -> dict[str, str]:

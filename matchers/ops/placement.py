@@ -13,6 +13,7 @@ from matchers.logs.op_log import OpLog
 from matchers.ops.json_values import integers
 
 __all__ = [
+    "ALONE",
     "AS_PARTS",
     "LAYOUT",
     "MERGED",
@@ -36,6 +37,8 @@ NOT_SUMMED: Final = ", not summed"
 """End of that field where ranks have terms of a sum which no collective adds up, and something reads them."""
 AS_PARTS: Final = ", gathered as parts"
 """The same where a collective puts the terms together like parts."""
+ALONE: Final = " alone"
+"""End of how a record is merged that one rank has for all."""
 REDUCED: Final = " reduced"
 """End of that field in the total of a gradient that ranks reduce."""
 

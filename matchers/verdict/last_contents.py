@@ -151,19 +151,27 @@ class _Judge:
     def _of_one_run(self, name: str, one: Touch | None, other: Touch | None) -> ContentVerdict | None:
         """A parameter that only one run writes to, while the other knows it and leaves it as it was."""
         mine, own, theirs, only = (self._a, one, self._b, "a") if one else (self._b, other, self._a, "b")
-        if own is None or not theirs.whole or name not in theirs.start:
+        if own is None or name not in theirs.start:
             return None
-        after, before = mine.after(own), mine.before(mine.first[name])
-        digest = theirs.start[name]
-        if after.digest is None or after.digest == digest:
+        after, before, end = mine.after(own), mine.before(mine.first[name]), theirs.ends.get(name)
+        if not theirs.whole and end is None:
             return None
-        # its norm is known where this run began with the same content
-        known = replace(before, digest=digest) if before.digest == digest else Result(name, digest=digest)
-        change, reason = relative_difference(after.l1, known.l1), Reason.CHANGED_BY_ONE_RUN
-        verdict = SlotVerdict(name, Status.DIVERGED, reason, change, True, 0.0, only)
+        # another rank may have written to it, or a record that names it otherwise
+        known = Result(name, digest=theirs.start[name]) if theirs.whole or end is None else end
+        if after.digest in (None, known.digest):
+            return None
+        if known.digest != theirs.start[name]:
+            limits = Limits(self._own_limit(after, after, False))
+            if judge_results([replace(after, shape=None)], [known], limits)[0].status not in RED:
+                return None
+        elif before.digest == known.digest:
+            known = before  # its norm is known where this run began with the same content
+        norms = (after.l1, known.l1) if math.isfinite(known.l1) else (after.l2, known.l2)
+        change = relative_difference(*norms)
+        verdict = SlotVerdict(name, Status.DIVERGED, Reason.CHANGED_BY_ONE_RUN, change, True, 0.0, only)
         writer = mine.writer(name)
         rows = (writer, -1) if only == "a" else (-1, writer)
-        return ContentVerdict(name, *rows, verdict, before.digest == digest, True)
+        return ContentVerdict(name, *rows, verdict, before.digest == theirs.start[name], True)
 
     def _once_more(self, name: str) -> ContentVerdict | None:
         """A tensor whose parts cannot be compared, and that one run changes once more: all else that writes to it is

@@ -5,12 +5,10 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64
-from matchers.logs.columns import KeyColumn, Ragged, Strings, Texts
 from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog, Phase
 from matchers.ops.batch_numbers import BATCH_RANKS, micro_batch_numbers
 from matchers.ops.combine import with_values
@@ -19,14 +17,14 @@ from matchers.ops.laws import additions, copies, in_place
 from matchers.ops.micro_batches import accumulations
 from matchers.ops.shapes import numel
 from matchers.ops.values import first_outputs
-from matchers.runs.layouts.reduced import Piece, ReducedGradients
+from matchers.runs.layouts.pieces import Piece, joined
+from matchers.runs.layouts.reduced import ReducedGradients
 from matchers.runs.layouts.samples import same_samples
 
 __all__ = ["as_micro_batches"]
 
 
 _MEAN = STATISTICS.index("Mean")
-_TABLES = {"modules": "module", "ops": "op", "shapes": "shape", "dtypes": "dtype", "locations": "location"}
 
 
 def as_micro_batches(logs: Sequence[OpLog], updates: OpLog, of: int, others: Sequence[OpLog]) -> OpLog:
@@ -38,7 +36,7 @@ def as_micro_batches(logs: Sequence[OpLog], updates: OpLog, of: int, others: Seq
 
     Args:
         updates: whose records that update parameters stand for those of all; it has the rows of `logs[of]`, or of
-            no log (-1).
+            no log (-1), and perhaps more updates behind them.
         others: the log to compare with, or those of its ranks, whose order these ranks take over. The first may add up
             gradients that the ranks reduce (`reduced.py`).
     """
@@ -54,8 +52,9 @@ def as_micro_batches(logs: Sequence[OpLog], updates: OpLog, of: int, others: Seq
         pieces.append(Piece(without[k], np.flatnonzero(wanted), len(pieces), k))
     gradients = ReducedGradients(others[0], pieces, updates)
     rest = np.flatnonzero(~_passes(updates))
-    joined = gradients.joined(_joined(updates, [*gradients.pieces, Piece(updates, rest, -1, of)]), rest, len(logs))
-    return _with_totals(joined, [piece.source for piece in pieces])
+    log = gradients.joined(joined(updates, [*gradients.pieces, Piece(updates, rest, -1, of)]), rest, len(logs))
+    run = {**log.header.run, BATCH_RANKS: len({of, *(piece.source for piece in pieces)})}
+    return _with_totals(replace(log, header=replace(log.header, run=run)), [piece.source for piece in pieces])
 
 
 def _numbers(log: OpLog) -> Int64:
@@ -171,75 +170,3 @@ def _with_numbers(log: OpLog, rows: Int64, value: Float64) -> OpLog:
     stats, nothing = np.stack((size, size, value, value, value)), np.full(len(rows), NO_DIGEST)
     made = replace(first_outputs(log, rows), stats=stats, digest=nothing, sketch=[b""] * len(rows))
     return with_values(log, replace(made, present=np.where(np.isfinite(value), made.present, 0)))
-
-
-def _joined(like: OpLog, pieces: Sequence[Piece]) -> OpLog:
-    """Some rows of several logs, one after the other, as one log.
-
-    What a piece reads that it lacks, one before it of the same rank has.
-    """
-    columns: dict[str, Any] = {}
-    for table, index in _TABLES.items():
-        number: dict[bytes, int] = {}
-        parts = []
-        for log, rows, _, _ in pieces:
-            ids = np.array([number.setdefault(raw, len(number)) for raw in getattr(log, table).raw] + [-1])
-            parts.append(ids[getattr(log, index)[rows]])
-        columns[table], columns[index] = Strings(tuple(number)), np.concatenate(parts)
-    for name in ("counter", "phase", "present", "recompute"):
-        columns[name] = np.concatenate([getattr(log, name)[rows] for log, rows, _, _ in pieces])
-    for name in ("stats", "counts"):
-        columns[name] = np.concatenate([getattr(log, name)[:, rows] for log, rows, _, _ in pieces], axis=1)
-    # one path is kept, that of the last piece: the lines of others are not in that file
-    columns["line"] = np.concatenate(
-        [log.line[rows] if log.path == like.path else np.zeros(len(rows), np.int32) for log, rows, _, _ in pieces]
-    )
-    columns["micro_batch"] = np.concatenate([np.full(len(rows), batch, np.int32) for _, rows, batch, _ in pieces])
-    places = _places(pieces)
-    for name in ("outputs", "inputs", "digests", "input_digests"):
-        columns[name] = _lists([getattr(log, name).taken(rows) for log, rows, _, _ in pieces])
-    columns["producers"] = _lists(
-        [_moved(log.producers.taken(rows), place) for (log, rows, _, _), place in zip(pieces, places, strict=True)]
-    )
-    columns["keys"] = KeyColumn(b"".join(log.keys.raw(int(row)) + b"\n" for log, rows, _, _ in pieces for row in rows))
-    names = dict.fromkeys(name for log, _, _, _ in pieces for name in log.extra)
-    columns["extra"] = {name: _texts(name, pieces) for name in names}
-    run = {**like.header.run, BATCH_RANKS: len({piece.source for piece in pieces})}
-    return replace(like, header=replace(like.header, declared=None, run=run), **columns)
-
-
-def _places(pieces: Sequence[Piece]) -> list[Int64]:
-    """By piece, int64[n + 1]: the row of the joined log for each of its log; -1 for none, also at its end."""
-    of_source: dict[int, Int64] = {}
-    out: list[Int64] = []
-    start = 0
-    for log, rows, _, source in pieces:
-        place = of_source.get(source, np.full(len(log) + 1, -1)).copy()
-        place[rows[::-1]] = (start + np.arange(len(rows)))[::-1]  # of doubles the first
-        of_source[source] = place
-        out.append(place)
-        start += len(rows)
-    return out
-
-
-def _moved(producers: Ragged, place: Int64) -> Ragged:
-    known = producers.value >= 0
-    value = producers.value.copy()
-    value[known] = place[producers.value[known]]
-    return Ragged(producers.start, value)
-
-
-def _lists(parts: Sequence[Ragged]) -> Ragged:
-    count = np.concatenate([part.count for part in parts])
-    return Ragged(np.cumsum(np.append(0, count)), np.concatenate([part.value for part in parts]))
-
-
-def _texts(name: str, pieces: Sequence[Piece]) -> Texts:
-    found: dict[int, bytes] = {}
-    start = 0
-    for log, rows, _, _ in pieces:
-        texts = log.texts(name)
-        if texts:
-            found |= {start + k: texts.raw(row) for k, row in enumerate(rows.tolist()) if row in texts}
-        start += len(rows)
-    return Texts.of(found)

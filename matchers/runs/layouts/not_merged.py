@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 
 from matchers.laws.law import Kind
-from matchers.logs.op_log import OpLog, Phase
+from matchers.logs.op_log import Phase
 from matchers.runs.rank_logs import RankLogs, Role
 
 __all__ = ["not_merged"]
@@ -20,8 +20,6 @@ def not_merged(ranks: RankLogs, role: Role) -> Iterator[tuple[Sequence[int], str
         return
     if receiving := _receiving_activations(ranks, role):
         yield receiving, "received activations of ranks with another batch, as parts of a sequence do"
-    if dividing := _dividing_updates(ranks, role):
-        yield dividing, "updated tensors that the others did not, as with a divided optimizer"
 
 
 def _receiving_activations(ranks: RankLogs, role: Role) -> tuple[int, ...]:
@@ -33,17 +31,3 @@ def _receiving_activations(ranks: RankLogs, role: Role) -> tuple[int, ...]:
         if any(phase[call.row] == Phase.FORWARD and ranks.batch.get(call.peer) != own for call in received):
             found.append(rank)
     return tuple(found)
-
-
-def _dividing_updates(ranks: RankLogs, role: Role) -> tuple[int, ...]:
-    """The ranks of which each updates a parameter, or a state of it, that another does not, and the other way round."""
-    by_rank = {rank: _updated(ranks.logs[rank]) for rank in role.ranks}
-    sets = set(by_rank.values())
-    divided = {one for one in sets if any(one - other and other - one for other in sets)}
-    return tuple(rank for rank, names in by_rank.items() if names in divided)
-
-
-def _updated(log: OpLog) -> frozenset[str]:
-    """The tensors that the optimizer reads or writes, by name."""
-    texts = {text for row, text in log.texts("Parameter").items() if log.phase[row] == Phase.OPTIMIZER}
-    return frozenset(name for text in texts for name in text.split(";") if name)

@@ -32,23 +32,15 @@ from matchers.ops.module_path import canonical
 from matchers.ops.placement import MERGED, REDUCED
 from matchers.ops.sketch import decode_sketches, encode_sketch
 from matchers.ops.values import Result, as_values, first_output, output
+from matchers.runs.layouts.pieces import Piece
 
-__all__ = ["Piece", "ReducedGradients"]
+__all__ = ["ReducedGradients"]
 
 _OP = ADDS_TO.encode()
 _SAME = 1e-3
 """Relative deviation of sketches that add up: they round."""
 
 _Place = tuple[str, str, int]
-
-
-class Piece(NamedTuple):
-    """Some records of a log, and the micro-batch that they are; -1 for none. `source` is the number of its rank."""
-
-    log: OpLog
-    rows: Int64
-    batch: int
-    source: int
 
 
 class _Gradient(NamedTuple):

@@ -26,6 +26,7 @@ from matchers.runs.layouts.batches import as_micro_batches
 from matchers.runs.layouts.inferred import with_inferred_placements
 from matchers.runs.layouts.merge import merged
 from matchers.runs.layouts.not_merged import not_merged
+from matchers.runs.layouts.own_updates import in_order, with_own_updates
 from matchers.runs.layouts.samples import FIRST, first_results, same_samples
 from matchers.runs.layouts.wholes import Wholes
 from matchers.runs.rank_logs import RankLogs, Role
@@ -98,9 +99,9 @@ def _virtual_log(ranks: RankLogs, others: Sequence[OpLog], wholes: Wholes, leads
         rest = [rank for rank in role.ranks if rank != role.reference]
         left = [_left_out(ranks, rest, *_NOT_MERGED)] if rest else []
         return replace(ranks.logs[role.reference], left_out=tuple(left))
-    together = _with_findings(_merged(ranks, role, role.ranks, wholes), ranks)
+    together = with_own_updates(_with_findings(_merged(ranks, role, role.ranks, wholes), ranks), ranks, role)
     if len(groups) == 1:
-        return together
+        return in_order(together, ranks, role)
     first = same_samples([ranks.logs[group[0]] for group in groups], others)
     places = {group: of[0] for group, of in zip(groups, first, strict=True)}
     known = [group for group in groups if places[group] >= 0]
@@ -113,6 +114,7 @@ def _virtual_log(ranks: RankLogs, others: Sequence[OpLog], wholes: Wholes, leads
     log = as_micro_batches(
         [_merged(ranks, role, group, wholes) for group in known], together, of, others[:1] if leads else others
     )
+    log = in_order(log, ranks, role)
     return replace(log, left_out=(_left_out(ranks, unknown, *_NOT_MATCHED),) if unknown else ())
 
 
@@ -189,6 +191,7 @@ def _counterparts(ranks: RankLogs, role: Role, members: Sequence[int]) -> Int64:
         out[k, of_first[known]] = role.partner[rank][known]
         if rank in role.odd:
             out[k] = _reading_the_same(ranks.logs[members[0]], ranks.logs[rank], out[k])
+        out[k] = _naming_the_same(ranks.logs[members[0]], ranks.logs[rank], out[k])
     out[0] = np.arange(out.shape[1])
     return out
 
@@ -208,4 +211,19 @@ def _reading_the_same(one: OpLog, other: OpLog, partner: Int64) -> Int64:
         if len(read) != len(theirs) or ((read >= 0) & (read != theirs)).any():
             left = by_flow.get((one.op_name(row), tuple(read.tolist())))
             out[row] = left.pop() if left else -1
+    return out
+
+
+def _naming_the_same(one: OpLog, other: OpLog, partner: Int64) -> Int64:
+    """The partners, of updates those of the same tensors: ranks may divide them."""
+    names, theirs, out = one.texts("Parameter"), other.texts("Parameter"), partner.copy()
+    updates = [row for row in names if one.updates[row]]
+    if all(partner[row] < 0 or names.raw(row) == theirs.raw(int(partner[row])) for row in updates):
+        return out
+    by_name: dict[tuple[str, bytes], list[int]] = {}
+    for record in reversed([row for row in theirs if other.updates[row]]):
+        by_name.setdefault((other.op_name(record), theirs.raw(record)), []).append(record)
+    for row in updates:
+        left = by_name.get((one.op_name(row), names.raw(row)))
+        out[row] = left.pop() if left else -1
     return out

@@ -216,7 +216,22 @@ class TestDifference:
         c = compare(log([*backward(), *fused()]), log([*backward(), *looped(names=NAMES[:2])]))
         told = headline(c, only_cause(c))
         assert told.startswith("FIRST CAUSE: only a changed layers.1.w.weight; it differs after the step by")
-        assert told.endswith("b leaves it as it was before the step")
+        assert told.endswith("no captured operation of b writes to it")
+
+    @pytest.mark.parametrize("stale", [True, False])
+    def test_a_parameter_that_others_may_write_to_is_as_the_end_of_the_log_has_it(self, stale: bool) -> None:
+        """Where ranks send weights, no record need name what they write to."""
+        sent = Step(
+            key="after/op_0_broadcast_",
+            reads=[WEIGHTS[0]],
+            changed={0: WEIGHTS[0]},
+            fields={"phase": "after", "group": {"ranks": [0, 1], "nth": 0}},
+        )
+        left = WEIGHTS[2] if stale else after(0.1, NAMES)[2]
+        entry = [digests([*WEIGHTS[:2], left])[NAMES[2]], float(np.linalg.norm(left)), float(left.mean())]
+        other = log([*backward(), *looped(names=NAMES[:2]), sent], end_state={NAMES[2]: entry})
+        c = compare(log([*backward(), *fused(), sent]), other)
+        assert any(content.name == NAMES[2] for of in c.last_contents.at.values() for content in of) is stale
 
     def test_a_parameter_that_the_other_run_does_not_know(self) -> None:
         other = captured_log([*backward(), *looped(names=NAMES[:2])])

@@ -178,7 +178,8 @@ def _path(subject: str) -> Path:
 def _files(subject: str) -> list[Path]:
     """The file of a subject, and those that subjects of several ranks share."""
     path = _path(subject)
-    return [path, *(sorted(_HERE.glob("parallel/[a-z]*.py")) if path.parent.name == "ranks" else ())]
+    shared = {"ranks": "parallel/[a-z]*.py", "divisions": "dividing.py"}.get(path.parent.name)
+    return [path, *(sorted(_HERE.glob(shared)) if shared else ())]
 
 
 @cache

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -16,8 +17,7 @@ from matchers.runs.layouts.read import layouts_differ, read_both
 from matchers.runs.run import find_run
 from matchers.status import Status
 from numtui.report.gate import Allowed, failures_of
-from numtui.report.model import Report
-from numtui.report.options import FAIL_ON, ReportOptions
+from numtui.report.options import FAIL_ON
 from tests.captured import Step, write_captured
 
 RNG = np.random.default_rng(3)
@@ -100,14 +100,33 @@ def divided(folder: Path, passes: list[Step]) -> str:
     return written(folder / "two", [passes + updates((0, 1)), passes + updates((1, 2))])
 
 
-def test_a_divided_optimizer_is_not_understood_and_has_no_first_cause(tmp_path: Path) -> None:
+def in_parts(folder: Path, passes: list[Step], batches: Sequence[str] = ("00", "11")) -> str:
+    """Two ranks that send each other parts of a sequence."""
+
+    def receiving(peer: int) -> list[Step]:
+        fields = {"group": {"ranks": [0, 1], "nth": 0, "peer": peer}}
+        return [Step(key="layers.0/op_0_recv_", reads=[None], changed={0: TOKENS * 2}, fields=fields), *passes]
+
+    return written(folder / "two", [receiving(1), receiving(0)], batches=batches)
+
+
+def test_updates_that_ranks_divide_are_compared_wherever_they_are_computed(tmp_path: Path) -> None:
     c = compared(one_process(tmp_path), divided(tmp_path, forward()))
     assert not c.red.any()
-    assert not c.cause.any()
-    assert not c.coverage.understood
-    assert "updated tensors that the others did not" in failed(c)["not-compared"]
-    assert "a run of the same layout would settle" in failed(c)["not-compared"]
-    assert Report(c, ReportOptions()).result.startswith("Not understood: ranks 0, 1 of b")
+    assert not failed(c)
+    assert c.counts[Status.EQUAL] == len(c.a)
+
+
+@pytest.mark.parametrize("which", [0, 1, 2])
+def test_an_update_of_one_rank_alone_is_named(which: int, tmp_path: Path) -> None:
+    """By the first rank alone, by both, by the second alone."""
+    passes = [[*forward(), *updates(own)] for own in ((0, 1), (1, 2))]
+    for steps in passes:
+        for at, step in enumerate(steps):
+            if step.key == f"layers.{which}/op_9_div_":
+                steps[at] = replace(step, gives=[WEIGHTS[which] / 3], changed={0: WEIGHTS[which] / 3})
+    c = compared(one_process(tmp_path), written(tmp_path / "two", passes))
+    assert [c.b.keys[int(c.row_b[row])] for row in np.flatnonzero(c.cause)] == [f"layers.{which}/op_9_div_"]
 
 
 def test_ranks_of_which_one_updates_less_are_no_divided_optimizer(tmp_path: Path) -> None:
@@ -128,13 +147,7 @@ def test_stages_of_a_pipeline_are_not_understood(tmp_path: Path) -> None:
 @pytest.mark.parametrize(("batches", "understood"), [(("00", "11"), False), (("00",), True)])
 def test_parts_of_a_sequence_are_not_understood(tmp_path: Path, batches: Sequence[str], understood: bool) -> None:
     """Ranks with one batch may send each other what they like: they are merged by what they hold."""
-    keys = TOKENS * 2
-
-    def receiving(peer: int) -> list[Step]:
-        fields = {"group": {"ranks": [0, 1], "nth": 0, "peer": peer}}
-        return [Step(key="layers.0/op_0_recv_", reads=[None], changed={0: keys}, fields=fields), *forward()]
-
-    two = written(tmp_path / "two", [receiving(1), receiving(0)], batches=batches)
+    two = in_parts(tmp_path, forward(), batches=batches)
     assert compared(one_process(tmp_path), two).coverage.understood == understood
 
 
@@ -151,7 +164,7 @@ def test_two_pipelines_are_compared_rank_by_rank(tmp_path: Path) -> None:
     ids=["another result", "inserted"],
 )
 def test_what_the_records_prove_is_the_first_cause_all_the_same(tmp_path: Path, ranks: list[Step], cause: str) -> None:
-    c = compared(one_process(tmp_path), divided(tmp_path, ranks))
+    c = compared(one_process(tmp_path), in_parts(tmp_path, ranks))
     (row,) = np.flatnonzero(c.cause)
     assert c.b.keys[int(c.row_b[row])] == cause
     assert headline(c, int(row)).startswith("FIRST CAUSE")

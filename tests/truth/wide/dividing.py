@@ -1,0 +1,379 @@
+"""What subjects of `divisions` share: a model in stages, updates and parameters that are divided, the step, the bugs.
+
+A subject gives its model as `(embed, layers, head)` of one module whose forward skips what it does not have.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+import torch.distributed as dist
+from torch import Tensor, nn
+from torch.distributed.fsdp import FullyShardedDataParallel
+from torch.distributed.optim import ZeroRedundancyOptimizer
+from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.nn.parallel import DistributedDataParallel
+
+from tests.truth.wide.subject import Bug, Run
+
+__all__ = [
+    "DATA",
+    "FORMS",
+    "PAIRS",
+    "RANKS",
+    "Staged",
+    "canonical",
+    "common_bugs",
+    "divided",
+    "optimizer",
+    "own",
+    "train",
+]
+
+LAYERS = 4
+Data = dict[str, Tensor]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """How a run is divided.
+
+    Attributes:
+        kind: `""` (one process), `pipe`, `zero`, `fsdp`.
+        micro: parts into which each rank splits what it reads.
+        option: the variant of its kind.
+    """
+
+    kind: str = ""
+    micro: int = 1
+    option: str = ""
+
+    @property
+    def ranks(self) -> int:
+        return 2 if self.kind else 1
+
+    @property
+    def data(self) -> int:
+        """Ranks that read other samples."""
+        return 2 if self.kind in ("zero", "fsdp") else 1
+
+
+LAYOUTS: Mapping[str, Layout] = {
+    "micro2": Layout(micro=2),
+    "whole": Layout(),
+    "micro4": Layout(micro=4),
+    "hand2": Layout("pipe", 2),
+    "hand4": Layout("pipe", 4),
+    "hand2-renumbered": Layout("pipe", 2, "renumbered"),
+    "gpipe2": Layout("pipe", 2, "gpipe"),
+    "gpipe4": Layout("pipe", 4, "gpipe"),
+    "gpipe2-inferred": Layout("pipe", 2, "gpipe inferred"),
+    "1f1b2": Layout("pipe", 2, "1f1b"),
+    "1f1b4": Layout("pipe", 4, "1f1b"),
+    "1f1b4-renumbered": Layout("pipe", 4, "1f1b renumbered"),
+    "zero-ddp": Layout("zero", option="ddp"),
+    "zero-buckets": Layout("zero", option="ddp buckets"),
+    "zero-broadcast": Layout("zero", option="hand"),
+    "zero-slices": Layout("zero", option="slices"),
+    "fsdp-flat": Layout("fsdp", option="flat"),
+    "fsdp-named": Layout("fsdp", option="named"),
+}
+FORMS = tuple(LAYOUTS)
+PAIRS = [
+    *((FORMS[0], form) for form in FORMS[1:]),
+    *(("whole", form) for form in ("hand2", "gpipe2", "1f1b4", "zero-ddp", "zero-slices", "fsdp-flat", "fsdp-named")),
+    *(("micro4", form) for form in FORMS if LAYOUTS[form].micro == 4 and LAYOUTS[form].kind),
+    ("gpipe4", "1f1b4"), ("gpipe2", "hand2"), ("hand2", "hand2-renumbered"), ("zero-ddp", "zero-broadcast"),
+    ("zero-broadcast", "zero-slices"), ("fsdp-flat", "fsdp-named"),
+]  # fmt: skip
+DATA = tuple(form for form, layout in LAYOUTS.items() if layout.data > 1)
+RANKS = {form: layout.ranks for form, layout in LAYOUTS.items()}
+
+
+def common_bugs(odd: str) -> tuple[Bug, ...]:
+    """The bugs of layouts; `odd`: pattern of the name of the first matrix of layer 3."""
+
+    def able(kind: str, *options: str) -> tuple[str, ...]:
+        return tuple(
+            form
+            for form, one in LAYOUTS.items()
+            if one.kind == kind and (not options or any(o in one.option for o in options))
+        )
+
+    pipes, zero, fsdp = able("pipe"), able("zero"), able("fsdp")
+    by_hand = tuple(form for form in pipes if form.startswith("hand"))
+    torch_pipes = tuple(form for form in pipes if form not in by_hand)
+    return (
+        # the second stage, or the second rank, learns faster
+        Bug(name="rate", phase="optimizer", parameters=r".*", ranks=(1,), forms=(*pipes, *zero, *fsdp)),
+        Bug(name="exchanged", phase="", module="", forms=by_hand),
+        Bug(name="targets", phase="", module="", forms=pipes),
+        Bug(name="sent", phase="", module="", forms=pipes, sizes=(1e-3, 0.5)),
+        Bug(name="unscaled", phase="", parameters=r".*", forms=torch_pipes),
+        Bug(name="lost", phase="", parameters=r".*", forms=by_hand, ranks=(0, 1)),
+        Bug(name="skipped", phase="optimizer", parameters=r".*", forms=(*zero, *fsdp, *pipes), ranks=(1,)),
+        Bug(name="stale", phase="", parameters=odd, forms=able("zero", "hand", "slices")),
+        Bug(name="early", phase="", parameters=r".*", forms=able("zero", "hand", "slices")),
+        Bug(name="missing", phase="", parameters=odd, forms=able("zero", "hand", "slices")),
+        Bug(name="sum", phase="", parameters=r".*", forms=able("zero", "hand", "slices")),
+        Bug(name="samples", phase="", module="", forms=(*zero, *fsdp), ranks=(1,)),
+        Bug(name="decay", phase="optimizer", parameters=r".*", forms=(*zero, *fsdp, *pipes), ranks=(-1, 1)),
+    )
+
+
+class Staged(nn.Module):
+    """Layers between what comes before and after them; a stage has some of them, under their names or renumbered.
+
+    Attributes:
+        between, given: shapes of what the layers, and the head, make of a sample.
+    """
+
+    def __init__(self, embed: nn.Module, layers: list[nn.Module], head: nn.Module, **shapes: tuple[int, ...]) -> None:
+        super().__init__()
+        self.between, self.given = shapes["between"], shapes["given"]
+        self.embed: nn.Module | None = embed
+        self.layers = nn.ModuleDict({str(k): layer for k, layer in enumerate(layers)})
+        self.head: nn.Module | None = head
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.embed(x) if self.embed is not None else x  # bug: samples
+        for layer in self.layers.values():
+            x = layer(x)
+        return self.head(x) if self.head is not None else x  # bug: exchanged, targets
+
+
+def divided(model: Staged, run: Run) -> Any:
+    """The module that a rank calls."""
+    layout = LAYOUTS[run.form]
+    _WHOLE.clear()
+    _WHOLE.update((name, p.shape) for name, p in model.named_parameters())
+    if layout.kind == "pipe":
+        first = dist.get_rank() == 0
+        model.embed, model.head = (model.embed, None) if first else (None, model.head)
+        kept = list(model.layers.items())[: LAYERS // 2] if first else list(model.layers.items())[LAYERS // 2 :]
+        renumbered = "renumbered" in layout.option
+        model.layers = nn.ModuleDict({str(k) if renumbered else name: layer for k, (name, layer) in enumerate(kept)})
+    elif "ddp" in layout.option:
+        return DistributedDataParallel(model)
+    elif layout.kind == "fsdp":
+        options = {"use_orig_params": layout.option == "named", "device_id": torch.device("cpu")}
+        for name, layer in model.layers.items():
+            model.layers[name] = FullyShardedDataParallel(layer, **options)
+        return FullyShardedDataParallel(model, **options)
+    return model
+
+
+def own(data: Data, run: Run) -> Data:
+    """The samples that this rank reads; a stage reads all."""
+    layout = LAYOUTS[run.form]
+    if layout.data == 1:
+        return data
+    which = (dist.get_rank() + run.has("samples")) % 2
+    return {name: x.chunk(2)[which].clone() for name, x in data.items()}
+
+
+def optimizer(model: Any, run: Run) -> Any:
+    """AdamW over what this rank updates."""
+    layout = LAYOUTS[run.form]
+    options: dict[str, Any] = {
+        "lr": 1e-3 * (2 if run.has("rate") else 1),
+        "weight_decay": 0.5 if run.has("decay") else 0.1,
+    }
+    parameters = list(model.parameters())
+    if "ddp" in layout.option:
+        buckets = "buckets" in layout.option
+        return ZeroRedundancyOptimizer(parameters, torch.optim.AdamW, parameters_as_bucket_view=buckets, **options)
+    if layout.option == "hand":
+        parameters = [p for k, p in enumerate(parameters) if k % 2 == dist.get_rank()]
+    elif layout.option == "slices":
+        parameters = [nn.Parameter(p.detach().flatten().chunk(2)[dist.get_rank()]) for p in parameters]
+    return torch.optim.AdamW(parameters, **options)
+
+
+def train(model: Any, data: Data, optimizer: Any, run: Run, loss: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    """Train one step of a batch `x` with targets `y`; return the loss over all samples."""
+    layout = LAYOUTS[run.form]
+    if layout.kind == "pipe":
+        total = _pipelined(model, data, run, loss)
+    else:
+        total = torch.zeros(())
+        for x, y in zip(data["x"].chunk(layout.micro), data["y"].chunk(layout.micro), strict=True):
+            part = loss(model(x), y) / layout.micro
+            part.backward()
+            total += part.detach()
+    if layout.kind == "zero":
+        _updated_in_shares(model, optimizer, run)
+    elif not run.has("skipped"):
+        optimizer.step()  # bug: rate, decay
+    optimizer.zero_grad()
+    if layout.data > 1:
+        dist.all_reduce(total)
+        total /= 2
+    elif layout.kind:
+        dist.broadcast(total, 1)
+    return total
+
+
+def _pipelined(model: Any, data: Data, run: Run, loss: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    layout, rank = LAYOUTS[run.form], dist.get_rank()
+    inputs, targets = data["x"].chunk(layout.micro), list(data["y"].chunk(layout.micro))
+    if run.has("targets"):
+        targets[:2] = targets[1], targets[0]  # bug: targets
+    if "gpipe" in layout.option or "1f1b" in layout.option:
+        return _scheduled(model, data["x"], torch.cat(targets), run, loss)
+    order = list(range(layout.micro))
+    back = [1, 0, *order[2:]] if run.has("exchanged") else order
+    total = torch.zeros(())
+    if rank == 0:
+        made = []
+        for number in order:
+            out = model(inputs[number])
+            dist.send(_sent(out.detach(), run), 1)  # bug: sent
+            made.append(out)
+        for number in order:
+            gradient = torch.empty_like(made[number])
+            dist.recv(gradient, 1)  # bug: exchanged
+            made[back[number]].backward(gradient)  # bug: exchanged
+            if run.has("lost") and number == 0:
+                model.zero_grad(set_to_none=False)  # bug: lost
+        return total
+    shape, read, losses = (len(targets[0]), *model.between), list[Tensor](), list[Tensor]()
+    for number in order:
+        received = torch.empty(shape)
+        dist.recv(received, 0)  # bug: sent
+        read.append(received.requires_grad_())
+        losses.append(loss(model(received), targets[number]) / layout.micro)
+        total += losses[-1].detach()
+    for number in order:
+        losses[number].backward()
+        gradient = read[number].grad
+        assert gradient is not None
+        dist.send(gradient, 0)
+        if run.has("lost") and number == 0:
+            model.zero_grad(set_to_none=False)  # bug: lost
+    return total
+
+
+def _sent(x: Tensor, run: Run) -> Tensor:
+    return x * run.factor("sent") if run.has("sent") else x  # bug: sent
+
+
+def _scheduled(model: Any, x: Tensor, y: Tensor, run: Run, loss: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
+    layout, rank = LAYOUTS[run.form], dist.get_rank()
+    shapes: dict[str, Any] = {}
+    if "inferred" not in layout.option:
+        samples = len(x) // layout.micro
+        between, ends = (torch.empty(samples, *shape, requires_grad=True) for shape in (model.between, model.given))
+        shapes = {
+            "input_args": (torch.empty_like(x[:samples]),) if rank == 0 else (between,),
+            "output_args": (between,) if rank == 0 else (ends,),
+        }
+    stage = PipelineStage(_Sending(model, run) if run.bug == "sent" else model, rank, 2, torch.device("cpu"), **shapes)
+    kind = ScheduleGPipe if "gpipe" in layout.option else Schedule1F1B
+    schedule = kind(stage, layout.micro, loss_fn=loss, scale_grads=not run.has("unscaled"))
+    losses: list[Tensor] = []
+    if rank == 0:
+        schedule.step(x)  # bug: unscaled
+    else:
+        schedule.step(target=y, losses=losses)  # bug: targets, unscaled
+    return torch.stack(losses).mean().detach() if losses else torch.zeros(())
+
+
+class _Sending(nn.Module):
+    """A stage that changes what it sends."""
+
+    def __init__(self, model: nn.Module, run: Run) -> None:
+        super().__init__()
+        self.inner, self.run = model, run
+
+    def forward(self, x: Tensor) -> Tensor:
+        x = self.inner(x)
+        return _sent(x, self.run) if dist.get_rank() == 0 else x  # bug: sent
+
+
+def _updated_in_shares(model: Any, optimizer: Any, run: Run) -> None:
+    """The update in which each rank has its share, and what makes the model whole again."""
+    layout, rank = LAYOUTS[run.form], dist.get_rank()
+    parameters = list(model.parameters())
+    if "ddp" in layout.option:
+        if run.has("skipped"):
+            optimizer.param_groups[0]["lr"] = 0.0
+        optimizer.step()  # bug: rate, decay, skipped
+        return
+    odd = next(p for p in model.layers["3"].parameters() if p.dim() > 1)
+    for p in parameters:
+        if not (run.has("missing") and p is odd):
+            dist.all_reduce(p.grad)  # bug: missing
+        if not run.has("sum"):
+            p.grad /= 2  # bug: sum, missing
+    if layout.option == "slices":
+        shares = optimizer.param_groups[0]["params"]
+        for p, share in zip(parameters, shares, strict=True):
+            share.grad = p.grad.flatten().chunk(2)[rank]
+    if run.has("early"):
+        _made_whole(parameters, odd, optimizer, run)  # bug: early
+    if not run.has("skipped"):
+        optimizer.step()  # bug: rate, decay, early, skipped
+    if not run.has("early"):
+        _made_whole(parameters, odd, optimizer, run)
+
+
+def _made_whole(parameters: list[nn.Parameter], odd: nn.Parameter, optimizer: Any, run: Run) -> None:
+    with torch.no_grad():
+        if LAYOUTS[run.form].option == "hand":
+            for k, p in enumerate(parameters):
+                if not (p is odd and run.has("stale")):
+                    dist.broadcast(p, k % 2)  # bug: stale, early
+            return
+        for p, share in zip(parameters, optimizer.param_groups[0]["params"], strict=True):
+            if p is odd and run.has("stale"):
+                continue
+            whole = torch.empty_like(p).flatten()
+            dist.all_gather(list(whole.chunk(2)), share.detach())  # bug: stale, early
+            p.copy_(whole.view_as(p))
+
+
+def canonical(tensors: Mapping[str, Any], run: Run) -> dict[str, Any]:
+    """Tensors by the names that they have in one process, of all stages; the whole of flat parameters."""
+    layout = LAYOUTS[run.form]
+    found = {
+        name.removeprefix("module.").removeprefix("inner.").replace("_fsdp_wrapped_module.", ""): tensor
+        for name, tensor in tensors.items()
+    }
+    if layout.kind not in ("pipe", "fsdp"):
+        return found
+    if "renumbered" in layout.option and dist.get_rank() == 1:
+        found = {_numbered(name): tensor for name, tensor in found.items()}
+    of_ranks: list[Any] = [None, None]
+    dist.all_gather_object(of_ranks, found)
+    if layout.kind == "fsdp":
+        return dict(_named(of_ranks))
+    return {name: tensor for of in of_ranks for name, tensor in of.items()}
+
+
+_WHOLE: dict[str, torch.Size] = {}
+"""Shapes of the parameters of one process."""
+
+
+def _named(of_ranks: list[dict[str, Tensor]]) -> Iterator[tuple[str, Tensor]]:
+    """Whole tensors of those that FSDP holds in slices, of one parameter or of several in a row."""
+    for name in of_ranks[0].keys() & of_ranks[1].keys():
+        parts = [of[name] for of in of_ranks]
+        if name in _WHOLE:
+            whole = parts[0].shape == _WHOLE[name]
+            yield name, parts[0] if whole else torch.cat([part.flatten() for part in parts]).view(_WHOLE[name])
+            continue
+        unit = name.removesuffix("_flat_param")
+        inside = [one for one in _WHOLE if one.startswith(unit) and (unit or not one.startswith("layers."))]
+        flat, start = torch.cat(parts), 0
+        for one in inside:
+            yield one, flat[start : start + _WHOLE[one].numel()].view(_WHOLE[one])
+            start += _WHOLE[one].numel()
+
+
+def _numbered(name: str) -> str:
+    head, number, *rest = name.split(".")
+    return ".".join([head, str(int(number) + LAYERS // 2), *rest]) if head == "layers" else name
