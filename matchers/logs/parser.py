@@ -19,6 +19,7 @@ from matchers.errors import LogError
 from matchers.logs.columns import Strings, Texts, decode
 from matchers.logs.compiled_reader import CompiledReader
 from matchers.logs.file_identity import Content
+from matchers.logs.imported.formats import recognised
 from matchers.logs.named import parameters
 from matchers.logs.op_log import Header, OpLog, Problem
 from matchers.logs.reader_library import library
@@ -66,6 +67,8 @@ def read_log(
     builder = _Builder("standard input" if path == "-" else path, partial=head is not None)
     try:
         with LogSource(path, content) as log:
+            if other := recognised(log.start()):
+                raise LogError(f"{builder.path}: is a log of {other}, which cannot be read yet")
             for piece, last in log.pieces(head):
                 builder.add(piece, last)
                 if progress is not None:

@@ -31,6 +31,8 @@ _MAX_LINES = 1 << 20
 """Lines without the beginning of a record; each output of an operation has one."""
 _TOO_LARGE = f"{_MAX_RECORD >> 20} MiB or {_MAX_LINES:,} lines"
 _MAX_LINE = 16 << 20
+_START = 64 << 10
+"""Bytes by which a format is recognised."""
 _FEW = 1 << 20
 _SUSPICIOUS = 8 << 20
 _MAX_EXPANSION = 100
@@ -67,6 +69,7 @@ class LogSource:
         self._packed = _Counted(self._file, self._content)
         packed = cast("IO[bytes]", self._packed)
         self._stream: IO[bytes] | gzip.GzipFile = gzip.GzipFile(fileobj=packed) if self._compressed else packed
+        self._ahead = b""
 
     def __enter__(self) -> LogSource:
         return self
@@ -80,6 +83,11 @@ class LogSource:
     def fraction(self) -> float:
         """Fraction of the file read so far, 0 to 1; 0 if the size is unknown."""
         return min(self._file.tell() / self._size, 1.0) if self._owned and self._file.seekable() else 0.0
+
+    def start(self) -> bytes:
+        """The first bytes, by which a format is recognised; they are read again afterwards."""
+        self._ahead = self._ahead or self._read(_START)
+        return self._ahead
 
     def pieces(self, head: int | None = None) -> Iterator[tuple[bytes, bool]]:
         """Yield (piece, is it the last), cut before lines that start with `[`.
@@ -120,6 +128,9 @@ class LogSource:
 
     def _read(self, size: int) -> bytes:
         """Read the next `size` bytes, fewer at the end."""
+        if self._ahead:
+            block, self._ahead = self._ahead[:size], self._ahead[size:]
+            return block + self._read(size - len(block)) if len(block) < size else block
         if not isinstance(self._stream, gzip.GzipFile):
             return self._stream.read(size)
         # in small steps, because an error discards everything read in the same call

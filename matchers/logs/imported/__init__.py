@@ -1,0 +1,1 @@
+"""Logs of other tools, read as they are: one module a format, recognised by content."""
