@@ -8,8 +8,8 @@ A role may end in a target of the mouse: keys to press, `key@z t`, or what else 
 
 from __future__ import annotations
 
-import textwrap
-from collections.abc import Iterable
+import re
+from collections.abc import Iterable, Iterator
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
@@ -133,9 +133,33 @@ MAX_TEXT = 2000
 
 
 def wrap(text: str, width: int, indent: str = "") -> list[str]:
-    """Wrap a sentence to lines of `width` cells."""
-    lines = textwrap.wrap(safe_text(text, MAX_TEXT), max(width, 8), subsequent_indent=indent, break_on_hyphens=False)
-    return lines or [""]
+    """Wrap a sentence to lines of `width` cells; a name that has no room in a line is broken behind `.` or `/`."""
+    width = max(width, 8)
+    lines, start = [""], 0
+    for word in _WORDS.findall(safe_text(text, MAX_TEXT)):
+        if word.isspace():
+            lines[-1] += word * (len(lines[-1]) > start)
+            continue
+        for part in (word,) if width_of(word) <= width - len(indent) else _broken(word, width - len(indent)):
+            if width_of(lines[-1]) + width_of(part) > width:
+                lines[-1:] = [lines[-1].rstrip(), indent]
+                start = len(indent)
+            lines[-1] += part
+    return [line.rstrip() for line in lines]
+
+
+def _broken(word: str, width: int) -> Iterator[str]:
+    """Break a word behind `.` and `/`, and what is longer than a line anywhere."""
+    for part in _PARTS.findall(word):
+        while width_of(part) > width:
+            head = next(part[:n] for n in range(min(width, len(part)), 0, -1) if n == 1 or width_of(part[:n]) <= width)
+            yield head
+            part = part[len(head) :]
+        yield part
+
+
+_WORDS = re.compile(r"\s+|\S+")
+_PARTS = re.compile(r"[^./]*[./]|[^./]+")
 
 
 def wrap_line(line: Line, width: int) -> list[Line]:

@@ -34,7 +34,7 @@ def cut_middle(line: Line, width: int) -> Line:
         return window(line, width)
     out, hidden = _sliced(line, *kept[0]), kept[0][1]
     for start, end in kept[1:]:
-        out += [("…", _sliced(line, hidden, start)[0][1]), *_sliced(line, start, end)]
+        out += [("…", next((role for _, role in _sliced(line, hidden, start)), "")), *_sliced(line, start, end)]
         hidden = end
     return out
 
@@ -43,17 +43,17 @@ def _kept(key: str, width: int) -> tuple[tuple[int, int], ...] | None:
     """Return the stretches of a key that stay; None where only its end has room."""
     ends = [found.start() for found in _SEPARATOR.finditer(key)]
     operation = key.rfind("/")
-    for head in [end for end in ends[1::-1] if end <= operation]:
-        earliest = len(key) - (width - head - 1)
-        # A dot where the rest begins is left out, a slash says that an operation follows.
-        starts = (end + (key[end] == ".") for end in ends if end >= head)
-        if (tail := next((start for start in starts if start >= earliest), None)) is not None:
-            return (0, head), (tail, len(key))
-        number = _OPERATION.match(key, operation)
-        room = width - head - 2 - (number.end() - operation if number is not None else 0)
-        if number is not None and room >= _LEAST:
-            return (0, head), number.span(), (len(key) - room, len(key))
-    return None
+    head = max((end for end in ends[:2] if end <= operation), default=0)
+    if not head:
+        return None
+    # A dot where the rest begins is left out, a slash says that an operation follows.
+    starts = (end + (key[end] == ".") for end in ends if end >= head)
+    tail = next((start for start in starts if len(key) - start <= width - head - 1), None)
+    if tail is not None:
+        return (0, head), (tail, len(key))
+    number = _OPERATION.match(key, operation)
+    room = width - head - 2 - (number.end() - operation if number is not None else 0)
+    return ((0, head), number.span(), (len(key) - room, len(key))) if number is not None and room >= _LEAST else None
 
 
 _LEAST: Final = 4
@@ -61,7 +61,7 @@ _LEAST: Final = 4
 
 
 def _sliced(line: Line, start: int, end: int) -> Line:
-    """Return the characters from `start` to `end` (exclusive) of a line, at least one piece."""
+    """Return the characters from `start` to `end` (exclusive) of a line."""
     out: Line = []
     for text, role in line:
         if start < len(text) and end > 0:

@@ -15,6 +15,7 @@ from numtui.session.session import Session
 from numtui.text.glyphs import WORDS
 from numtui.text.lines import MAX_TEXT, Line, fit, line_width, side_titles, width_of, wrap
 from numtui.text.safe import safe_text
+from numtui.text.short_names import shortened
 
 __all__ = ["Inspection", "inspect"]
 
@@ -32,6 +33,15 @@ _WHERE = ("phase", "location", "stack", "micro-batch", "recompute", "group")
 
 _MAX_EARLY_INPUTS = 4
 """Inputs listed before the words; more would crowd them out."""
+
+_VERDICT_LINES = 2
+"""Lines of a verdict before the numbers."""
+
+_PRODUCER = 16
+"""Cells of the producer of an input, where values can be cut for it."""
+
+_VALUE = 13
+"""Cells of a value that is never cut for it: a number in full."""
 
 _MAX_MEMBERS = 4
 """Operations of a group that are named: all of a collective, some of a sum over micro-batches."""
@@ -77,21 +87,17 @@ def inspect(session: Session, told: Explanation | None, width: int, chosen: int 
     def add(sentence: str, role: str, width: int) -> None:
         words.extend([(f" {text}", role)] for text in wrap(sentence, width - 2))
 
-    if narrow:
-        # Few lines are seen: the numbers come right after the verdict, its reason and the name after them.
-        verdict, _, reason = told_first.partition("; ")
-        headline: list[_Made] = [[(f" {text}", role)] for text in wrap(verdict, width - 1, "  ")]
-        headline += [[(f" {text}", "dim")] for note in told.notes[:annotated] for text in wrap(note, width - 2)]
-        if reason:
-            add(reason, role, width)
-        add(names, "title", width)
-    else:
-        headline = list(_title(names, told_first, width, role))
     beside = width * 3 // 5
     word_width = width if narrow else width - beside
+    # Few lines are seen: the numbers come right after two of the verdict, the rest and the name after them.
+    verdict: list[Line] = [[(f" {text}", role)] for text in wrap(told_first, width - 1, "  ")]
+    headline: list[_Made] = [*verdict[:_VERDICT_LINES]]
+    headline += [[(f" {text}", "dim")] for note in told.notes[:annotated] for text in wrap(note, width - 2)]
+    words += verdict[_VERDICT_LINES:]
+    add(names, "title", word_width)
     if told.pairing:
         add(told.pairing, "", word_width)
-    for note in filter(None, (*told.notes[annotated and narrow :], told.reason)):
+    for note in filter(None, (*told.notes[annotated:], told.reason)):
         add(note, "dim", word_width)
     if narrow:
         table, at = _table(session, told, width, chosen, words)
@@ -142,19 +148,6 @@ def _keys(log: OpLog, records: Sequence[int]) -> list[str]:
     return [*keys, f"… {len(records):,} in all"] if len(records) > _MAX_MEMBERS else keys
 
 
-def _title(names: str, headline: str, width: int, role: str) -> list[Line]:
-    """Wrap the keys and the verdict to as many lines as needed."""
-    lines: list[Line] = []
-    left = len(names.replace(" ", ""))
-    for text in wrap(f"{names}   {headline}", width - 1, "  "):
-        at = 0
-        while left and at < len(text):
-            left -= text[at] != " "
-            at += 1
-        lines.append([(" " + text[:at], "title"), (text[at:], role)])
-    return lines
-
-
 def _table(
     session: Session, told: Explanation, width: int, chosen: int, words: list[Line] | None = None
 ) -> tuple[list[_Made], list[int]]:
@@ -162,19 +155,27 @@ def _table(
 
     `words` go between the values and what else is known, such as the location.
     """
-    name, difference = (16, 12) if width >= _NARROW else (9, 9)
-    each = max((width - name - difference - 1) // 2, 10)
+    # Shared facts take one line behind the differing ones, so that the inputs are on the screen.
+    shared = [fact for fact in told.facts if fact.name in _COMMON and fact.agrees]
+    facts = [fact for fact in told.facts if fact not in shared]
+    widest = 16 if width >= _NARROW else 9
+    name = min(max((width_of(fact.name) + 1 for fact in facts), default=0), widest)
+    name, difference = max(name, 9), 9
     lines: list[_Made] = []
     if session.comparison.single:
         each, difference = max(width - name - 2, 10), 0
     else:
+        # No wider than the values, because producers stand behind them.
+        texts = [text for fact in facts for text in (fact.a, fact.b)]
+        texts += [text for given in told.inputs for text in (given.a, given.b)]
+        titles = [fit(title, _PRODUCER) for title in side_titles(session.names, _PRODUCER)]
+        most = max(width_of(text) + 1 for text in (*texts, *titles))
+        room = width - name - difference - 1
+        each = max(min(max(most, _VALUE), (room - _PRODUCER * bool(told.inputs)) // 2), min(_VALUE, room // 2))
         a, b = side_titles(session.names, each - 1)
         lines.append(
             [(" " + fit("", name) + fit(a, each - 1) + " " + fit(b, each - 1) + " " + fit("Δ", difference), "dim")]
         )
-    # Shared facts take one line behind the differing ones, so that the inputs are on the screen.
-    shared = [fact for fact in told.facts if fact.name in _COMMON and fact.agrees]
-    facts = [fact for fact in told.facts if fact not in shared]
     at: list[int] = []
 
     def add_facts(found: Iterable[Fact]) -> None:
@@ -183,7 +184,7 @@ def _table(
     def add_inputs() -> None:
         for i, given in enumerate(told.inputs):
             at.append(len(lines))
-            lines.append(partial(_input, session.comparison, given, name, each, difference, i == chosen))
+            lines.append(partial(_input, session.comparison, given, name, each, difference, width, i == chosen))
 
     if words is None:
         add_facts(facts)
@@ -193,10 +194,10 @@ def _table(
         values = [fact for fact in facts if fact not in where]
         values.sort(key=lambda fact: fact.agrees is not False)
         early = len(told.inputs) <= _MAX_EARLY_INPUTS
-        add_facts(values[:2])
+        add_facts(values[:1])
         if early:
             add_inputs()
-        add_facts(values[2:])
+        add_facts(values[1:])
         if not early:
             add_inputs()
         lines.extend(words)
@@ -218,28 +219,32 @@ def _fact(fact: Fact, name: int, each: int, difference: int) -> Line:
     a, b = (fit(safe_text(text, MAX_TEXT if path else each), each - 1, keep_end=path) for text in (fact.a, fact.b))
     if not difference:  # there is no other side
         return [(f" {label}{a}", "")]
+    if fact.a == fact.b and width_of(fact.a) >= each:
+        a, b = fit(safe_text(fact.a, MAX_TEXT), 2 * each - 2, keep_end=path), ""
     return [(f" {label}{a} {b} ", ""), (fit(safe_text(fact.difference, difference), difference), role)]
 
 
-def _input(c: Comparison, fact: InputFact, name: int, each: int, difference: int, chosen: bool) -> Line:
-    a = _from(fact.a, c.a, fact.producer_a, fact.name, each - 1)
-    b = _from(fact.b, c.b, fact.producer_b, fact.name, each - 1)
+def _input(c: Comparison, fact: InputFact, name: int, each: int, difference: int, width: int, chosen: bool) -> Line:
+    """Return the values of an input and their difference, with its producer or the name of the parameter."""
     label = fit(f"input {fact.position}", name)
-    if not difference:
-        return [(f"{'›' if chosen else ' '}{label}{a}", "chosen" if chosen else "")]
-    role = "red" if fact.agrees is False else ""
-    delta = fit(safe_text(fact.difference, difference), difference)
-    if chosen:
-        return [(f"›{label}{a} {b} {delta}", "chosen")]
-    return [(f" {label}{a} {b} ", ""), (delta, role)]
+    values: Line = [(fit(safe_text(fact.a, 24), each - 1), "")]
+    if difference:
+        values = [(f"{values[0][0]} {fit(safe_text(fact.b, 24), each - 1)} ", "")]
+        values.append((fit(safe_text(fact.difference, difference), difference), "red" if fact.agrees is False else ""))
+    elif source := _producer(c, fact, each - 3 - width_of(fact.a)):
+        values = [(fit(f"{safe_text(fact.a, 24)} {source}", each - 1), "")]
+    line: Line = [("›" if chosen else " ", ""), (label, ""), *values]
+    if difference and (source := _producer(c, fact, width - line_width(line) - 1)):
+        line.append((source, "dim"))
+    return [("".join(text for text, _ in line), "chosen")] if chosen else line
 
 
-def _from(value: str, log: OpLog, producer: int, name: str, width: int) -> str:
-    """Return a hash with its producer or parameter name."""
-    text = safe_text(value, 24)
-    source = safe_text(log.keys[producer] if producer >= 0 else name, 400)
-    if source:
-        room = width - width_of(text) - 3
-        if room >= 8:
-            text += " ← " + fit(source, min(room, width_of(source)), keep_end=True)
-    return fit(text, width)
+def _producer(c: Comparison, fact: InputFact, width: int) -> str:
+    """Return `← layers.3…wq/op_0_mm`, of both runs where they differ; empty where none is known."""
+    sides = ((c.a, fact.producer_a), (c.b, fact.producer_b))
+    known = [log.keys[record] if record >= 0 else fact.name for log, record in sides]
+    keys = list(dict.fromkeys(filter(None, known)))
+    room = width - 2 - 3 * (len(keys) - 1)
+    if not keys or room < 4 * len(keys):
+        return ""
+    return "← " + " ⇄ ".join(shortened(key, room // len(keys)) for key in keys)

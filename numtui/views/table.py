@@ -24,10 +24,12 @@ from numtui.text.glyphs import GLYPHS, STYLES
 from numtui.text.lines import Line, Piece, fit, fit_line, line_width, side_titles, width_of, window
 from numtui.text.names import MAX_KEY_LENGTH, marked_keys, shared_module, without
 from numtui.text.safe import safe_text
+from numtui.text.short_names import cut_middle
 
 __all__ = [
     "CAUSE",
     "FIRST",
+    "LEFT",
     "Columns",
     "SIDE_BY_SIDE",
     "RowWriter",
@@ -97,16 +99,13 @@ def short_dtype(dtype: str) -> str:
 SIDE_BY_SIDE = 120
 """Minimum width for a column of names per side."""
 
-_LEFT = 3
+LEFT = 3
 """Cells of the map, the window marker and the cause marker."""
 
 _ENOUGH = 46
 """Cells of a name beyond which other columns come first: a module of a layer and its operation."""
 
-_MAX_BAR = 32
-"""Cells of a name under the cursor."""
-
-_DITTO = '"'
+_SAME: Line = [('"', "dim")]
 """Stands in the column b for a name that is equal to that of a."""
 
 
@@ -122,11 +121,6 @@ class Columns:
     bar: int
     units: int
     shape: int
-
-    def cursor(self, *, only_b: bool) -> tuple[int, int]:
-        """Cells of the cursor: from the number to the end of the name, but not a long bar, which costs bytes."""
-        beside = self.a if only_b and self.b else 0
-        return _LEFT, _LEFT + self.number + 1 + 2 + beside + min(self.name, _MAX_BAR)
 
     @property
     def name(self) -> int:
@@ -146,7 +140,7 @@ class Columns:
         error, units = 9, 6 if width >= 64 else 0
         bar = 6 if width >= 110 else 0
         # number and glyph are each followed by a blank
-        left = width - _LEFT - (number + 1) - 2 - error - units - bar
+        left = width - LEFT - (number + 1) - 2 - error - units - bar
         shape = min(max(width // 8, 16), 28)
         if single or merged or width < SIDE_BY_SIDE:
             via = _VIA if width >= 100 and not single else 0
@@ -249,11 +243,12 @@ class RowWriter:
         return max(line_width(line) - room for line, room in self._rooms(row, Status(int(self.comparison.status[row]))))
 
     def _beside(self, row: int, status: Status) -> Line:
-        """Return the columns a and b."""
-        widths = self.columns.a, self.columns.b
-        return [
-            piece for name, width in zip(self._cut(row, status), widths, strict=True) for piece in fit_line(name, width)
-        ]
+        """Return the columns a and b; a name that b has too may use the column of b."""
+        left, right = self._cut(row, status)
+        w = self.columns
+        if right == _SAME and line_width(left) > w.name:
+            return fit_line([*left, (" ", ""), *right], w.a + w.b)
+        return [*fit_line(left, w.a), *fit_line(right, w.b)]
 
     def _merged(self, row: int, status: Status) -> Line:
         """Return both names for one column."""
@@ -263,8 +258,12 @@ class RowWriter:
         return fit_line(line, self.columns.a)
 
     def _cut(self, row: int, status: Status) -> list[Line]:
-        """Return the names of a row, cut at the same place: their end stays, or else the last part that differs."""
+        """Return the names of a row, cut in the middle; scrolled, or else without what differs, both at one place."""
         rooms = self._rooms(row, status)
+        if not self.back:
+            cut = [cut_middle(name, room) for name, room in rooms]
+            if all(_marks(short) == _marks(name) for short, (name, _) in zip(cut, rooms, strict=True)):
+                return cut
         back = max(self.back, *(_to_mark(name, room) for name, room in rooms))
         return [window(name, room, back) for name, room in rooms]
 
@@ -277,8 +276,8 @@ class RowWriter:
         if not (has_a and has_b) and status == Status.RECOMPUTE:
             missing = [(f"(recompute of {self._original(row)})" if c.original[row] >= 0 else "(recompute)", "")]
         if self.columns.b:
-            if has_a and has_b:
-                right = right if left != right else [(_DITTO, "dim")]
+            if has_a and has_b and left == right:
+                return [(left, self.columns.a + self.columns.b - 3), (_SAME, room)]
             gap = missing or [("—", "dim")]
             return [(left if has_a else gap, room), (right if has_b else gap, room)]
         if not (has_a and has_b):
@@ -347,6 +346,10 @@ class RowWriter:
         shape, dtype = "≠".join(shapes), "≠".join(dtypes)
         whole = f"{shape} {dtype}".strip()
         return shape if len(dtypes) == 1 and shape and width_of(whole) > width else whole
+
+
+def _marks(line: Line) -> str:
+    return "".join(text for text, role in line if role == "drift" and text != "…")
 
 
 def _to_mark(line: Line, room: int) -> int:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from numtui.tui.repaint.cells import Cells, changes
 
@@ -13,6 +14,8 @@ _MAX_SCROLL = 3
 """Lines that a list scrolls when the cursor steps over its edge."""
 _EDGE = 3
 """Cells on the left that may stay: the map of the run, beside a scrolling list."""
+_MAX_BETWEEN = 3
+"""Lines that change between lines that scroll: those that the cursor leaves and enters."""
 _MIN_GAIN = 200
 """Minimum number of saved cells for a scroll."""
 
@@ -43,23 +46,23 @@ def scroll_between(before: Sequence[Cells], after: Sequence[Cells]) -> Scroll | 
     """Return the scroll that leaves least to write, None where none pays. All lines have one length."""
     if _to_write(before, after) < _MIN_GAIN:
         return None
-    found = [
-        scroll for by in range(-_MAX_SCROLL, _MAX_SCROLL + 1) if by and (scroll := _by(before, after, by)) is not None
-    ]
+    found = [scroll for by in range(-_MAX_SCROLL, _MAX_SCROLL + 1) if by for scroll in _by(before, after, by)]
     least = min(found, key=lambda scroll: _to_write(scroll.of(before), after), default=None)
     if least is None or _to_write(before, after) - _to_write(least.of(before), after) < _MIN_GAIN:
         return None
     return least
 
 
-def _by(before: Sequence[Cells], after: Sequence[Cells], by: int) -> Scroll | None:
-    """Return the scroll from the first to the last line that it would bring to its new place."""
+def _by(before: Sequence[Cells], after: Sequence[Cells], by: int) -> Iterator[Scroll]:
+    """Yield the scrolls of stretches of lines that each brings to their new places, but for few between them."""
     moved = [
         y
         for y in range(max(-by, 0), len(after) - max(by, 0))
         if after[y] is not before[y] and after[y][_EDGE:] == before[y + by][_EDGE:] != before[y][_EDGE:]
     ]
-    return Scroll(min(moved[0], moved[0] + by), max(moved[-1], moved[-1] + by), by) if moved else None
+    starts = [i for i, y in enumerate(moved) if not i or y - moved[i - 1] > _MAX_BETWEEN]
+    for first, end in pairwise([*starts, len(moved)]):
+        yield Scroll(min(moved[first], moved[first] + by), max(moved[end - 1], moved[end - 1] + by), by)
 
 
 def _to_write(before: Sequence[Cells], after: Sequence[Cells]) -> int:

@@ -157,7 +157,9 @@ _REVERSE = Style(reverse=True)
 
 
 def _reversed(strip: Strip, start: int, end: int) -> Strip:
-    return Strip.join([strip.crop(0, start), strip.crop(start, end).apply_style(_REVERSE), strip.crop(end)])
+    # In one style: whatever its pieces are, it is sent in one piece.
+    bar = Strip([Segment(strip.crop(start, end).text, _REVERSE)])
+    return Strip.join([strip.crop(0, start), bar, strip.crop(end)])
 
 
 _GAP = 10

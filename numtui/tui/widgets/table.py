@@ -11,7 +11,7 @@ from numtui.session.listing import Listing
 from numtui.session.session import Session
 from numtui.text.lines import Line, Piece
 from numtui.tui.widgets.lines import Lines
-from numtui.views.table import Columns, RowWriter, map_pieces, usual_key
+from numtui.views.table import LEFT, Columns, RowWriter, map_pieces, usual_key
 
 __all__ = ["Table"]
 
@@ -84,11 +84,8 @@ class Table(Lines):
                 self.top = line - rows // 3
         self.top = min(max(self.top, 0), max(len(view) - rows, 0))
         lines = self._lines(session)
-        # The cursor spans neither the map nor the cells right of the key: half the bytes, and red stays red.
-        only_b = session.listing.cursor >= 0 and int(session.comparison.row_a[session.listing.cursor]) < 0
-        bar = self._writer.columns.cursor(only_b=only_b) if self._writer is not None else None
         items = [-1, *range(self.top, min(self.top + rows, len(view)))]
-        self.paint(lines, reverse=line - self.top + 1 if len(view) else -1, bar=bar, items=items)
+        self.paint(lines, reverse=line - self.top + 1 if len(view) else -1, bar=(LEFT, self.size.width), items=items)
 
     def _lines(self, session: Session) -> list[Line]:
         view, c = session.listing.view, session.comparison

@@ -1,4 +1,4 @@
-"""Where two lines differ, cell by cell."""
+"""Where two lines differ, cell by cell, and where a sentence is broken."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
+from numtui.text.lines import width_of, wrap
 from numtui.tui.widgets.lines import differences
 
 STYLES = (None, Style(bold=True), Style(reverse=True))
@@ -50,3 +51,19 @@ def test_what_lies_outside_the_differences_is_on_the_screen_already(
 
 def test_equal_strips_differ_nowhere() -> None:
     assert differences(strip_of([("abc", None)]), strip_of([("abc", None)])) == []
+
+
+def test_a_name_that_has_no_room_in_a_line_is_broken_behind_a_dot_or_slash() -> None:
+    told = "row 66, layers.3.attention.inner_attention/op_0__scaled_dot_product_flash_attention_for_cpu (a.py:418)"
+    assert wrap(told, 60, "  ") == [
+        "row 66, layers.3.attention.inner_attention/",
+        "  op_0__scaled_dot_product_flash_attention_for_cpu",
+        "  (a.py:418)",
+    ]
+
+
+@given(st.text(st.sampled_from("ab./_ 宽"), max_size=80), st.integers(8, 40), st.sampled_from(["", "  "]))
+def test_every_line_fits_and_nothing_is_lost(text: str, width: int, indent: str) -> None:
+    lines = wrap(text, width, indent)
+    assert all(width_of(line) <= width for line in lines)
+    assert "".join(lines).replace(" ", "") == text.replace(" ", "")

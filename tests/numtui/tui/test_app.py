@@ -439,7 +439,7 @@ async def test_names_stand_in_two_columns_or_in_one_and_scroll_together(tmp_path
     asked = OpenRequest(path_a=a, path_b=b, name_a="sac", name_b="traced", rules_path=tmp_path / "r.yaml", resume=False)
     async with opened(asked, size=(120, 40)) as (pilot, explorer):
         row = next(line for line in screen(pilot).split("\n") if "qkv_linear.wqkv/op_0_mm" in line)
-        assert "…ers.0.attention.qkv_linear.wqkv/op_0_mm  …ers.0.attention.qkv_linear.wqkv/op_3_mm" in row
+        assert "layers.0…qkv_linear.wqkv/op_0_mm          layers.0…qkv_linear.wqkv/op_3_mm " in row
         before = explorer.session.listing.cursor
         await press(pilot, "h", "j")
         assert "layers.0.attention.qkv_linear.wqkv/op_0…  layers.0.attention.qkv_linear.wqkv/op_3…" in screen(pilot)

@@ -33,7 +33,7 @@ def test_it_says_how_much_is_red_where_it_begins_and_why(tmp_path: Path) -> None
     assert whole.startswith(f" red: {c.red.sum()} of {len(c)} · begins at row {row}, {CAUSE}, the output differs by ")
     assert " · model/wk.py:" in whole
     assert told(c, 80).endswith(" · wk.py:14"), "the file's name outlasts its folder and the reason"
-    assert f"begins at row {row}, layers.1…" in told(c, 50)
+    assert f"row {row}, layers.1…wk/op_0_mm" in told(c, 50)
 
 
 @pytest.mark.parametrize("width", [20, 59, 80, 120, 200])

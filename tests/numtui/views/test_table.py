@@ -17,6 +17,7 @@ from matchers.status import Status
 from numtui.query.view import StatusGroup
 from numtui.session.session import Session
 from numtui.text.lines import Line, fit, fit_line, width_of
+from numtui.text.short_names import shortened
 from numtui.views.inspector import inspect
 from numtui.views.run_summary import all_agree, breadcrumb, info, join
 from numtui.views.table import SIDE_BY_SIDE, Columns, RowWriter, error_bar, short_dtype
@@ -93,12 +94,15 @@ def test_long_names_are_cut_alike_and_where_they_differ_is_seen() -> None:
     w = writer.columns
     start = 3 + w.number + 3
     line, equal = (text(writer.row(row, (" ", ""), " ", False)) for row in range(2))
-    assert line[start:].startswith("…1_scaled_dot_product")
-    assert line[start + w.a :].startswith("…3_scaled_dot_product")
-    assert equal[start : start + w.name] == "…" + one[1 - w.name :]
-    assert writer.hidden(1) == len(one) - w.name
+    assert line[start:].startswith("layers.0…/op_1_…")
+    assert line[start + w.a :].startswith("layers.0…/op_3_…")
+    room = w.a + w.b - 3
+    assert equal[start : start + room + 2].rstrip() == shortened(one, room) + ' "', (
+        "the name of both may use both columns"
+    )
+    assert writer.hidden(1) == len(one) - room
     scrolled = text(RowWriter(c, w, writer.hidden(1)).row(1, (" ", ""), " ", False))
-    assert scrolled[start : start + w.name] == one[: w.name - 1] + "…"
+    assert scrolled[start : start + room] == one[: room - 1] + "…"
 
 
 def test_a_dtype_that_does_not_fit_beside_the_shape_is_left_out_and_not_cut() -> None:
@@ -234,7 +238,7 @@ def test_the_inspector_lays_out_what_is_known(width: int) -> None:
 )
 def test_the_inspector_says_the_word_of_the_screen_before_a_finer_one(status: Status, headline: str, said: str) -> None:
     shown = text(inspect(session_of(status), Explanation(headline, "", (), (), ()), 120).lines()[0])
-    assert shown.endswith(f"   {said}")
+    assert shown == f" {said}"
 
 
 def test_a_narrow_inspector_shows_the_numbers_first() -> None:
@@ -248,10 +252,10 @@ def test_a_narrow_inspector_shows_the_numbers_first() -> None:
     shown = [text(line) for line in made.lines()]
     places = [
         next(i for i, line in enumerate(shown) if word in line)
-        for word in ("CONSEQUENCE", "one", "L2 norm", "L1", "input 0", "it read", "paired by", "a note", "loc")
+        for word in ("it read", "one", "L2 norm", "input 0", "L1", "paired by", "a note", "loc")
     ]
     assert places == sorted(places)
-    assert made.inputs == (places[4],)
+    assert made.inputs == (places[3],)
     agreed = replace(told, facts=facts[:1], inputs=())
     shown = [text(line) for line in inspect(session, agreed, 80).lines()]
     assert "L1" in shown[2], "the numbers come first, also where nothing differs"
@@ -284,7 +288,7 @@ def test_a_note_of_ones_own_comes_right_after_the_verdict_on_a_narrow_screen() -
 
 def test_what_one_came_for_is_never_cut_off() -> None:
     """The source line stands whole beside the module, at any width; the keys of both sides in full in the inspector."""
-    session = session_of(R, keys=["layers.0.mlp/op_0_mm"], keys_b=["a.very.long.module" * 4 + "/op_7_mm"])
+    session = session_of(R, keys=["layers.0.mlp/op_0_mm"], keys_b=["a.very.long.module" * 2 + "/op_7_mm"])
     place = "torchtitan/models/common/feed_forward.py:61"
     facts = (*(Fact(name, "backward", "backward", "", True) for name in ("shape", "dtype", "phase")),)
     same = Explanation("h", "p", (), (*facts, Fact("location", place, place, "", True)), ())
@@ -292,7 +296,7 @@ def test_what_one_came_for_is_never_cut_off() -> None:
     for width in (60, 80, 120, 200):
         shown = "".join("".join(text(line) for line in inspect(session, same, width).lines()).split())
         assert place in shown
-        assert "a.very.long.module" * 4 in shown
+        assert "a.very.long.module" * 2 in shown
         differing = next(text(n) for n in inspect(session, other, width).lines() if "location" in text(n))
         assert differing.count(".py:61") == 2
         assert "model.py:1" in text(breadcrumb(session.listing, width))
@@ -301,10 +305,10 @@ def test_what_one_came_for_is_never_cut_off() -> None:
 def test_the_inspector_names_a_module_that_both_sides_share_once() -> None:
     session = session_of(R, keys=["m/op_0_mm"], keys_b=["m/op_4_mm"])
     told = Explanation("CONSEQUENCE", "", (), (), ())
-    (line, *_) = inspect(session, told, 120).lines()
-    assert text(line).startswith(" m/op_0_mm ⇄ op_4_mm   CONSEQUENCE")
-    assert " m/op_0_mm ⇄ op_4_mm" in [text(line) for line in inspect(session, told, 80).lines()]
-    assert [role for _, role in line] == ["title", "red"]
+    for width in (80, 120):
+        verdict, *rest = inspect(session, told, width).lines()
+        assert verdict == [(" CONSEQUENCE", "red")]
+        assert any(line[-1] == (" m/op_0_mm ⇄ op_4_mm", "title") for line in rest if line)
 
 
 def test_the_screen_says_how_much_was_compared() -> None:
@@ -320,3 +324,13 @@ def test_the_screen_says_how_much_was_compared() -> None:
         "   1 of 3 operations compared; the end of a (2) has no partner.",
         "   not compared: the end of a (2) has no partner",
     ]
+
+
+@pytest.mark.parametrize("width", [59, 80, 120, 200])
+def test_the_producer_of_an_input_is_named_at_every_width(width: int) -> None:
+    session = session_of(E, R, keys=["layers.0.attention/op_0_bmm", "layers.0.attention.wo/op_0_mm"])
+    told = Explanation("h", "p", (), (), (InputFact(0, "4.000000e+00", "4.500000e+00", "1.1e-01", False, 0, 0),))
+    (shown,) = (text(line) for line in inspect(session, told, width).lines() if "input 0" in text(line))
+    assert "4.000000e+00 " in shown
+    assert "4.500000e+00 " in shown
+    assert "op_0_bmm" in shown.partition("← ")[2]

@@ -15,7 +15,9 @@ from textual.geometry import Region
 from textual.strip import Strip
 
 from numtui.text.lines import fit
+from numtui.tui.repaint.cells import Cells
 from numtui.tui.repaint.frame import Frame
+from numtui.tui.repaint.scroll import scroll_between
 
 WIDTH, HEIGHT = 40, 8
 CONSOLE = Console(force_terminal=True, color_system="standard", width=WIDTH)
@@ -175,6 +177,16 @@ def test_a_step_over_the_edge_sends_one_line() -> None:
     down = sent(shown, whole(screen(2)))
     assert down == f"\x1b[2;7r\x1b[7H\x1bD\x1b[r\x1b[7H{'7' * WIDTH}"
     assert sent(shown, whole(screen(1))) == f"\x1b[2;7r\x1b[2H\x1bM\x1b[r\x1b[2H{'1' * WIDTH}"
+
+
+def test_lines_that_stay_are_not_moved_with_two_lists_around_them() -> None:
+    def screen(start: int) -> list[Cells]:
+        moving = [str(start + y) * 200 for y in range(6)]
+        return [[(character, None) for character in text] for text in (*moving, *["=" * 200] * 5, *moving[:2])]
+
+    scroll = scroll_between(screen(1), screen(2))
+    assert scroll is not None
+    assert (scroll.first, scroll.last, scroll.by) == (0, 5, 1)
 
 
 def test_what_is_not_known_is_drawn_as_it_is() -> None:
