@@ -19,6 +19,7 @@ from matchers.regions.find import Kind
 from matchers.status import LabelledEnum, Status
 from numtui.query.fields import STATUS_WORDS
 from numtui.query.query import NO_QUERY, Query
+from numtui.text.glyphs import WITHOUT_ERROR
 
 __all__ = [
     "FOLD_MIN",
@@ -320,9 +321,9 @@ def with_error(view: View) -> Int32:
 
 
 def _telling(c: Comparison) -> Bool:
-    """bool[r]: rows with an error that says something: memory read before a collective filled it has any."""
+    """bool[r]: rows with an error that says something."""
     with np.errstate(invalid="ignore"):
-        return (c.error > 0) & (c.status != Status.IGNORED) & (c.status != Status.UNFINISHED)
+        return (c.error > 0) & ~np.isin(c.status, list(WITHOUT_ERROR))
 
 
 def step_error(error: Float64, rows: Int32, at: int, by: int) -> int | None:

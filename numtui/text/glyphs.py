@@ -6,7 +6,7 @@ from typing import Final
 
 from matchers.status import Status
 
-__all__ = ["GLYPHS", "STYLES", "WORDS"]
+__all__ = ["GLYPHS", "STYLES", "WITHOUT_ERROR", "WORDS"]
 
 GLYPHS: Final[dict[Status, str]] = {
     Status.PENDING: " ",
@@ -57,3 +57,6 @@ WORDS: Final[dict[Status, str]] = {
     Status.PENDING: "",
 }
 """The seven words of the screen, in its order; reports have the finer labels of `Status`."""
+
+WITHOUT_ERROR: Final = frozenset(s for s in Status if WORDS[s] in ("not judged", "ignored"))
+"""Statuses of rows whose error, if there is one, says nothing: memory not filled yet, a share, a partial sum."""

@@ -20,7 +20,7 @@ from matchers.pairing.pairing import Method
 from matchers.regions.find import Kind
 from matchers.status import Status
 from numtui.query.view import FOLD_WORDS, Order, Severity, View
-from numtui.text.glyphs import GLYPHS, STYLES
+from numtui.text.glyphs import GLYPHS, STYLES, WITHOUT_ERROR
 from numtui.text.lines import Line, Piece, fit, fit_line, line_width, side_titles, width_of, window
 from numtui.text.names import MAX_KEY_LENGTH, marked_keys, shared_module, without
 from numtui.text.safe import safe_text
@@ -77,7 +77,7 @@ def error_bar(error: float, width: int, span: tuple[float, float] = _ERRORS) -> 
 
 def number_of(c: Comparison, row: int) -> str:
     """Return the error of a row, or its largest value in a single run; empty where it has none."""
-    error = float(c.error[row])
+    error = _error(c, row)
     if math.isnan(error):
         return ""
     if not c.single:
@@ -87,7 +87,12 @@ def number_of(c: Comparison, row: int) -> str:
 
 def bar_of(c: Comparison, row: int, width: int) -> str:
     """Draw the number of a row as a bar."""
-    return error_bar(float(c.error[row]), width, _MAGNITUDES if c.single else _ERRORS)
+    return error_bar(_error(c, row), width, _MAGNITUDES if c.single else _ERRORS)
+
+
+def _error(c: Comparison, row: int) -> float:
+    """The error of a row; NaN where it says nothing."""
+    return math.nan if Status(int(c.status[row])) in WITHOUT_ERROR and not c.single else float(c.error[row])
 
 
 def short_dtype(dtype: str) -> str:
@@ -225,7 +230,7 @@ class RowWriter:
         line.append((f"{number} ", "dim" if role == "dim" else ""))
         line.append((f"{glyph} ", "cause" if marked else role))
         text_role = "dim" if role == "dim" else "alone" if role == "alone" else ""
-        error = float(c.error[row])
+        error = _error(c, row)
         a, b = int(c.row_a[row]), int(c.row_b[row])
         names = self._beside(row, status) if w.b else self._merged(row, status)
         line += [(text, own or text_role) for text, own in names]

@@ -33,7 +33,7 @@ from numtui.report.html.results import add_results
 from numtui.report.html.summary import coverage, logs, overview, rules, summary, text
 from numtui.report.model import Report
 from numtui.report.parts import MEANING
-from numtui.text.glyphs import GLYPHS, STYLES, WORDS
+from numtui.text.glyphs import GLYPHS, STYLES, WITHOUT_ERROR, WORDS
 from numtui.text.safe import safe_text
 
 __all__ = ["View", "write"]
@@ -219,6 +219,7 @@ def _status(status: Status) -> dict[str, Any]:
         "red": status.red,
         "equal": group is StatusGroup.EQUAL,
         "style": STYLES.get(status, "plain"),
+        "without_error": status in WITHOUT_ERROR,
     }
 
 

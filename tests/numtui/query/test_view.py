@@ -25,7 +25,7 @@ from numtui.query.view import (
     step_error,
     with_error,
 )
-from numtui.text.glyphs import WORDS
+from numtui.text.glyphs import WITHOUT_ERROR, WORDS
 from tests.matchers.regions.test_find import compared
 from tests.matchers.regions.test_find import model as forms
 from tests.numtui.fakes import comparison_of
@@ -190,8 +190,8 @@ def test_errors_in_order_of_size() -> None:
     assert step_error(c.error, rows[:0], 0, 1) is None
 
 
-def test_the_largest_error_is_none_of_memory_that_was_not_filled_yet() -> None:
-    c = comparison_of([Status.UNFINISHED, E, R, Status.IGNORED], errors=[1e18, 0.0, 1e-3, 5.0])
+def test_the_largest_error_is_none_of_a_row_that_is_not_judged() -> None:
+    c = comparison_of([Status.UNFINISHED, E, R, Status.PARTIAL], errors=[1e18, 0.0, 1e-3, 5.0])
     assert with_error(build_view(c, Filter())).tolist() == [2]
     assert sorted_rows(c, Order.ERROR).tolist() == [2, 0, 1, 3]
 
@@ -219,7 +219,7 @@ def slow_order(c: Comparison, order: Order) -> list[int]:
 
     def key(row: int) -> tuple[float, int]:
         if order is Order.ERROR:
-            told = c.error[row] > 0 and c.status[row] not in (Status.IGNORED, Status.UNFINISHED)
+            told = c.error[row] > 0 and c.status[row] not in WITHOUT_ERROR
             return (-float(c.error[row]) if told else math.inf, row)
         if order is Order.CONFIDENCE:
             return (float(c.pairing.confidence[c.pair[row]]) if c.pair[row] >= 0 else math.inf, row)

@@ -334,3 +334,14 @@ def test_the_producer_of_an_input_is_named_at_every_width(width: int) -> None:
     assert "4.000000e+00 " in shown
     assert "4.500000e+00 " in shown
     assert "op_0_bmm" in shown.partition("← ")[2]
+
+
+@pytest.mark.parametrize(
+    "status", [Status.UNFINISHED, Status.PARTIAL, Status.NOT_JUDGED, Status.SHARDED, Status.IGNORED]
+)
+def test_a_row_that_is_not_judged_has_no_error(status: Status) -> None:
+    c = comparison_of([status, R], errors=[1.0, 1.0])
+    loud, quiet = (text(RowWriter(c, Columns.of(160, 2, 30)).row(row, (" ", ""), " ", False)) for row in (1, 0))
+    assert "1.0e+00" in loud
+    assert "1.0e+00" not in quiet
+    assert "█" not in quiet

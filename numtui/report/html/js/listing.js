@@ -158,8 +158,8 @@ class Listing {
 
   /** Whether the row has an error that says something: memory read before a collective filled it has any. */
   tells(row) {
-    const { error, status } = this.c.arrays, { ignored, unfinished } = this.c.code;
-    return error[row] > 0 && status[row] !== ignored && status[row] !== unfinished;
+    const { error, status } = this.c.arrays;
+    return error[row] > 0 && !this.c.statuses[status[row]].without_error;
   }
 
   /** To the next larger or smaller error; from a row without one, to the largest. */
