@@ -78,6 +78,11 @@ class Action:
         return self.group != Group.MOVE and self.id not in _AT_ONCE
 
     @property
+    def opens(self) -> bool:
+        """True when the action opens a page, or says why it cannot."""
+        return self.id in _OPENS
+
+    @property
     def name(self) -> str:
         """Return the id as it is typed after `:`."""
         return self.id.replace("_", "-")
@@ -97,6 +102,10 @@ class Group:
 _ABOUT_TWO = (
     "save", "html", "copy_row", "causes", "commits", "comparability", "first_difference",
     "toggle_close", "toggle_equal", "toggle_only_a", "toggle_only_b", "fold", "columns",
+)  # fmt: skip
+_OPENS = (
+    "causes", "comparability", "commits", "drift", "filters", "group", "info", "messages", "neighbours", "places",
+    "plot", "raw", "rules", "suggestions", "why",
 )  # fmt: skip
 _AT_ONCE = (
     "inspect", "switch", "larger_inspector", "smaller_inspector", "reset", "note", "copy", "messages", "help",

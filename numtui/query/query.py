@@ -4,6 +4,7 @@ Words are separated by spaces, and a row must satisfy all of them; `-` in front 
 
     attention                    the key of either side contains it (ASCII case is ignored)
     status:red,not-judged        red, close, equal, only-one-side, not-judged, recompute, ignored; also `is:`
+    status:only                  every word that begins so
     status:only-a,sharded        any status by its name in reports; `other`: not judged, recompute, ignored
     role:origin  is:cause        role in the data flow; first causes
     cause:1                      first cause number 1, and its red consequences
@@ -24,6 +25,7 @@ import operator
 import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from difflib import get_close_matches
 from typing import Any
 
 import numpy as np
@@ -139,8 +141,9 @@ def _term(word: str, start: int, saved: Mapping[str, str], within: tuple[str, ..
         if name in NUMBERS:
             raise QueryError(f"{name} is compared with a number, like {name}>1e-3", at[0], here)
         if name not in FIELDS:
-            known = ", ".join(sorted(FIELDS))
-            raise QueryError(f'{name}: is not a field; known are {known} (a key with a colon: "{name}:…")', at[0], here)
+            close = get_close_matches(name, FIELDS, n=1)
+            known = f"{close[0]}:?" if close else f"known are {', '.join(sorted(FIELDS))}"
+            raise QueryError(f'{name}: is not a field; {known} (a key with a colon: "{name}:…")', at[0], here)
         return Term(_field(name, value, here), negated)
     if name not in NUMBERS:
         raise QueryError(f"{name} is not a number; known are {', '.join(NUMBERS)}", *at)
@@ -170,6 +173,9 @@ def _field(name: str, value: str, start: int) -> Callable[[Comparison], Bool]:
     pieces = [(0, value)] if field.whole else _between_commas(value)
     for offset, piece in pieces:
         plain = piece.replace('"', "")
+        if plain and (begun := [known for known in field.values if known.startswith(plain)]) and plain not in begun:
+            values += begun
+            continue
         if wrong := field.wrong(plain):
             told = f"{name}:{plain} is unknown; {wrong}" if field.values and plain else f"{name}: {wrong}"
             raise QueryError(told, start + offset, start + offset + max(len(piece), 1))

@@ -87,7 +87,14 @@ class Proposal:
     chosen: int = 0
     effect: Effect | None = None
     comparison: Comparison | None = None
+    asked: bool = False
+    """Asked for once, though it makes more rows red: that is asked twice."""
 
     @property
     def edit(self) -> Edit:
         return self.edits[self.chosen]
+
+    @property
+    def worse(self) -> bool:
+        """True when more rows would be red."""
+        return self.effect is not None and self.effect.red_after > self.effect.red_before

@@ -407,8 +407,8 @@ class Listing:
     def producer(self, which: int | None = None) -> str:
         """Go to the producer of an input (1-based); without a number, of the input that explains the row.
 
-        That is a red producer or first cause on either side, else that of a differing input, else the first known. The
-        headline of the row names the same one.
+        That is a red producer or first cause on either side, else one that the other side does not have, else that of
+        a differing input, else the first known. The headline of the row names the same one.
         """
         told = self.explain()
         if told is None or not told.inputs:
@@ -427,7 +427,8 @@ class Listing:
             return "no input has a captured producer: parameters, data or an uncaptured op"
         guilty = [k for k in known if c.red[k[2]] or c.cause[k[2]]]
         differing = [k for k in known if k[0].agrees is False]
-        chosen, side, row = (guilty if c.red[self.cursor] and guilty else differing or known)[0]
+        alone = [k for k in known if which is None and min(c.row_a[k[2]], c.row_b[k[2]]) < 0]
+        chosen, side, row = (guilty if c.red[self.cursor] and guilty else alone or differing or known)[0]
         # Name the side where the producers differ.
         other = any(k[0] is chosen and k[2] != row for k in known)
         self.go(row)

@@ -118,7 +118,7 @@ def unpair_edits(c: Comparison, rules: RuleSet, row: int) -> tuple[Edit, ...]:
     a, b = record_pair_of(c, row)
     refs = key_reference(c.a, a), key_reference(c.b, b)
     apart = ApartRule(a=refs[0], b=refs[1], why=None)
-    title = f"{refs[0]} ↔ {refs[1]}"
+    title = " ↔ ".join(dict.fromkeys(refs))
     if c.pairing.method[c.pair[row]] == Method.OVERRIDE:
         without = rules
         for rule in _pairing(c, rules, set(members_a), set(members_b)):
@@ -247,6 +247,7 @@ class Effect:
     Attributes:
         paired: records of a that get a partner, or a different one.
         cut: records of a that lose theirs, whether or not they get another.
+        cut_pair: the first of them and what it was paired with, by their keys; empty where none is cut.
         red_before, red_after: number of red rows.
         cause_before, cause_after: key of the earliest first cause, None without one. (Row numbers change, because rows
             merge and split.)
@@ -258,6 +259,7 @@ class Effect:
 
     paired: int
     cut: int
+    cut_pair: tuple[str, ...]
     red_before: int
     red_after: int
     cause_before: str | None
@@ -271,6 +273,7 @@ class Effect:
     def between(cls, old: Comparison, new: Comparison) -> Effect:
         before, after = old.pairing.partner_of_a, new.pairing.partner_of_a
         changed = before != after
+        cut = np.flatnonzero(changed & (before >= 0))
         red = RedRows.between(old, new)
         spots = red.cause_before, red.cause_after
         keys = [
@@ -280,7 +283,8 @@ class Effect:
         stays = not red.cause_moved
         return cls(
             paired=int(np.count_nonzero(changed & (after >= 0))),
-            cut=int(np.count_nonzero(changed & (before >= 0))),
+            cut=len(cut),
+            cut_pair=(_key(old.a, int(cut[0])), _key(old.b, int(before[cut[0]]))) if len(cut) else (),
             red_before=int(np.count_nonzero(old.red)),
             red_after=int(np.count_nonzero(new.red)),
             cause_before=keys[0],
@@ -297,7 +301,8 @@ class Effect:
         if self.paired:
             parts.append(f"pairs {plural(self.paired, 'row')}")
         if self.cut:
-            parts.append(f"cuts {plural(self.cut, 'pair')}")
+            pair = " ↔ ".join(dict.fromkeys(map(_short, self.cut_pair)))
+            parts.append(f"cuts {pair}" + (f" and {plural(self.cut - 1, 'more pair')}" if self.cut > 1 else ""))
         if self.ignored:
             parts.append(f"{'ignores' if self.ignored > 0 else 'stops ignoring'} {plural(abs(self.ignored), 'row')}")
         if not parts:
@@ -322,5 +327,7 @@ def _ignored(c: Comparison, spot: RecordPair) -> bool:
 
 
 def _short(key: str) -> str:
-    """Cut a key at the start: the end tells keys apart."""
-    return key if len(key) <= _MAX_KEY else "…" + key[1 - _MAX_KEY :]
+    """Cut a key in the middle: its layer and its end tell keys apart."""
+    head = ".".join(key.split(".")[:2])
+    head = head if len(head) < _MAX_KEY // 2 else ""
+    return key if len(key) <= _MAX_KEY else f"{head}…{key[len(head) + 1 - _MAX_KEY :]}"

@@ -197,7 +197,7 @@ SCRIPTS: dict[str, Script] = {
     "suggestions": Script(text("no known kind of drift: the names of the two runs agree"), escape=True),
     "drift": Script(text("the names are equal"), (TO_CAUSE,), escape=True),
     "mark": Script(text("go to its partner"), escape=True),
-    "unpair": Script(text("cuts 1 pair"), (TO_CAUSE,), escape=True),
+    "unpair": Script(text("cuts layers."), (TO_CAUSE,), escape=True),
     "generalise": Script(text("no new pairs"), (TO_CAUSE,), escape=True),
     "realign": Script(text("this row is in no mispaired run")),
     "ignore": Script(text("ignores 1 row"), escape=True),

@@ -124,6 +124,8 @@ class Explorer(PresentSize, Screen[None], inherit_bindings=False):
         self._warning = ""
         self._drawing = False
         self._pause: Timer | None = None
+        self._refused = False
+        """The last key opened no page and did nothing else: a `q` that was meant to close the page does not quit."""
         self._leaving = False
         """Another rank takes this place: later keys are for it."""
         self.drawn = asyncio.Event()
@@ -235,6 +237,7 @@ class Explorer(PresentSize, Screen[None], inherit_bindings=False):
 
     def on_screen_suspend(self) -> None:
         """Show the keys of the dialog that opens, in place of one's own."""
+        self._refused = False
         self.draw()
 
     def on_screen_resume(self) -> None:
@@ -301,6 +304,7 @@ class Explorer(PresentSize, Screen[None], inherit_bindings=False):
         if self.background.typed_ahead(event):
             self.draw()
             return
+        refused, self._refused = self._refused and bool(self._message), False
         self._message, self._trouble, self._warning = "", False, ""
         self._stop_pause()
         self.draw()
@@ -327,7 +331,10 @@ class Explorer(PresentSize, Screen[None], inherit_bindings=False):
             self._does_nothing(before, event)
         elif self.background.opening and self.action(name).needs_verdicts:
             self.background.hold(*(events.Key(key_name(key), key) for key in before), event)
+        elif refused and event.key == "q":
+            self.say("no page is open to close: q again quits", passing=True)
         else:
+            self._refused = self.action(name).opens
             self.run_named(name)
         # A count belongs to the next command, even one that takes none.
         self.reader.clear()
@@ -335,6 +342,7 @@ class Explorer(PresentSize, Screen[None], inherit_bindings=False):
     def _does_nothing(self, before: str, event: events.Key) -> None:
         """Report an unbound key: silence on a slow line looks like a lost key."""
         key = event.character if event.is_printable and event.character else event.key
+        self._refused = True
         self.say(without_effect(self.offered, before + key), passing=True)
 
     def on_lines_clicked(self, event: Lines.Clicked) -> None:
@@ -371,7 +379,9 @@ class Explorer(PresentSize, Screen[None], inherit_bindings=False):
         proposal = self.session.proposal
         if proposal is None:
             return False
-        if key in ("enter", proposal.key):
+        if key in ("enter", proposal.key) and proposal.worse and not proposal.asked:
+            proposal.asked = True
+        elif key in ("enter", proposal.key):
             job = self.session.confirm()
             self.say(f"{proposal.edit.title}   (u undoes it)")
             self.jobs.start(job)

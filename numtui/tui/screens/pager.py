@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from textual import events
 from textual.app import ComposeResult
@@ -17,7 +17,7 @@ from numtui.tui.screens.modal import Modal
 from numtui.tui.widgets.lines import WHEEL_LINES, Lines
 from numtui.tui.widgets.status_line import editor_line
 
-__all__ = ["Pager", "help_lines"]
+__all__ = ["Pager", "help_lines", "keys_page"]
 
 
 class Pager(Modal[None]):
@@ -129,9 +129,26 @@ class Pager(Modal[None]):
             self.draw()
         elif event.key in ("q", "escape", "ctrl+c") or self._opened_by in (event.key, event.character):
             self.dismiss()
+        elif event.key in ("question_mark", "f1"):
+            self.app.push_screen(keys_page(self._title or "Pages", _PAGER_KEYS))
         elif event.key in steps:
             self._top += steps[event.key]
             self.draw()
+
+
+def keys_page(title: str, keys: Mapping[str, str]) -> Pager:
+    """Return the page behind `?`: keys and what they do."""
+    return Pager(title, [[(f"  {fit(key, 16)}", "key"), (f" {does}", "")] for key, does in keys.items()], "?")
+
+
+_PAGER_KEYS = {
+    "j ↓  k ↑": "a line down, up",
+    "space  b": "a page down, up",
+    "g  G": "start, end",
+    "/  n  N": "search; next, previous hit",
+    "tab  1 to 5": "other pages, where there are tabs",
+    "q esc": "close",
+}
 
 
 class _PagerText(Lines):

@@ -9,9 +9,9 @@ from textual import events
 from textual.app import ComposeResult
 
 from numtui.text.counts import plural
-from numtui.text.lines import Line, fit
+from numtui.text.lines import Line
 from numtui.tui.screens.modal import Modal
-from numtui.tui.screens.pager import Pager
+from numtui.tui.screens.pager import keys_page
 from numtui.tui.widgets.lines import Lines
 from numtui.views.panels import Entry
 
@@ -138,7 +138,7 @@ class Panel(Modal[Picked | None]):
                 key = event.key if event.key in self._keys else str(event.character)
                 self.dismiss(Picked(self._entries[self._choices[self._at]].row, self._at, key))
         elif event.key in ("question_mark", "f1"):
-            self.app.push_screen(Pager(self._title, self._help(), "?"))
+            self.app.push_screen(keys_page(self._title, self._help()))
         elif event.key in ("q", "escape", "ctrl+c") or self._opened_by in (event.key, event.character):
             self.dismiss(None)
         elif event.key in steps:
@@ -147,8 +147,8 @@ class Panel(Modal[Picked | None]):
             self._at = min(max(self._at + steps[event.key], 0), max(last, 0))
             self.draw()
 
-    def _help(self) -> list[Line]:
-        keys = {
+    def _help(self) -> dict[str, str]:
+        return {
             **self._keys,
             "j ↓  k ↑": "next, previous entry; also n and N, tab",
             "ctrl+d  ctrl+u": "half a panel down, up",
@@ -156,7 +156,6 @@ class Panel(Modal[Picked | None]):
             "g  G": "first, last entry",
             f"q esc {self._opened_by}": "close the panel",
         }
-        return [[(f"  {fit(key, 16)}", "key"), (f" {does}", "")] for key, does in keys.items()]
 
 
 class _Body(Lines):

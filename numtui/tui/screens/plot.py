@@ -12,6 +12,7 @@ from numtui.session.listing import Listing
 from numtui.terminal.tty import speaks_unicode
 from numtui.text.lines import Line, wrap
 from numtui.tui.screens.modal import Modal
+from numtui.tui.screens.pager import keys_page
 from numtui.tui.widgets.lines import Lines
 from numtui.views.panels import row_line
 from numtui.views.plot import ASCII, AXIS, BRAILLE, MARGIN, Plot
@@ -90,6 +91,8 @@ class PlotScreen(Modal[int | None]):
             self.dismiss(None)
         elif key == "enter":
             self.dismiss(self._row)
+        elif key in ("question_mark", "f1"):
+            self.app.push_screen(keys_page("Error over depth", _HELP))
         elif key in _ZOOMS:
             self._zoom(_ZOOMS[key])
         else:
@@ -133,6 +136,15 @@ def _room(size: Size) -> tuple[int, int]:
 _LEGEND = "● first cause  ┄ tolerance  ∞ NaN or Inf"
 _LEGEND_ASCII = "@ first cause  # red  + close  - tolerance  ! NaN or Inf"
 _KEYS = " ← → n N o O move · + - zoom in, out, 0 all · enter go there · q close"
+_HELP = {
+    "← →  h l": "next column to the left, right, at its worst row",
+    "space  b": "ten columns on, back",
+    "n N  o O": "next, previous red row; first cause",
+    "g  G": "first, last row",
+    "+  -  0": "zoom in, out; show all",
+    "enter": "go to the row",
+    "q esc v": "close",
+}
 _COLUMNS = {
     "right": 1, "l": 1, "down": 1, "j": 1, "left": -1, "h": -1, "up": -1, "k": -1,
     "pagedown": 10, "space": 10, "ctrl+d": 10, "pageup": -10, "b": -10, "ctrl+u": -10,

@@ -23,6 +23,7 @@ from numtui.session.session import Session
 from numtui.session.suggestion_tree import Node, State
 from numtui.text.lines import Line, fit, key_line
 from numtui.text.safe import safe_text
+from numtui.tui.screens.pager import keys_page
 from numtui.tui.screens.trial import Trying
 from numtui.tui.widgets.lines import Lines
 from numtui.views.suggestions import detail, heading, node_line, quiet_lines
@@ -47,6 +48,21 @@ _KEYS: Final = (
     ("enter", "go to the row"),
 )
 """Keys, the most important first."""
+
+
+_HELP = {
+    "j ↓  k ↑": "next, previous line",
+    "→ enter  ←": "open the line: its rules, their operations; close it",
+    "a  A": "accept the line; all lines",
+    "x": "reject the line, or take an accepted one back",
+    "e": "edit its rule",
+    "v": "list what changes no verdict too",
+    "enter": "on an operation: go to its row",
+    "u  ctrl+r": "undo, redo",
+    "ctrl+s": "save the rules",
+    "q esc s": "close",
+}
+"""Keys, for `?`."""
 
 
 class Suggestions(Trying[int | None]):
@@ -254,6 +270,8 @@ class Suggestions(Trying[int | None]):
             self._save()
         elif key == "v":
             self._list_everything()
+        elif key in ("question_mark", "f1"):
+            self.app.push_screen(keys_page("Suggestions", _HELP))
         elif (node := self._under()) is not None:
             self._at_node(key, node)
         elif key == "A" and self._session.suggested.quiet():

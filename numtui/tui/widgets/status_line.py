@@ -83,7 +83,8 @@ def editor_line(editor: LineEditor) -> Line:
 
 def _proposal(p: Proposal) -> Line:
     effect = p.effect.sentence() if p.effect is not None else "…"
-    return [(f" {effect}", "good"), (f"   {safe_text(p.edit.title, 400)}", "")]
+    again = "   more red: enter again applies it" if p.asked else ""
+    return [(f" {effect}", "red" if p.worse else "good"), (f"   {safe_text(p.edit.title, 400)}", ""), (again, "red")]
 
 
 def _search(listing: Listing) -> Line:

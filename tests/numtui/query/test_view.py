@@ -320,6 +320,7 @@ def test_a_number_in_a_name_is_a_whole_number() -> None:
         ("error>", "expected a number after >", ""),
         ("error>nan", "expected a number after >", "nan"),
         ("colour:red", "colour: is not a field; known are arg, at, cause, differs", "colour:"),
+        ("phases:fwd", "phases: is not a field; phase:?", "phases:"),
         ("error:1e-3", "error is compared with a number, like error>1e-3", "error:"),
         ("op>3", "op is not a number; known are error, largest, eps", "op"),
         ("op:mm,", "op: a value is missing", ""),
@@ -387,3 +388,10 @@ def test_a_million_rows_take_milliseconds() -> None:
     by_error = build_view(big, Filter(), order=Order.ERROR)
     assert step(by_error, by_error.reds, 1, 2) == 5
     assert step_error(big.error, with_error(view), 1, -1) == 3
+
+
+def test_the_beginning_of_a_word_is_every_word_that_begins_so() -> None:
+    c = comparison_of([E, A, B, R])
+    assert parse_query("status:only").mask(c).tolist() == [False, True, True, False]
+    assert parse_query("status:red,eq").mask(c).tolist() == [True, False, False, True]
+    assert parse_query("-is:only").mask(c).tolist() == [True, False, False, True]

@@ -270,7 +270,7 @@ class TestRules:
         session.accept(job)
         assert session.proposal is not None
         assert session.proposal.effect is not None
-        assert "cuts 2 pairs" in session.proposal.effect.sentence()
+        assert "cuts layers.1.attention.wk/op_0_mm and 1 more pair" in session.proposal.effect.sentence()
 
 
 class TestSuggestions:
@@ -640,6 +640,18 @@ class TestListing:
         assert made.comparison.red[made.listing.cursor]
         assert made.listing.producer() == "the producer of input 1 in b"
         assert made.listing.cursor == row_with(made, "m.wk/op_1_neg", "b")
+
+    def test_the_producer_that_one_side_alone_has_comes_first(self, tmp_path: Path) -> None:
+        first = [op("m.wq/op_0_mm", 3.0), op("m.wk/op_0_mm", 5.0)]
+        ops_a = [*first, op("m/op_0_bmm", 7.0, inputs=[3.0, 5.0], producers=["m.wq/op_0_mm", "m.wk/op_0_mm"])]
+        cast = op("m.wk/op_1_clone", 5.0, inputs=[5.0], producers=["m.wk/op_0_mm"])
+        same = op("m/op_0_bmm", 7.0, inputs=[3.0, 5.0], producers=["m.wq/op_0_mm", "m.wk/op_1_clone"])
+        a, b = logs(tmp_path, ops_a, [*first, cast, same])
+        made = Session(compare(a, b), RuleFile.empty(tmp_path / "r.yaml"))
+        made.listing.go(row_with(made, "m/op_0_bmm"))
+        assert not made.comparison.red[made.listing.cursor]
+        assert made.listing.producer() == "the producer of input 1 in b"
+        assert made.listing.cursor == row_with(made, "m.wk/op_1_clone", "b")
 
     def test_from_the_heads_to_the_whole(self, tmp_path: Path) -> None:
         a, b = logs(tmp_path)

@@ -11,6 +11,7 @@ from textual import events
 
 from numtui.session.loading import Loaded, load
 from numtui.tui.screens.explorer import Explorer
+from numtui.tui.screens.pager import Pager
 from tests.builders import training_step
 from tests.numtui.query.test_flow import diverging
 from tests.numtui.tui.test_app import opened, press, request, screen, settled
@@ -204,3 +205,42 @@ async def test_what_was_said_and_typed_can_be_had_again(tmp_path: Path) -> None:
         assert "rows are listed" in screen(pilot)
         await press(pilot, "I", "f", "up", "enter")
         assert explorer.session.listing.filter.query.text == "op:mm"
+
+
+async def test_q_after_a_page_that_did_not_open_does_not_end_the_program(tmp_path: Path) -> None:
+    async with opened(request(tmp_path, training_step(), training_step())) as (pilot, explorer):
+        await press(pilot, "C", "q")
+        assert "no page is open to close: q again quits" in screen(pilot)
+        assert pilot.app.return_code is None
+        await press(pilot, "r", "q")
+        assert pilot.app.screen is explorer, "one that did open is closed by it"
+        await press(pilot, "q")
+        assert pilot.app.return_code == 0
+
+
+@pytest.mark.parametrize("opener", ["v", "s", "r", "w", "I", "B", "P", "?"])
+async def test_every_page_answers_a_question_mark(tmp_path: Path, opener: str) -> None:
+    async with opened(request(tmp_path, *diverging(CAUSE)), (80, 24)) as (pilot, explorer):
+        await press(pilot, opener)
+        page = pilot.app.screen
+        await press(pilot, "?")
+        if opener == "?":
+            assert pilot.app.screen is explorer, "the help closes as it was opened"
+            return
+        assert isinstance(pilot.app.screen, Pager)
+        assert pilot.app.screen is not page
+        await press(pilot, "?")
+        assert pilot.app.screen is page
+
+
+async def test_a_change_that_makes_more_rows_red_is_asked_for_twice(tmp_path: Path) -> None:
+    rules = "ignore:\n  - op: mm\n"
+    async with opened(request(tmp_path, *diverging(CAUSE), rules=rules)) as (pilot, explorer):
+        red = int(explorer.session.comparison.red.sum())
+        await press(pilot, "/", *CAUSE, "enter", "i")
+        assert "more red" in screen(pilot)
+        await press(pilot, "enter")
+        assert "enter again applies it" in screen(pilot)
+        assert int(explorer.session.comparison.red.sum()) == red
+        await press(pilot, "enter")
+        assert int(explorer.session.comparison.red.sum()) > red

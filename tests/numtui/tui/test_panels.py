@@ -185,7 +185,7 @@ async def test_information_is_turned_like_pages(tmp_path: Path) -> None:
         assert "[1 comparability]" in screen(pilot), "after the last page comes the first"
         await press(pilot, "shift+tab", "left", "left", "slash", *"4 rec", "enter")
         assert "[3 row 1]" in screen(pilot), "a digit in a search is a letter of it"
-        await press(pilot, "escape", "4", "question_mark", "q")
+        await press(pilot, "escape", "4", "question_mark", "q", "q")
         assert explorer.is_current
         await press(pilot, ":", *"raw", "enter")
         await settled(pilot)

@@ -59,8 +59,10 @@ function parseField(name, value, c) {
   const fields = fieldNames(c);
   if (name in NUMBERS) throw new Error(`${name} is compared with a number, like ${name}>1e-3`);
   if (!fields.includes(name)) throw new Error(`${name}: is not a field; known are ${fields.sort().join(", ")} (a key with a colon: "${name}:…")`);
-  const values = (["shape", "arg"].includes(name) ? [value] : betweenCommas(value)).map((part) => part.replaceAll('"', ""));
+  const written = (["shape", "arg"].includes(name) ? [value] : betweenCommas(value)).map((part) => part.replaceAll('"', ""));
   const known = c.fields[name];
+  const begun = (word) => (known && word && !(word in known) ? Object.keys(known).filter((each) => each.startsWith(word)) : []);
+  const values = written.flatMap((word) => (begun(word).length ? begun(word) : [word]));
   for (const each of values) {
     if (known && !(each in known)) throw new Error(`${each ? `${name}:${each} is unknown;` : `${name}:`} expected one of ${Object.keys(known).join(", ")}`);
     if (!known && !each) throw new Error(`${name}: a value is missing`);
