@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int32
 from matchers.comparison import Comparison
+from matchers.coverage import Cover
 from matchers.regions.find import Kind
 from matchers.status import LabelledEnum, Status
 from numtui.query.fields import STATUS_WORDS
@@ -34,6 +35,7 @@ __all__ = [
     "sorted_rows",
     "step",
     "step_error",
+    "uncompared",
     "with_error",
 ]
 
@@ -313,6 +315,11 @@ def step(view: View, rows: Int32, at: int, by: int) -> int | None:
         return int(rows[min(first + by, len(rows)) - 1]) if first < len(rows) else None
     last = int(np.searchsorted(places, here, side="left"))
     return int(rows[max(last + by, 0)]) if last > 0 and by < 0 else None
+
+
+def uncompared(c: Comparison) -> Int32:
+    """Return the rows that were neither compared nor covered by others; none before the comparison, and of one log."""
+    return _where((c.coverage.cover == Cover.UNCOVERED) & (not c.single and not c.counts[Status.PENDING]))
 
 
 def with_error(view: View) -> Int32:

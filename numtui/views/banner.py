@@ -11,6 +11,7 @@ from matchers.coverage import Cover
 from matchers.single_run import explained
 from matchers.status import Status
 from numtui.query.source_line import source_lines
+from numtui.query.view import uncompared
 from numtui.text.counts import plural
 from numtui.text.lines import Line, fit_line, line_width, width_of
 from numtui.text.names import MAX_KEY_LENGTH
@@ -24,11 +25,13 @@ _NAME = 28
 
 
 def banner(c: Comparison, width: int) -> Line:
-    """Return the verdict, in the longest form that has room; empty where nothing is red, or compared yet."""
+    """Return the verdict, in the longest form that has room; empty where all agrees, and until all is compared."""
     causes = int(np.count_nonzero(c.cause))
     differ = c.cause if causes else c.red
-    if (c.counts[Status.PENDING] and not c.single) or not differ.any():
+    if c.counts[Status.PENDING] and not c.single:
         return []
+    if not differ.any():
+        return [] if c.single or c.coverage.enough else _not_compared(c, width)
     key, forms = _told(c, int(np.argmax(differ)), causes)
     for before, reason, place in forms:
         after: Line = [(reason, ""), (f" · {place}" if place else "", "key")]
@@ -36,6 +39,19 @@ def banner(c: Comparison, width: int) -> Line:
         if left >= min(width_of(key), _NAME):
             break
     return fit_line([*before, (shortened(key, left), "cause"), *after], width)
+
+
+def _not_compared(c: Comparison, width: int) -> Line:
+    """Say that nothing is red, and how much of the logs that does not cover."""
+    from numtui.report.gate import fails  # with the reports, which the first screen does not need
+
+    rows = len(uncompared(c))
+    counted = f"{rows:,} not compared" if rows else f"not compared: {c.coverage.missing}"
+    exits = " (exit 1)" if fails(c) else ""
+    which = f", chiefly {c.coverage.missing}" if rows and c.coverage.missing else ""
+    told = f" no red row, {counted}{exits}{which} · I, then enter, lists them"
+    short = f" no red row, {counted}{exits} · I enter: why"
+    return fit_line([(told if width_of(told) <= width else short, "close")], width)
 
 
 def _told(c: Comparison, row: int, causes: int) -> tuple[str, list[tuple[Line, str, str]]]:

@@ -20,6 +20,7 @@ from numtui.report.explanation import WITH_WAY, RowExplanation
 from numtui.text.glyphs import GLYPHS, STYLES
 from numtui.text.lines import Line, fit, width_of, wrap
 from numtui.text.safe import safe_text
+from numtui.text.short_names import shortened
 from numtui.views.table import CAUSE, bar_of, number_of
 
 __all__ = [
@@ -31,6 +32,7 @@ __all__ = [
     "neighbour_entries",
     "place_entries",
     "row_line",
+    "uncompared_entries",
     "explanation_entries",
 ]
 
@@ -74,14 +76,14 @@ def row_line(c: Comparison, row: int, width: int, tag: str = "", aside: str = ""
 
 
 def _keys(c: Comparison, row: int, width: int) -> str:
-    """Return the key of a row; both where they differ, cut at the start."""
+    """Return the key of a row; both where they differ."""
     found = [safe_text(log.keys[i], 400) for log, i in ((c.a, int(c.row_a[row])), (c.b, int(c.row_b[row]))) if i >= 0]
     left, *other = dict.fromkeys(found)
     if not other:
-        return fit(left, width, keep_end=True)
+        return fit(shortened(left, width), width)
     room = width - 3
     take = min(width_of(left), max(room // 2, room - width_of(other[0])))
-    return f"{fit(left, take, keep_end=True)} ⇄ {fit(other[0], room - take, keep_end=True)}"
+    return f"{shortened(left, take)} ⇄ {fit(shortened(other[0], room - take), room - take)}"
 
 
 def causes_title(c: Comparison) -> str:
@@ -251,6 +253,15 @@ def group_entries(groups: Sequence[RowGroup], width: int, *, single: bool) -> li
     if (more := len(groups) - _MAX_GROUPS) > 0:
         entries.append(Entry(([(f"  … and {more:,} groups with less in them: a filter first leaves fewer", "dim")],)))
     return entries
+
+
+def uncompared_entries(c: Comparison, told: Sequence[tuple[int, str]], more: int, width: int) -> list[Entry]:
+    """List rows that were not compared, each with its reason; `more`: how many are left out."""
+    entries = []
+    for row, reason in told:
+        why: list[Line] = [[(f"        {text}", "dim")] for text in wrap(reason, width - 9)]
+        entries.append(Entry((row_line(c, row, width, " "), *why), row))
+    return [*entries, *([Entry(([(f"  … and {more:,} more", "dim")],))] if more else [])]
 
 
 def filter_entries(saved: Mapping[str, str], width: int) -> list[Entry]:

@@ -188,8 +188,8 @@ class LogLoader:
             return  # the banner says where it begins
         elif c.single:
             self._screen.say("no NaN or Inf; S sorts by the largest values, `f is:cast` lists the dtype boundaries")
-        else:
-            self._screen.say(all_agree(c), trouble=not c.coverage.enough)
+        elif c.coverage.enough:
+            self._screen.say(all_agree(c))
 
     def _opened_again(self, loaded: Loaded) -> None:
         session = self._session

@@ -12,9 +12,11 @@ from textual import events
 from matchers.errors import UserError
 from matchers.status import Status
 from numtui.query.commits import commits
+from numtui.query.view import uncompared
 from numtui.text.lines import Line
 from numtui.text.safe import safe_text
 from numtui.tui.screens.pager import Pager, help_lines
+from numtui.tui.screens.panels import open_uncompared
 from numtui.tui.screens.screen import MainScreen
 from numtui.views.commits import commit_lines
 from numtui.views.raw_record import raw_lines
@@ -60,13 +62,20 @@ class Information(Pager):
             if self.is_mounted and self.is_current:  # it may be closed by now
                 self.draw()
 
+    @property
+    def _leads_on(self) -> bool:
+        """True on a page that says how much was compared, where some rows were not."""
+        page = self._pages[self._at].id
+        return page in ("comparability", "info") and len(uncompared(self._explorer.session.comparison)) > 0
+
     def heading(self) -> Line:
         """Return the tabs, the chosen one in brackets."""
         tabs: Line = []
         for n, page in enumerate(self._pages):
             label = f"{n + 1} {page.name}"
             tabs.append((f"[{label}]", "title") if n == self._at else (f" {label} ", "key"))
-        return [*tabs, ("  tab next · q close", "dim")]
+        rows = "enter: rows not compared · " if self._leads_on else ""
+        return [*tabs, (f"  {rows}tab next · q close", "dim")]
 
     def pressed(self, event: events.Key) -> None:
         """Turn to another page, or read this one."""
@@ -75,6 +84,9 @@ class Information(Pager):
             super().pressed(event)
         elif self._opened_by_any & {event.key, event.character}:
             self.dismiss()
+        elif event.key == "enter" and self._leads_on:
+            self.dismiss()
+            open_uncompared(self._explorer)
         elif event.key in turns:
             self._go_to(self._at + turns[event.key])
             self.draw()

@@ -6,8 +6,10 @@ from collections.abc import Callable
 from functools import partial
 
 from matchers.explain.first_difference import first_difference_note
+from matchers.single_run import explained
 from matchers.status import Status
 from numtui.query.flow import consuming, producing
+from numtui.query.view import uncompared
 from numtui.report.explanation import RowExplanation, explain_row
 from numtui.report.model import Report
 from numtui.report.options import ReportOptions
@@ -16,7 +18,14 @@ from numtui.text.glyphs import WORDS
 from numtui.tui.screens.panel import Panel, Picked
 from numtui.tui.screens.screen import MainScreen
 from numtui.views.drift import drift_entries, drift_title
-from numtui.views.panels import cause_entries, causes_title, explanation_entries, neighbour_entries, place_entries
+from numtui.views.panels import (
+    cause_entries,
+    causes_title,
+    explanation_entries,
+    neighbour_entries,
+    place_entries,
+    uncompared_entries,
+)
 
 __all__ = [
     "go_to",
@@ -26,6 +35,7 @@ __all__ = [
     "open_places",
     "open_plot",
     "open_explanation",
+    "open_uncompared",
 ]
 
 
@@ -114,6 +124,26 @@ def _show_explanation(explorer: MainScreen, told: RowExplanation) -> None:
         row=-1 if told.way is None else told.way.cause,
     )
     explorer.app.push_screen(panel, _goes_there(explorer))
+
+
+_MAX_UNCOMPARED = 200
+"""Rows without comparison that are listed: a filter by status finds more."""
+
+
+def open_uncompared(explorer: MainScreen) -> None:
+    """Open the rows that were not compared, each with its reason; enter goes to one."""
+    c = explorer.session.comparison
+    rows = uncompared(c)
+
+    def work() -> list[tuple[int, str]]:
+        return [(row, explained(c, row).headline) for row in rows[:_MAX_UNCOMPARED].tolist()]
+
+    def show(told: list[tuple[int, str]]) -> None:
+        entries = partial(uncompared_entries, c, told, len(rows) - len(told))
+        title = f"{plural(len(rows), 'row')} not compared"
+        explorer.app.push_screen(Panel(title, entries, opened_by="I"), _goes_there(explorer))
+
+    explorer.background.run_then_show("looking at what was not compared", work, show)
 
 
 # -- around the row

@@ -244,3 +244,15 @@ async def test_a_change_that_makes_more_rows_red_is_asked_for_twice(tmp_path: Pa
         assert int(explorer.session.comparison.red.sum()) == red
         await press(pilot, "enter")
         assert int(explorer.session.comparison.red.sum()) > red
+
+
+async def test_what_was_not_compared_is_listed_with_its_reason(tmp_path: Path) -> None:
+    ops = training_step()
+    half = len(ops) // 2
+    async with opened(request(tmp_path, ops, ops[:half]), (80, 24)) as (pilot, explorer):
+        assert f"no red row, {len(ops) - half} not compared (exit 1)" in screen(pilot)
+        await press(pilot, "I", "enter")
+        assert f"{len(ops) - half} rows not compared" in screen(pilot)
+        assert "only a has this operation" in screen(pilot)
+        await press(pilot, "j", "enter")
+        assert explorer.session.listing.cursor == half + 1

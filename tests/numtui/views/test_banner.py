@@ -50,3 +50,13 @@ def test_of_one_run_it_says_where_nan_or_inf_begins(tmp_path: Path) -> None:
     ops[7].outputs = ["inf"]
     c = single_run(read_log(write_log(tmp_path / "a.log", ops)))
     assert told(c, 200).startswith(f" NaN or Inf: 1 of {len(ops)} · begins at row 8, {ops[7].key}, the output has Inf")
+
+
+def test_a_part_that_was_not_compared_is_no_agreement(tmp_path: Path) -> None:
+    ops = training_step()
+    c = compared(tmp_path, ops, ops[: len(ops) // 2])
+    rest = len(ops) - len(ops) // 2
+    assert told(c, 200).startswith(
+        f" no red row, {rest} not compared (exit 1), chiefly the second half of a ({rest}) · I, "
+    )
+    assert told(c, 59).startswith(f" no red row, {rest} not compared (exit 1) · I")
