@@ -11,7 +11,6 @@ from enum import IntEnum
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int32
 from matchers.comparison import Comparison
@@ -28,7 +27,6 @@ __all__ = [
     "Filter",
     "StatusGroup",
     "Order",
-    "Severity",
     "View",
     "build_view",
     "foldable",
@@ -117,34 +115,6 @@ def sorted_rows(c: Comparison, order: Order) -> Int32:
     return np.concatenate((first, np.flatnonzero(np.isnan(key)))).astype(np.int32)
 
 
-class Severity(IntEnum):
-    """Severity of a row on the map of the run."""
-
-    NOTHING = 0
-    OTHER = 1
-    ALONE = 2
-    CLOSE = 3
-    RED = 4
-    CAUSE = 5
-
-
-_SEVERITY_OF = np.array(
-    [
-        Severity.RED
-        if s.red
-        else Severity.CLOSE
-        if s is Status.CLOSE
-        else Severity.ALONE
-        if s in (Status.ONLY_A, Status.ONLY_B)
-        else Severity.NOTHING
-        if s in (Status.PENDING, Status.EQUAL, Status.SAME_PRINT)
-        else Severity.OTHER
-        for s in Status
-    ],
-    np.int8,
-)
-
-
 @dataclass(frozen=True)
 class View:
     """The lines of the list; v lines.
@@ -223,20 +193,18 @@ class View:
         return self.listed(_where(self.comparison.red | self.comparison.cause))
 
     @cached_property
-    def severity(self) -> NDArray[np.int8]:
-        """int8[v] of `Severity`."""
+    def _matters(self) -> Bool:
+        """bool[v]: red lines and first causes."""
         c = self.comparison
-        out = _SEVERITY_OF[c.status[self.row]]
-        out[c.cause[self.row]] = Severity.CAUSE
-        return out
+        return (c.red | c.cause)[self.row]
 
-    def map(self, height: int) -> NDArray[np.int8]:
-        """int8[height] of `Severity`: the worst of each stretch, the whole view scaled to `height` lines."""
+    def map(self, height: int) -> Bool:
+        """bool[height]: the stretches with a red line or a first cause, the whole view scaled to `height` lines."""
         if height <= 0 or not len(self):
-            return np.zeros(max(height, 0), np.int8)
+            return np.zeros(max(height, 0), bool)
         start = np.arange(height, dtype=np.int64) * len(self) // height
         # With fewer lines than height some stretches are empty; reduceat then returns the line at the start.
-        return np.asarray(np.maximum.reduceat(self.severity, start), np.int8)
+        return np.asarray(np.logical_or.reduceat(self._matters, start), bool)
 
 
 def foldable(c: Comparison) -> Int32:

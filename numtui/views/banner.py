@@ -20,7 +20,7 @@ from numtui.text.short_names import shortened
 
 __all__ = ["banner"]
 
-_NAME = 28
+_NAME = 20
 """Cells that a name has before a reason or a place: a layer, a module and its operation."""
 
 

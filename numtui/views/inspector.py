@@ -37,7 +37,7 @@ _MAX_EARLY_INPUTS = 4
 _VERDICT_LINES = 2
 """Lines of a verdict before the numbers."""
 
-_PRODUCER = 16
+_PRODUCER = 14
 """Cells of the producer of an input, where values can be cut for it."""
 
 _VALUE = 13

@@ -19,9 +19,9 @@ from matchers.ops.nonfinite import broken_kind
 from matchers.pairing.pairing import Method
 from matchers.regions.find import Kind
 from matchers.status import Status
-from numtui.query.view import FOLD_WORDS, Order, Severity, View
+from numtui.query.view import FOLD_WORDS, Order, View
 from numtui.text.glyphs import GLYPHS, STYLES, WITHOUT_ERROR
-from numtui.text.lines import Line, Piece, fit, fit_line, line_width, side_titles, width_of, window
+from numtui.text.lines import Line, fit, fit_line, line_width, side_titles, width_of, window
 from numtui.text.names import MAX_KEY_LENGTH, marked_keys, shared_module, without
 from numtui.text.safe import safe_text
 from numtui.text.short_names import cut_middle
@@ -46,15 +46,6 @@ FIRST = "○"
 """Sign of the first difference, where it is no first cause."""
 OTHER_ARGUMENTS = "≠"
 """Sign of a row whose sides were given other arguments, where it is neither."""
-
-MAP_GLYPHS: dict[Severity, Piece] = {
-    Severity.NOTHING: (" ", ""),
-    Severity.OTHER: ("▏", "dim"),
-    Severity.ALONE: ("▎", "alone"),
-    Severity.CLOSE: ("▌", "close"),
-    Severity.RED: ("█", "red"),
-    Severity.CAUSE: ("●", "cause"),
-}
 
 _SHORT = {"float": "f", "bfloat": "bf", "int": "i", "uint": "u", "complex": "c"}
 
@@ -104,8 +95,11 @@ def short_dtype(dtype: str) -> str:
 SIDE_BY_SIDE = 120
 """Minimum width for a column of names per side."""
 
-LEFT = 3
-"""Cells of the map, the window marker and the cause marker."""
+LEFT = 1
+"""Cells of the sign before a row: first cause, note, mark."""
+
+RIGHT = 2
+"""Cells of the map at the right edge: the lines on the screen, and where red is."""
 
 _ENOUGH = 46
 """Cells of a name beyond which other columns come first: a module of a layer and its operation."""
@@ -145,7 +139,7 @@ class Columns:
         error, units = 9, 6 if width >= 64 else 0
         bar = 6 if width >= 110 else 0
         # number and glyph are each followed by a blank
-        left = width - LEFT - (number + 1) - 2 - error - units - bar
+        left = width - LEFT - RIGHT - (number + 1) - 2 - error - units - bar
         shape = min(max(width // 8, 16), 28)
         if single or merged or width < SIDE_BY_SIDE:
             via = _VIA if width >= 100 and not single else 0
@@ -193,17 +187,16 @@ class RowWriter:
             differs = " where it differs"
             a += differs if not self.comparison.single and width_of(a + differs) < w.a else ""
         return [
-            ("   " + "#".rjust(w.number) + "   ", "dim@dispatch"),
+            (" " + "#".rjust(w.number) + "   ", "dim@dispatch"),
             (fit(a, w.a - 1) + " " + fit(b, w.b), "dim"),
             (fit(via, w.via), "dim@confidence"),
             (fit(error, w.error + w.bar) + fit(units, w.units), "dim@error"),
             (fit("shape", w.shape), "dim"),
         ]
 
-    def fold(self, view: View, line: int, map_piece: Piece, window: str, width: int) -> Line:
+    def fold(self, view: View, line: int) -> Line:
         """Return a line that stands for a folded stretch."""
-        pad = " " * (self.columns.number + 2)
-        return fit_line([map_piece, (f"{window} {pad}… {self._folded(view, line)} …", "dim")], width)
+        return [(f" {' ' * (self.columns.number + 3)}… {self._folded(view, line)} …", "dim")]
 
     def _folded(self, view: View, line: int) -> str:
         """Say what the rows of a folded stretch are."""
@@ -214,7 +207,7 @@ class RowWriter:
         a, b = (np.count_nonzero(side[rows] >= 0) for side in (c.row_a, c.row_b))
         return f"{a:,} in a, {b:,} in b: {FOLD_WORDS[Kind(c.regions.kind[stretch - 1])]}"
 
-    def row(self, row: int, map_piece: Piece, window: str, marked: bool, tag: str = " ") -> Line:
+    def row(self, row: int, marked: bool, tag: str = " ") -> Line:
         """Format one row; `tag` is the sign of a mark or note, for rows that are no first cause or difference."""
         c, w = self.comparison, self.columns
         status = Status(int(c.status[row]))
@@ -226,7 +219,7 @@ class RowWriter:
         sign = CAUSE if cause else FIRST if found is not None and found.row == row else tag
         if sign == " " and c.asked_otherwise[row]:
             sign = OTHER_ARGUMENTS
-        line: Line = [map_piece, (window + sign, "cause" if cause else "close" if sign == FIRST else "")]
+        line: Line = [(sign, "cause" if cause else "close" if sign == FIRST else "")]
         line.append((f"{number} ", "dim" if role == "dim" else ""))
         line.append((f"{glyph} ", "cause" if marked else role))
         text_role = "dim" if role == "dim" else "alone" if role == "alone" else ""
@@ -377,6 +370,15 @@ def usual_key(*logs: OpLog) -> int:
     return max((int(np.percentile(np.diff(log.keys.start), 95)) - 1 for log in logs if len(log)), default=0)
 
 
-def map_pieces(view: View, height: int) -> list[Piece]:
-    """Return the map on the left edge: per line of the screen the glyph of the worst row of its stretch."""
-    return [MAP_GLYPHS[Severity(int(s))] for s in view.map(height)]
+def map_pieces(view: View, height: int, first: int, last: int) -> list[Line]:
+    """Return the map of the run, per line of the screen: the lines that the screen shows, and where red is.
+
+    Its targets are `map` and the line, for clicks.
+
+    Args:
+        first, last: first and last line of the map for the rows on the screen.
+    """
+    return [
+        [("┃" if first <= y <= last else " ", ""), ("█", f"red@map {y}") if red else ("│", f"dim@map {y}")]
+        for y, red in enumerate(view.map(height).tolist())
+    ]

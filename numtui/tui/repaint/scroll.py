@@ -12,8 +12,8 @@ __all__ = ["Scroll", "scroll_between"]
 
 _MAX_SCROLL = 3
 """Lines that a list scrolls when the cursor steps over its edge."""
-_EDGE = 3
-"""Cells on the left that may stay: the map of the run, beside a scrolling list."""
+_EDGE = 2
+"""Cells on the right that may stay: the map of the run, beside a scrolling list."""
 _MAX_BETWEEN = 3
 """Lines that change between lines that scroll: those that the cursor leaves and enters."""
 _MIN_GAIN = 200
@@ -58,7 +58,7 @@ def _by(before: Sequence[Cells], after: Sequence[Cells], by: int) -> Iterator[Sc
     moved = [
         y
         for y in range(max(-by, 0), len(after) - max(by, 0))
-        if after[y] is not before[y] and after[y][_EDGE:] == before[y + by][_EDGE:] != before[y][_EDGE:]
+        if after[y] is not before[y] and after[y][:-_EDGE] == before[y + by][:-_EDGE] != before[y][:-_EDGE]
     ]
     starts = [i for i, y in enumerate(moved) if not i or y - moved[i - 1] > _MAX_BETWEEN]
     for first, end in pairwise([*starts, len(moved)]):

@@ -23,6 +23,10 @@ def clicked(explorer: MainScreen, event: Lines.Clicked) -> None:
         press(explorer.app, event.target)
     elif explorer.prompt.editor is not None:
         return  # the line that is typed gets everything
+    elif event.target.startswith("map "):
+        y = int(event.target.removeprefix("map "))
+        listing.go_line(y * len(listing.view) // explorer.table.rows)
+        explorer.draw()
     elif event.target:
         order = Order[event.target.upper()]
         sort_by(explorer, Order.DISPATCH if order is listing.order else order)

@@ -170,7 +170,7 @@ _DETAILS = """\
 before a row number: " a note, a letter for a mark, / a search hit
 ≥ is a lower bound: norms miss what keeps them, the tensors may differ by more; ≈ comes from sketches
 +1 after a key: a group, such as a collective and its wait   via values·.61: pairing method and confidence
-left edge: map of the run, worst row per stretch (█ red, ● first cause); ┃ marks the rows on the screen"""
+right edge: map of the run, █ where red is; ┃ marks the rows on the screen"""
 
 
 def help_lines(actions: Sequence[Action] = ACTIONS) -> list[Line]:

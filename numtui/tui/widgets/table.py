@@ -9,9 +9,9 @@ from __future__ import annotations
 from numtui.query.view import View
 from numtui.session.listing import Listing
 from numtui.session.session import Session
-from numtui.text.lines import Line, Piece
+from numtui.text.lines import Line, fit_line
 from numtui.tui.widgets.lines import Lines
-from numtui.views.table import LEFT, Columns, RowWriter, map_pieces, usual_key
+from numtui.views.table import LEFT, RIGHT, Columns, RowWriter, map_pieces, usual_key
 
 __all__ = ["Table"]
 
@@ -29,7 +29,6 @@ class Table(Lines):
         """Width and merged names for which `_writer` was made."""
         self._back = 0
         """Cells by which cut names are scrolled towards their start."""
-        self._map: tuple[View, int, list[Piece]] | None = None
 
     @property
     def rows(self) -> int:
@@ -85,7 +84,9 @@ class Table(Lines):
         self.top = min(max(self.top, 0), max(len(view) - rows, 0))
         lines = self._lines(session)
         items = [-1, *range(self.top, min(self.top + rows, len(view)))]
-        self.paint(lines, reverse=line - self.top + 1 if len(view) else -1, bar=(LEFT, self.size.width), items=items)
+        self.paint(
+            lines, reverse=line - self.top + 1 if len(view) else -1, bar=(LEFT, self.size.width - RIGHT), items=items
+        )
 
     def _lines(self, session: Session) -> list[Line]:
         view, c = session.listing.view, session.comparison
@@ -96,8 +97,6 @@ class Table(Lines):
         if not len(view):
             lines.append([("   no row matches: esc drops the filters" if len(c) else "   the logs are empty", "dim")])
             return lines
-        pieces = self._map_for(view)
-        first, last = self._window(view)
         marked = session.listing.row_of(session.mark) if session.mark is not None else -1
         tags = {row: '"' for row, _ in session.listing.annotations.noted(c)} | {
             row: letters[-1] for row, letters in session.listing.annotations.letters(c).items()
@@ -105,21 +104,21 @@ class Table(Lines):
         search = session.listing.search
         for y in range(min(self.rows, len(view) - self.top)):
             line = self.top + y
-            window = "┃" if first <= y <= last else " "
             row = int(view.row[line])
             if view.fold[line]:
-                lines.append(writer.fold(view, line, pieces[y], window, self.size.width))
+                lines.append(writer.fold(view, line))
             else:
                 hit = "/" if search is not None and search.text and search.finds(c, row) else " "
-                lines.append(writer.row(row, pieces[y], window, row == marked, tags.get(row, hit)))
-        lines.extend([pieces[y], (" ", "")] for y in range(len(view) - self.top, self.rows))
+                lines.append(writer.row(row, row == marked, tags.get(row, hit)))
+        if len(view) > self.rows:  # else all of it is seen
+            room = self.size.width - RIGHT
+            edge = map_pieces(view, self.rows, *self._window(view))
+            lines[1:] = [[*fit_line(line, room), *piece] for line, piece in zip(lines[1:], edge, strict=True)]
         return lines
 
     def _window(self, view: View) -> tuple[int, int]:
         """Return the first and last line of the map for the rows on the screen."""
-        rows, n = self.rows, max(len(view), 1)
-        if n <= rows:
-            return 0, -1
+        rows, n = self.rows, len(view)
         first = self.top * rows // n
         return first, max(first, ((self.top + rows) * rows - 1) // n)
 
@@ -132,8 +131,3 @@ class Table(Lines):
             self._writer = RowWriter(c, columns)
         self._writer.back = self._back
         return self._writer
-
-    def _map_for(self, view: View) -> list[Piece]:
-        if self._map is None or self._map[0] is not view or self._map[1] != self.rows:
-            self._map = (view, self.rows, map_pieces(view, self.rows))
-        return self._map[2]

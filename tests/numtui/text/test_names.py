@@ -10,7 +10,7 @@ from numtui.text.lines import Line, width_of, window
 from numtui.text.names import marked_keys
 from numtui.text.safe import safe_text
 from numtui.text.short_names import cut_middle, shortened
-from numtui.views.table import Columns, RowWriter
+from numtui.views.table import RIGHT, Columns, RowWriter
 from tests.numtui.fakes import comparison_of
 
 keys = st.text(st.sampled_from("abc.01_/[]宽é\u0301\ufe0f❤\x1b\u202e"), min_size=1, max_size=60)
@@ -95,6 +95,6 @@ def test_each_row_has_the_width_of_the_table(one: str, other: str, width: int, m
     c = comparison_of([Status.EQUAL, Status.ONLY_B, Status.RECOMPUTE], keys=[one] * 3, keys_b=[other] * 3)
     writer = RowWriter(c, Columns.of(width, 3, 40, merged=merged), back)
     for row in range(3):
-        line = writer.row(row, (" ", ""), " ", False)
-        assert cells(line) == width
+        line = writer.row(row, False)
+        assert cells(line) == width - RIGHT
         assert plain(line).isprintable()

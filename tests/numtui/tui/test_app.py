@@ -171,6 +171,8 @@ async def test_pairing_by_hand_with_m_and_m(tmp_path: Path) -> None:
         assert explorer.session.proposal is None
         assert not explorer.session.dirty
         await press(pilot, "m", "m")
+        assert "more red: enter again applies it" in screen(pilot)
+        await press(pilot, "m")
         assert len(explorer.session.rules) == 1
         assert explorer.session.comparison.rules == explorer.session.rules
 
@@ -499,7 +501,7 @@ async def test_half_a_log_is_said_and_stays_said_and_is_no_agreement(tmp_path: P
     async with opened(asked, size=(160, 30)) as (pilot, _):
         shown = screen(pilot)
         assert "16 of 32 compared (I)" in shown
-        assert "Not compared: the second half of a (16), which has no partner; 16 operations agree." in shown
+        assert "no red row, 16 not compared (exit 1), chiefly the second half of a (16) · I, then enter" in shown
         assert "No divergence" not in shown
         await press(pilot, "j")
         assert "the second half of a (16) not compared: I" in screen(pilot)

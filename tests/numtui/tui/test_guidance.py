@@ -90,11 +90,11 @@ async def test_a_key_that_does_nothing_says_so(tmp_path: Path) -> None:
 async def test_every_hit_on_the_screen_is_marked(tmp_path: Path) -> None:
     async with opened(request(tmp_path, *diverging(CAUSE)), (80, 24)) as (pilot, explorer):
         await press(pilot, "/", *"_MM", "enter")
-        rows = [line for line in screen(pilot).split("\n")[3:] if line[3:7].strip().isdigit()]
-        assert [line[2] in "/●" for line in rows] == ["_mm" in line for line in rows]
-        assert sum(line[2] == "/" for line in rows) > 1
+        rows = [line for line in screen(pilot).split("\n")[3:] if line[1:5].strip().isdigit()]
+        assert [line[0] in "/●" for line in rows] == ["_mm" in line for line in rows]
+        assert sum(line[0] == "/" for line in rows) > 1
         await press(pilot, "escape")
-        assert not [line for line in screen(pilot).split("\n")[3:] if line[2:3] == "/"]
+        assert not [line for line in screen(pilot).split("\n")[3:] if line[:1] == "/"]
         assert explorer.session.listing.search is None
 
 

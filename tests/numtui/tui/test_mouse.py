@@ -5,6 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 from textual import events
 from textual.pilot import Pilot
@@ -15,6 +16,7 @@ from numtui.tui.screens.explorer import Explorer
 from numtui.tui.screens.pager import Pager
 from numtui.tui.screens.panel import Panel
 from numtui.tui.screens.rules import RulesPanel
+from numtui.tui.widgets.table import Table
 from tests.builders import training_step
 from tests.conftest import REPOSITORY
 from tests.numtui.report.test_text import with_wrong
@@ -93,6 +95,20 @@ async def test_an_input_in_the_inspector_leads_to_its_producer(tmp_path: Path) -
         await click(pilot, "input 0", times=2, on="Inspector")
         assert explorer.session.listing.cursor < reader
         assert not inside(explorer)
+
+
+async def test_the_map_at_the_right_edge_shows_red_and_leads_there(tmp_path: Path) -> None:
+    ops = training_step()
+    async with opened(request(tmp_path, ops, with_wrong(training_step(), 2)), (120, 24)) as (pilot, explorer):
+        await press(pilot, "equals_sign", "g")
+        lines = [line[118:] for line in screen(pilot).split("\n")[4:]]
+        rows = explorer.table.rows
+        assert any(line == "┃│" for line in lines[:rows]), "the lines on the screen"
+        red = next(y for y, line in enumerate(lines[:rows]) if line.endswith("█"))
+        await pilot.click(Table, offset=(119, red + 1))
+        await settled(pilot)
+        first = int(np.flatnonzero(explorer.session.comparison.red)[0])
+        assert abs(explorer.session.listing.cursor - first) <= len(explorer.session.comparison) // rows + 1
 
 
 async def test_headings_sort(tmp_path: Path) -> None:

@@ -20,7 +20,7 @@ from numtui.text.lines import Line, fit, fit_line, width_of
 from numtui.text.short_names import shortened
 from numtui.views.inspector import inspect
 from numtui.views.run_summary import all_agree, breadcrumb, info, join
-from numtui.views.table import SIDE_BY_SIDE, Columns, RowWriter, error_bar, short_dtype
+from numtui.views.table import LEFT, RIGHT, SIDE_BY_SIDE, Columns, RowWriter, error_bar, short_dtype
 from tests.numtui.fakes import comparison_of
 
 E, R, A, B = Status.EQUAL, Status.DIVERGED, Status.ONLY_A, Status.ONLY_B
@@ -55,16 +55,16 @@ def test_the_columns_fill_the_line(width: int, key: int, merged: bool) -> None:
     assert bool(writer.columns.b) == (width >= SIDE_BY_SIDE and not merged)
     assert min(writer.columns.name, key) >= min(key, 40) or not writer.columns.b
     for row in range(len(c)):
-        assert sum(width_of(t) for t, _ in writer.row(row, ("█", "red"), "┃", False)) <= width
+        assert sum(width_of(t) for t, _ in writer.row(row, False)) <= width
     w = writer.columns
-    assert 3 + w.number + 3 + w.a + w.via + w.b + w.error + w.bar + w.units + w.shape == width
+    assert LEFT + RIGHT + w.number + 3 + w.a + w.via + w.b + w.error + w.bar + w.units + w.shape == width
 
 
 def test_one_column_for_both_keys_where_two_would_be_cut() -> None:
     keys, keys_b = ["layers.0.wq/op_0_mm"] * 3, ["layers.0.wq/op_0_mm", "layers.0.wq/op_7_mm", "layers.1.wk/op_0_mm"]
     c = comparison_of([E, R, R], keys=keys, keys_b=keys_b)
     writer = RowWriter(c, Columns.of(80, 3, 60))
-    shown = [text(writer.row(row, (" ", ""), " ", False)) for row in range(3)]
+    shown = [text(writer.row(row, False)) for row in range(3)]
     assert "⇄" not in shown[0]
     assert "layers.0.wq/op_0_mm ⇄ op_7_mm" in shown[1], "the module is said once"
     assert "layers.0.wq/op_0_mm ⇄ layers.1.wk/op_0_mm" in shown[2]
@@ -73,8 +73,8 @@ def test_one_column_for_both_keys_where_two_would_be_cut() -> None:
 def test_a_column_of_names_per_side() -> None:
     c = comparison_of([E, A, B, R], keys=["x/op_0_mm", "y/op_0_mm", "z/op_0_mm", "x/op_1_mm"], keys_b=_SHIFTED)
     writer = RowWriter(c, Columns.of(160, 4, 20))
-    b = 3 + writer.columns.number + 3 + writer.columns.a
-    lines = [writer.row(row, (" ", ""), " ", False) for row in range(4)]
+    b = LEFT + writer.columns.number + 3 + writer.columns.a
+    lines = [writer.row(row, False) for row in range(4)]
     shown = [text(line) for line in lines]
     assert [line[b:].split(" ")[0] for line in shown] == ['"', "—", "z/op_0_mm", "x/op_7_mm"]
     assert "x/op_0_mm" in shown[0]
@@ -92,8 +92,8 @@ def test_long_names_are_cut_alike_and_where_they_differ_is_seen() -> None:
     c = comparison_of([E, E], keys=[one, one], keys_b=[other, one])
     writer = RowWriter(c, Columns.of(120, 2, 90))
     w = writer.columns
-    start = 3 + w.number + 3
-    line, equal = (text(writer.row(row, (" ", ""), " ", False)) for row in range(2))
+    start = LEFT + w.number + 3
+    line, equal = (text(writer.row(row, False)) for row in range(2))
     assert line[start:].startswith("layers.0…/op_1_…")
     assert line[start + w.a :].startswith("layers.0…/op_3_…")
     room = w.a + w.b - 3
@@ -101,7 +101,7 @@ def test_long_names_are_cut_alike_and_where_they_differ_is_seen() -> None:
         "the name of both may use both columns"
     )
     assert writer.hidden(1) == len(one) - room
-    scrolled = text(RowWriter(c, w, writer.hidden(1)).row(1, (" ", ""), " ", False))
+    scrolled = text(RowWriter(c, w, writer.hidden(1)).row(1, False))
     assert scrolled[start : start + room] == one[: room - 1] + "…"
 
 
@@ -109,7 +109,7 @@ def test_a_dtype_that_does_not_fit_beside_the_shape_is_left_out_and_not_cut() ->
     def shown(shape: bytes, width: int) -> str:
         c = comparison_of([E])
         c = replace(c, a=replace(c.a, shapes=Strings([shape])), b=replace(c.b, shapes=Strings([shape])))
-        return text(RowWriter(c, Columns.of(width, 1, 30, merged=True)).row(0, (" ", ""), " ", False)).rstrip()
+        return text(RowWriter(c, Columns.of(width, 1, 30, merged=True)).row(0, False)).rstrip()
 
     assert shown(b"[1, 16, 256, 16]", 200).endswith("[1,16,256,16] f32")
     assert shown(b"[1, 16, 256, 16]", 120).endswith("[1,16,256,16]")
@@ -121,7 +121,7 @@ def test_a_recomputed_copy_names_its_original() -> None:
     original = c.original.copy()
     original[1] = 0
     c = replace(c, original=original)
-    line = text(RowWriter(c, Columns.of(200, 2, 30)).row(1, (" ", ""), " ", False))
+    line = text(RowWriter(c, Columns.of(200, 2, 30)).row(1, False))
     assert "(recompute of #1 layers.0.mlp/op_0_mm)" in line
 
 
@@ -129,18 +129,18 @@ def test_a_group_shows_how_many_more_it_has() -> None:
     c = comparison_of([E, E], keys=["x/op_0_gather", "x/op_1_wait"])
     p = c.pairing
     grouped = replace(p, of_b=np.array([0, 0], np.int32), grouped=np.array([True, False]))
-    line = text(RowWriter(replace(c, pairing=grouped), Columns.of(200, 2, 30)).row(0, (" ", ""), " ", False))
+    line = text(RowWriter(replace(c, pairing=grouped), Columns.of(200, 2, 30)).row(0, False))
     assert line.count("+1") == 1
 
 
 def test_doubt_is_shown_and_never_rounded_away() -> None:
     c = comparison_of([E], confidence=0.61)
-    assert "aligned·.61" in text(RowWriter(c, Columns.of(200, 1, 30)).row(0, (" ", ""), " ", False))
+    assert "aligned·.61" in text(RowWriter(c, Columns.of(200, 1, 30)).row(0, False))
     narrow = RowWriter(c, Columns.of(120, 1, 90))
-    assert " .61 " in text(narrow.row(0, (" ", ""), " ", False))
+    assert " .61 " in text(narrow.row(0, False))
     assert "conf" in text(narrow.heading(("a", "b")))
     sure = comparison_of([E], confidence=1.0)
-    assert "·" not in text(RowWriter(sure, Columns.of(200, 1, 30)).row(0, (" ", ""), " ", False))
+    assert "·" not in text(RowWriter(sure, Columns.of(200, 1, 30)).row(0, False))
 
 
 def test_bars_grow_with_the_exponent() -> None:
@@ -341,7 +341,7 @@ def test_the_producer_of_an_input_is_named_at_every_width(width: int) -> None:
 )
 def test_a_row_that_is_not_judged_has_no_error(status: Status) -> None:
     c = comparison_of([status, R], errors=[1.0, 1.0])
-    loud, quiet = (text(RowWriter(c, Columns.of(160, 2, 30)).row(row, (" ", ""), " ", False)) for row in (1, 0))
+    loud, quiet = (text(RowWriter(c, Columns.of(160, 2, 30)).row(row, False)) for row in (1, 0))
     assert "1.0e+00" in loud
     assert "1.0e+00" not in quiet
     assert "█" not in quiet
