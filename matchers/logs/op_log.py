@@ -21,7 +21,7 @@ from numpy.typing import NDArray
 from matchers.arrays import Bool, Float64, Hash, Int32, Int64, columns
 from matchers.logs.columns import KeyColumn, Ragged, Strings, Texts
 from matchers.logs.hashing import fingerprint
-from matchers.logs.tells import EVERYTHING, NUMBERS_ALONE, Tells
+from matchers.logs.tells import EVERYTHING, IMPORTED, NUMBERS_ALONE, Tells
 from matchers.status import LabelledEnum
 
 __all__ = [
@@ -227,7 +227,8 @@ class OpLog:
 
     @property
     def tells(self) -> Tells:
-        return NUMBERS_ALONE if self.header.format is None else EVERYTHING
+        form = self.header.format
+        return NUMBERS_ALONE if form is None else IMPORTED.get(form, EVERYTHING)
 
     @property
     def batches(self) -> int:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import hashlib
 import os
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 
 import numpy as np
 
@@ -19,11 +20,11 @@ from matchers.errors import LogError
 from matchers.logs.columns import Strings, Texts, decode
 from matchers.logs.compiled_reader import CompiledReader
 from matchers.logs.file_identity import Content
-from matchers.logs.imported.formats import recognised
+from matchers.logs.imported.formats import read_imported, recognised
 from matchers.logs.named import parameters
 from matchers.logs.op_log import Header, OpLog, Problem
 from matchers.logs.reader_library import library
-from matchers.logs.records import MAX_PROBLEMS, Contents, RecordReader, Records, Start
+from matchers.logs.records import MAX_PROBLEMS, RecordReader, Records, Start, refuse_excess
 from matchers.logs.source import LogSource
 
 __all__ = ["read_log"]
@@ -32,9 +33,6 @@ Progress = Callable[[str, float], None]
 
 _MAX_HEADER = 4 << 20
 """A header is a few lines; a file with no record in its first four megabytes is not a log."""
-_MAX_MEMORY = 25
-"""Bytes of memory for each byte of a log, from `_FREE` on. A log takes 2 to 5."""
-_FREE = 256 << 20
 
 
 def record_reader(start: Start) -> RecordReader:
@@ -65,19 +63,23 @@ def read_log(
     """
     path = os.fspath(source)
     builder = _Builder("standard input" if path == "-" else path, partial=head is not None)
+    imported: OpLog | None = None
     try:
         with LogSource(path, content) as log:
-            if other := recognised(log.start()):
-                raise LogError(f"{builder.path}: is a log of {other}, which cannot be read yet")
-            for piece, last in log.pieces(head):
-                builder.add(piece, last)
-                if progress is not None:
-                    progress("reading", log.fraction())
+            form = recognised(log.start())
+            if form is not None:
+                imported = read_imported(form, log, builder.path, head, progress)
+            else:
+                for piece, last in log.pieces(head):
+                    builder.add(piece, last)
+                    if progress is not None:
+                        progress("reading", log.fraction())
             builder.cut_off = log.cut_off
     except OSError as error:
         # an invalid gzip file raises OSError too
         raise LogError(f"{builder.path}: cannot be read: {error.strerror or error}") from None
-    return builder.finish("" if content is None else content.digest)
+    digest = "" if content is None else content.digest
+    return builder.finish(digest) if imported is None else replace(imported, content=digest)
 
 
 class _Builder:
@@ -110,16 +112,8 @@ class _Builder:
         if piece:
             self.digests.update(self.reader.add(piece, last and not cut))
             self.size += len(piece)
-            self._refuse_excess(self.reader.contents())
+            refuse_excess(self.path, self.reader.contents(), self.size)
         self.ends_with_piece = last and bool(piece) and not cut
-
-    def _refuse_excess(self, read: Contents) -> None:
-        """Refuse what would fill the memory: a log of a few megabytes may have millions of records without content."""
-        if read.memory > max(_FREE, _MAX_MEMORY * self.size):
-            raise LogError(
-                f"{self.path}: its first {read.records:,} records with {read.values:,} values would take"
-                f" {read.memory >> 20:,} MiB of memory, more than {_MAX_MEMORY} times their size, which no log does"
-            )
 
     def _take_header(self, piece: bytes) -> tuple[bytes, RecordReader]:
         """Read the header at the start of the first piece and return the rest, and the reader of it."""

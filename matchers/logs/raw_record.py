@@ -6,13 +6,15 @@ The text of a record of a compact log is that of the plain log: what references 
 from __future__ import annotations
 
 from collections.abc import Iterator
-from itertools import takewhile
+from itertools import islice, takewhile
 
 import numpy as np
 
 from capture.log_format import COMPACT_FORMAT, UNKNOWN_DIGEST, unpack_json
 from matchers.errors import LogError
 from matchers.logs.columns import decode
+from matchers.logs.imported.format import Format
+from matchers.logs.imported.formats import named
 from matchers.logs.op_log import COUNTS, NO_DIGEST, STATISTICS, OpLog, Phase
 from matchers.logs.source import LogSource
 
@@ -37,7 +39,22 @@ def raw_record(log: OpLog, record: int) -> tuple[str, ...]:
     """
     if log.members:
         return tuple(_of_members(log, record))
+    if (form := named(log.header.format)) is not None:
+        return _native(form, log, record)
     return _lines(_read(log.path, int(log.line[record])), log, record)
+
+
+def _native(form: Format, log: OpLog, record: int) -> tuple[str, ...]:
+    """The lines of a call as another tool wrote them."""
+    try:
+        with LogSource(log.path) as source:
+            found = form.native(source, int(log.line[record]), log.texts("Call index").get(record, ""))
+            lines = tuple(islice(found, _MAX_LINES))
+    except OSError as error:
+        raise LogError(f"{log.path}: cannot be read again: {error.strerror or error}") from None
+    if not lines:
+        raise _changed(log.path)
+    return lines
 
 
 def _of_members(log: OpLog, record: int) -> Iterator[str]:

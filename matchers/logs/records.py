@@ -9,9 +9,21 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Float64, Int64, columns
+from matchers.errors import LogError
 from matchers.logs.columns import KeyColumn, Ragged, Texts
 
-__all__ = ["COLUMNS", "LISTS", "MAX_PROBLEMS", "TABLES", "TEXTS", "Contents", "RecordReader", "Records", "Start"]
+__all__ = [
+    "COLUMNS",
+    "LISTS",
+    "MAX_PROBLEMS",
+    "TABLES",
+    "TEXTS",
+    "Contents",
+    "RecordReader",
+    "Records",
+    "Start",
+    "refuse_excess",
+]
 
 COLUMNS: Final[Mapping[str, type[np.integer[Any]]]] = {
     **dict.fromkeys(("line", "module", "op", "counter", "shape", "location", "micro_batch"), np.int32),
@@ -67,6 +79,26 @@ class Contents(NamedTuple):
     def memory(self) -> int:
         """Bytes that a comparison takes for them at its peak, rounded up; measured on logs that have little else."""
         return 1000 * self.records + 800 * self.names + 64 * self.values + 4000 * self.outputs
+
+
+_MAX_MEMORY = 25
+"""Bytes of memory for each byte of a log, from `_FREE` on. A log takes 2 to 5."""
+_FREE = 256 << 20
+
+
+def refuse_excess(path: str, read: Contents, size: int) -> None:
+    """Refuse what would fill the memory: a log of a few megabytes may have millions of records without content.
+
+    `size` is the number of bytes that were read.
+
+    Raises:
+        LogError: it would.
+    """
+    if read.memory > max(_FREE, _MAX_MEMORY * size):
+        raise LogError(
+            f"{path}: its first {read.records:,} records with {read.values:,} values would take"
+            f" {read.memory >> 20:,} MiB of memory, more than {_MAX_MEMORY} times their size, which no log does"
+        )
 
 
 @columns

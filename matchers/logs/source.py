@@ -51,6 +51,8 @@ class LogSource:
             OSError: the file cannot be opened.
         """
         self.cut_off: str | None = None
+        self.taken = 0
+        """Bytes read so far, of a compressed file those that it expands to."""
         if path == "-" and sys.stdin is None:
             raise LogError("standard input: is closed")
         self._name = "standard input" if path == "-" else path
@@ -132,7 +134,9 @@ class LogSource:
             block, self._ahead = self._ahead[:size], self._ahead[size:]
             return block + self._read(size - len(block)) if len(block) < size else block
         if not isinstance(self._stream, gzip.GzipFile):
-            return self._stream.read(size)
+            block = self._stream.read(size)
+            self.taken += len(block)
+            return block
         # in small steps, because an error discards everything read in the same call
         parts: list[bytes] = []
         try:
@@ -144,6 +148,7 @@ class LogSource:
                 raise OSError(f"not a gzip file, or a damaged one ({error})") from None
             self.cut_off = f"the compressed file is damaged or ends early ({error})"
         self._refuse_bomb(_SUSPICIOUS)
+        self.taken = self._stream.tell()
         return b"".join(parts)
 
     def _refuse_bomb(self, above: int) -> None:
@@ -152,6 +157,16 @@ class LogSource:
             ratio = size // max(self._packed.size, 1)
             raise LogError(f"{self._name}: expands to {ratio:,} times its size, which no log does: it was not read")
 
+    def blocks(self) -> Iterator[bytes]:
+        """Yield all bytes; a damaged gzip file ends early, which `cut_off` says.
+
+        Raises:
+            LogError: the file is no log.
+        """
+        while block := self._read(_FEW):
+            self._refuse_bomb(_FEW)
+            yield block
+
     def lines(self) -> Iterator[bytes]:
         """Yield the lines, each with its line break; a damaged gzip file ends early, which `cut_off` says.
 
@@ -159,8 +174,7 @@ class LogSource:
             LogError: a line is too long, or the file no log.
         """
         rest = b""
-        while chunk := self._read(_FEW):
-            self._refuse_bomb(_FEW)
+        for chunk in self.blocks():
             *whole, rest = (rest + chunk).split(b"\n")
             if len(rest) > _MAX_LINE:
                 raise LogError(f"{self._name}: a line is longer than {_MAX_LINE >> 20} MiB: this is no log")

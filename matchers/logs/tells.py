@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from typing import NamedTuple
+from collections.abc import Mapping
+from typing import Final, NamedTuple
 
-__all__ = ["EVERYTHING", "NUMBERS_ALONE", "Tells"]
+__all__ = ["EVERYTHING", "IMPORTED", "NUMBERS_ALONE", "Tells"]
 
 
 class Tells(NamedTuple):
@@ -17,6 +18,9 @@ class Tells(NamedTuple):
         unread: an input without a number is one that was not read; else the number is missing.
         makers: inputs name the operation that made them, also where a view lies between.
         whole: an operation that is not in the log did not run.
+        phases: every operation has its phase; else some have none (`Phase.OTHER`).
+        numbers: the numbers that tensors are compared by where there are no digests.
+        misses: what these do not show where they are equal.
     """
 
     exact: bool
@@ -25,9 +29,27 @@ class Tells(NamedTuple):
     unread: bool
     makers: bool
     whole: bool
+    phases: bool = True
+    numbers: str = "printed norms"
+    misses: str = "reordering, sign flips (L1, L2) and changes below 5e-7"
 
 
 EVERYTHING = Tells(exact=True, copies=True, awaited=True, unread=True, makers=True, whole=True)
 """Logs of our own capture."""
 NUMBERS_ALONE = Tells(exact=False, copies=False, awaited=False, unread=False, makers=False, whole=False)
 """torchtitan's."""
+IMPORTED: Final[Mapping[str, Tells]] = dict.fromkeys(
+    (f"torch DebugMode ({form})" for form in ("save_logs", "dump_tensor_hashes", "debug_string")),
+    Tells(
+        exact=True,
+        copies=False,
+        awaited=False,
+        unread=False,
+        makers=False,
+        whole=False,
+        phases=False,
+        numbers="L1 norms",
+        misses="reordering, sign flips and changes that cancel in the sum",
+    ),
+)
+"""Other tools', by the format of the header."""

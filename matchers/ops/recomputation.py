@@ -60,7 +60,9 @@ class Mismatch:
 
 def recompute_mismatches(log: OpLog) -> tuple[Mismatch, ...]:
     """The copies that do not repeat their originals, in the order of the log; without those that follow from others."""
-    copies = (log.recompute if log.tells.copies else log.phase == Phase.BACKWARD) & ~collective(log)
+    copies = (log.recompute if log.tells.copies else np.isin(log.phase, (Phase.BACKWARD, Phase.OTHER))) & ~collective(
+        log
+    )
     forward = (log.phase == Phase.FORWARD) & ~log.recompute & ~collective(log)
     if not copies.any() or not forward.any():
         return ()

@@ -12,6 +12,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from capture.log_format import PRIVATE, coverage_sentence, private
+from matchers.logs.op_log import OpLog
+from matchers.logs.tells import IMPORTED
 from matchers.ops.start import (
     Start,
     computed,
@@ -170,8 +172,12 @@ def tells_start(run: Mapping[str, Any]) -> bool:
     return bool(known_digests(run, "parameter_digests")) and bool(read_tensors(run))
 
 
-def captured(run: Mapping[str, Any]) -> str:
+def captured(log: OpLog) -> str:
     """The part of the step that a log covers, by its header; "" if it does not say. Untrusted text."""
+    if log.header.format in IMPORTED:
+        without = "" if len(log.dtypes) else " without shapes and dtypes, judged as float32,"
+        return f"by {log.header.format},{without} completeness unknown"
+    run = log.header.run
     return coverage_sentence(run.get("step"), told) if (told := table(run, "coverage")) else ""
 
 

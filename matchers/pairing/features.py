@@ -20,6 +20,7 @@ from matchers.logs.hashing import _U, float_bits, mix, shared_ids
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.collectives import Chain, find_chains, lowered, read_by_collective, unfinished
 from matchers.ops.laws import collective
+from matchers.ops.phases import comparable_phases
 from matchers.ops.shapes import dimensions, elements
 from matchers.ops.shards import Shards, global_shapes
 from matchers.ops.turned import turned, turned_products
@@ -163,7 +164,7 @@ def _repeats(log: OpLog, same: Hash, telling: Bool, collectives: Bool) -> Int64:
     out: gathering the same weights again is not recomputation.
     """
     original = np.full(len(log), -1, np.int64)
-    copy = log.recompute if log.tells.copies else log.phase == Phase.BACKWARD
+    copy = log.recompute if log.tells.copies else np.isin(log.phase, (Phase.BACKWARD, Phase.OTHER))
     again = np.flatnonzero(copy & telling & ~collectives)
     first = np.flatnonzero((log.phase == Phase.FORWARD) & ~log.recompute & telling & ~collectives)
     if len(again) and len(first):
@@ -270,8 +271,12 @@ class Features:
         self.ops, self.shapes = ids[0][2], ids[1][2]
         self.names = ModuleNames(*modules)
         by_digest = bool(len(a.digests.value) and len(b.digests.value))
-        one = self._side(a, [left for left, _, _ in ids], at_a, self.names.a, every[0], 2, by_digest)
-        two = self._side(b, [right for _, right, _ in ids], at_b, self.names.b, every[1], 3, by_digest)
+        phases = comparable_phases(a, b)
+        if any(len(log) and not len(log.shapes) for log in (a, b)):  # no shape of the other has a counterpart
+            ids[1] = np.full_like(ids[1][0], -1), np.full_like(ids[1][1], -1), 0
+            self.shapes = 0
+        one = self._side(a, [left for left, _, _ in ids], at_a, self.names.a, every[0], 2, by_digest, phases)
+        two = self._side(b, [right for _, right, _ in ids], at_b, self.names.b, every[1], 3, by_digest, phases)
         batch_a, batch_b = micro_batches(a, b, one.result, two.result)
         size = elements(dict.fromkeys([*tables[0][1], *tables[1][1]]))
         kind_a, kind_b = split_kinds(*_layouts_merged(one, two, size), batch_a, batch_b)
@@ -303,12 +308,13 @@ class Features:
         chains: Sequence[Chain],
         parity: int,
         by_digest: bool,
+        phases: Int64,
     ) -> LogFeatures:
         shape = ids[1][np.where(whole >= 0, len(log.shapes) + whole, log.shape)]
         location = ids[2][log.location]
         lead, stands_for = find_chains(log, chains)
         op = ids[0][np.where(stands_for >= 0, len(log.ops) + stands_for, log.op)]
-        phase = log.phase.astype(np.int64)
+        phase = phases[log.phase]
         kind = ((op + 1) * (self.shapes + 2) + shape + 1) * len(Phase) + phase
         # a step of a chain, and one of several micro-batches, has no partner of its own: a kind that no other row has
         kind = np.where((lead >= 0) | (log.joined >= 0), -parity - 2 * np.arange(len(log)), kind)

@@ -100,10 +100,8 @@ def certificate(c: Comparison) -> Iterator[str]:
         what = plural(n[Status.EQUAL], "operation")
         yield f"{what} by digest: inputs and outputs are bitwise equal."
     if n[Status.SAME_PRINT]:
-        yield (
-            f"{plural(n[Status.SAME_PRINT], 'operation')} by printed norms, which miss reordering, "
-            "sign flips (L1, L2) and changes below 5e-7."
-        )
+        tells = min(c.a.tells, c.b.tells)
+        yield f"{plural(n[Status.SAME_PRINT], 'operation')} by {tells.numbers}, which miss {tells.misses}."
     if n[Status.CLOSE]:
         yield f"{plural(n[Status.CLOSE], 'operation')} within tolerance, {_largest(c)}."
     if covered := c.coverage.larger.covered:

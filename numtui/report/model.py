@@ -358,7 +358,7 @@ def _log(side: str, name: str, log: OpLog) -> Log:
         side=side,
         name=name,
         path=log.path,
-        captured=captured(log.header.run),
+        captured=captured(log),
         operations=len(log),
         declared=log.header.declared,
         complete=log.complete,

@@ -9,6 +9,7 @@ import numpy as np
 from matchers.comparison import Comparison
 from matchers.logs.op_log import OpLog, Phase
 from matchers.logs.reader_library import notice
+from matchers.logs.tells import IMPORTED
 from matchers.ops.run_info import Severity
 from matchers.status import Status
 from numtui.query.source_line import source_lines, split_location
@@ -183,6 +184,9 @@ def info(session: Session) -> list[Line]:
         lines.append([(f"   excluded operations: {safe_text(excluded, 600)}", "")])
         if log.header.format is not None:
             lines.append([(f"   format: {safe_text(log.header.format, 100)}", "")])
+        if log.header.format in IMPORTED:
+            lines.append([(f"   {log.tells.numbers} are compared, which miss {log.tells.misses}", "")])
+            lines.append([("   completeness unknown: the format has no end mark", "")])
         if log.header.run:
             lines.append([("   run:", "")])
             lines.extend([(f"     {text}", "")] for text in _run(log.header.run))

@@ -18,7 +18,7 @@ import traceback
 from collections.abc import Callable, Iterator
 from pathlib import Path
 
-from matchers.logs.parser import _FREE, _MAX_MEMORY
+from matchers.logs.records import _FREE, _MAX_MEMORY
 from numtui.cli.main import main as numtui
 from tests.fuzz.folders import fast_folder
 from tests.hostile import small_log

@@ -11,7 +11,10 @@ from typing import Any
 import yaml
 from hypothesis import strategies as st
 
+from matchers.comparison import compare
 from matchers.errors import UserError
+from matchers.logs.parser import read_log
+from matchers.logs.raw_record import raw_record
 from matchers.rules.file import RuleFile
 from matchers.rules.model import RuleSet
 from numtui.cli.config import load_config
@@ -19,6 +22,7 @@ from numtui.report.known_differences import load_allow_list
 from numtui.session.journal import Journal
 from numtui.session.store import SavedSession, SessionStore
 from tests.fuzz.logs import after_damages, damages
+from tests.matchers.logs.imported.samples import hashes, saved, text
 
 __all__ = ["EXAMPLES", "READERS", "check_read", "user_files"]
 
@@ -56,8 +60,11 @@ EXAMPLES: Mapping[str, bytes] = {
         },
         indent=1,
     ).encode(),
+    **{f"DebugMode {form.__name__}": form().encode() for form in (text, saved, hashes)},
 }
 """A good file of each kind."""
+_NO_TREES = ("DebugMode text", "DebugMode hashes")
+"""Kinds that are lines, and no tree of values."""
 
 
 def _journal(path: Path, data: bytes) -> None:
@@ -111,12 +118,20 @@ def _plain(read: Callable[[Path], Any]) -> Callable[[Path, bytes], None]:
     return written_and_read
 
 
+def _compared(path: Path) -> None:
+    log = read_log(path)
+    _ = compare(log, log)
+    for row in range(len(log)):
+        assert raw_record(log, row)
+
+
 READERS: Mapping[str, Callable[[Path, bytes], None]] = {
     "config": _plain(load_config),
     "known differences": _plain(load_allow_list),
     "rules": _rules,
     "journal": _journal,
     "session": _session,
+    **dict.fromkeys((f"DebugMode {form.__name__}" for form in (text, saved, hashes)), _plain(_compared)),
 }
 """The reader of each kind."""
 
@@ -162,7 +177,11 @@ def _retold(draw: st.DrawFn, kind: str) -> bytes:
             inside[key] = draw(_odd | _trees)
             break
         inside = inside[key]
-    text = json.dumps(value) if kind in ("journal", "session") else yaml.safe_dump(value, allow_unicode=True)
+    text = (
+        json.dumps(value)
+        if kind in ("journal", "session", "DebugMode saved")
+        else yaml.safe_dump(value, allow_unicode=True)
+    )
     return text.encode("utf-8", "surrogatepass")
 
 
@@ -186,7 +205,7 @@ def user_files(draw: st.DrawFn) -> tuple[str, bytes]:
         return kind, draw(st.binary(max_size=60))
     if how < 3:
         return kind, draw(_nested(kind))
-    if how < 7:
+    if how < 7 and kind not in _NO_TREES:
         return kind, draw(_retold(kind))
     return kind, after_damages(EXAMPLES[kind], draw(st.lists(damages, min_size=1, max_size=4)))
 

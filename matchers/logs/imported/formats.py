@@ -1,24 +1,49 @@
-"""The formats of other tools' logs, by the first bytes of a file."""
+"""The formats of other tools' logs, and the reading of them."""
 
 from __future__ import annotations
 
-import re
+from collections.abc import Callable
 
-__all__ = ["recognised"]
+from matchers.logs.imported import debug_mode_hashes, debug_mode_json, debug_mode_text
+from matchers.logs.imported.columns import Columns
+from matchers.logs.imported.format import Format
+from matchers.logs.op_log import OpLog
+from matchers.logs.source import LogSource
 
-_FORMATS = {
-    "torch DebugMode (save_logs)": re.compile(
-        rb'\A(?:\xef\xbb\xbf)?\s*\{\s*"[^\[]*"torch\.utils\._debug_mode\.DebugMode\.logs"'
-    ),
-    "torch DebugMode (dump_tensor_hashes)": re.compile(
-        rb"^Total captured tensor hash ops:|^  Call type: (?:torch op|triton kernel)\r?$", re.MULTILINE
-    ),
-    "torch DebugMode (debug_string)": re.compile(
-        rb"^(?: {2})+(?:\[(?:nn\.Mod[^\]\n]*|record function)\] |\w+::[\w.]+\()", re.MULTILINE
-    ),
-}
+__all__ = ["named", "read_imported", "recognised"]
+
+_FORMATS = (debug_mode_json.FORMAT, debug_mode_hashes.FORMAT, debug_mode_text.FORMAT)
+_HEAD = 256
+"""Operations of a head, more than any terminal has lines."""
 
 
-def recognised(start: bytes) -> str:
-    """Return the format of a file that begins so; empty for our own logs, torchtitan's, and what is no log."""
-    return next((name for name, pattern in _FORMATS.items() if pattern.search(start)), "")
+def recognised(start: bytes) -> Format | None:
+    """Return the format of a file that begins so; None for our own logs, torchtitan's, and what is no log."""
+    return next((form for form in _FORMATS if form.pattern.search(start)), None)
+
+
+def named(name: str | None) -> Format | None:
+    """Return the format of this name; None: it is none of another tool."""
+    return next((form for form in _FORMATS if form.name == name), None)
+
+
+def read_imported(
+    form: Format, source: LogSource, path: str, head: int | None, progress: Callable[[str, float], None] | None
+) -> OpLog:
+    """Read a log of another tool; of a head about so many bytes.
+
+    Raises:
+        LogError: it has another version, or would fill the memory.
+    """
+    columns = Columns(path)
+    partial = False
+    for _ in form.read(source, columns):
+        columns.refuse_excess(source.taken)
+        if progress is not None:
+            progress("reading", source.fraction())
+        if partial := head is not None and source.taken >= head and len(columns) >= _HEAD:
+            break
+    if source.cut_off is not None:
+        columns.cut_off = True
+        columns.problem(1, source.cut_off)
+    return columns.log(form.name, partial=partial)

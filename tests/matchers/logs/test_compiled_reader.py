@@ -40,7 +40,7 @@ def read_by(reader: Any, data: bytes, **options: Any) -> tuple[dict[str, Any] | 
     read: list[Contents] = []
     with tempfile.TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(parser, "record_reader", reader)
-        patch.setattr(parser._Builder, "_refuse_excess", lambda _, contents: read.append(contents))
+        patch.setattr(parser, "refuse_excess", lambda _path, contents, _size: read.append(contents))
         path = Path(folder, "a.log")
         path.write_bytes(data)
         try:

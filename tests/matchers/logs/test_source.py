@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from matchers.errors import LogError
-from matchers.logs import parser, source
+from matchers.logs import records, source
 from matchers.logs.parser import read_log
 from matchers.logs.source import LogSource
 from matchers.weights.log import read_weights
@@ -26,7 +26,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Limits a thousandth of their own, so that the test needs a thousandth of the time."""
     for name in ("_CHUNK", "_MAX_RECORD", "_MAX_LINES", "_MAX_LINE", "_FEW", "_SUSPICIOUS"):
         monkeypatch.setattr(source, name, getattr(source, name) >> 10)
-    monkeypatch.setattr(parser, "_FREE", parser._FREE >> 10)
+    monkeypatch.setattr(records, "_FREE", records._FREE >> 10)
 
 
 @pytest.mark.parametrize("packed", [False, True])
@@ -95,8 +95,8 @@ def test_records_that_would_fill_the_memory(name: str, tmp_path: Path) -> None:
 def test_real_logs_need_a_fraction_of_the_memory_that_they_may(
     path: Path, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(parser, "_FREE", 1 << 17)
-    monkeypatch.setattr(parser, "_MAX_MEMORY", 8)
+    monkeypatch.setattr(records, "_FREE", 1 << 17)
+    monkeypatch.setattr(records, "_MAX_MEMORY", 8)
     assert len(read_log(path))
     text = gzip.decompress(path.read_bytes()).decode()
     if "Format: numtui" in text[:200]:

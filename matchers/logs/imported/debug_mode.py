@@ -1,0 +1,238 @@
+"""Operations of torch's DebugMode, whichever of its three logs has them (docs/importers.md)."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+from matchers.laws.law import Kind, Law
+from matchers.laws.register import law
+from matchers.logs.imported.columns import Columns, Row
+from matchers.logs.op_log import Phase
+
+__all__ = ["Call", "Calls", "Nesting", "leaves"]
+
+_TENSOR = re.compile(r"(?<![\w$])(d|f)?t(?:\$(\d+))?: (\w+)\[([^\]]*)\]")
+"""A tensor among arguments and results: of a DTensor or a fake one, its number, dtype and sizes."""
+_FIRST_LIST = re.compile(r"\[(?:'[^']*'(?:, )?)+\]")
+"""A list of tensors as the first argument."""
+_DTYPES: Final[Mapping[str, str]] = {
+    **{f"i{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
+    **{f"u{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
+    **{f"f{bits}": f"float{bits}" for bits in (16, 32, 64)},
+    **{f"c{bits}": f"complex{bits}" for bits in (32, 64, 128)},
+    **{f"f8{kind}": f"float8_{kind}" for kind in ("e4m3fn", "e5m2", "e4m3fnuz", "e5m2fnuz", "e8m0fnu")},
+    "bf16": "bfloat16",
+    "b8": "bool",
+    "f4e2m1fnx2": "float4_e2m1fn_x2",
+}
+_AMBIGUOUS = -2
+"""Several operations have made tensors of one norm."""
+
+
+def leaves(value: Any) -> Iterator[Any]:
+    """Yield what lies in lists and dicts of JSON, in order, without nulls; without recursion."""
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, list):
+            stack.extend(reversed(item))
+        elif isinstance(item, dict):
+            stack.extend(reversed(item.values()))
+        elif item is not None:
+            yield item
+
+
+class Call(NamedTuple):
+    """A call of an operation or a kernel.
+
+    Attributes:
+        line: in the file, from 1.
+        number: the one it has in DebugMode's list of calls, as text; empty if the log does not say.
+        module: with the class of the root; empty outside of all.
+        name: with namespace and overload.
+        arguments, result: as DebugMode writes them.
+        inputs, outputs: numbers of each tensor that was read.
+        tensors: number of tensors among inputs and among outputs, where the texts do not tell.
+    """
+
+    line: int
+    number: str
+    module: str
+    name: str
+    arguments: str
+    result: str
+    inputs: list[Any]
+    outputs: list[Any]
+    location: str = ""
+    phase: Phase = Phase.OTHER
+    tensors: tuple[int, int] | None = None
+
+    @property
+    def hashed(self) -> bool:
+        """True if a tensor of it was read."""
+        return bool(self.outputs or self.inputs)
+
+
+class Nesting:
+    """The modules and ranges that are open, by the depths that DebugMode counts."""
+
+    def __init__(self) -> None:
+        self._open: list[tuple[int, bool, str]] = []
+        self._root = ""
+
+    def enter(self, depth: int, header: str, tag: str) -> None:
+        """Open what an annotation opens: a module, or a range of a profiler."""
+        module = header.startswith("nn.Mod")
+        if module or header == "record function":
+            depth += not module  # a range stands where what it encloses begins
+            self.leave(depth)
+            self._open.append((depth, module, tag))
+            self._root = self._root or (tag if module else "")
+
+    def leave(self, depth: int) -> None:
+        """Close what a call at this depth lies outside of."""
+        while self._open and self._open[-1][0] >= depth:
+            self._open.pop()
+
+    @property
+    def module(self) -> str:
+        """The innermost module, with the class of the root; empty outside of all."""
+        return next((tag for _, module, tag in reversed(self._open) if module), "")
+
+    @property
+    def phase(self) -> Phase:
+        """The phase as far as modules and ranges tell it: what calls a module by itself is recomputation, perhaps."""
+        if any(not module and tag.startswith("Optimizer.step#") for _, module, tag in self._open):
+            return Phase.OPTIMIZER
+        outermost = next((tag for _, module, tag in self._open if module), "")
+        return Phase.FORWARD if outermost and outermost == self._root else Phase.OTHER
+
+
+class Calls:
+    """Rows of calls: views are followed, numbers told apart, and the operations that made inputs found.
+
+    A tensor is known by its number, or by its norm: no two results of a step have one by chance, unless it is a whole
+    number. What two operations made has no known maker.
+    """
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        self._hashed = False
+        self._waiting: list[Call] = []
+        """Calls before the first one that was hashed."""
+        self._root = ""
+        self._each = 1
+        """Numbers of each tensor."""
+        self._maker: dict[str, int] = {}
+        self._maker_of_norm: dict[float, int] = {}
+
+    def add(self, call: Call) -> None:
+        """Add a call; what encloses others, and memory that is not filled yet, has no hash and is left out."""
+        if not self._hashed:
+            if not call.hashed:
+                self._waiting.append(call)
+                return
+            self._hashed = True
+            waiting, self._waiting = self._waiting, []
+            for before in waiting:
+                self.add(before)
+        if call.hashed or ("::" in call.name and not call.result and not _encloses(call)):
+            self._enter(call)
+
+    def finish(self) -> None:
+        """Add the calls of a log without any hash."""
+        for call in self._waiting:
+            if not _encloses(call):
+                self._enter(call)
+
+    def _enter(self, call: Call) -> None:
+        read, made = _TENSOR.findall(call.arguments), _TENSOR.findall(call.result)
+        many = (len(read), len(made)) if call.tensors is None else call.tensors
+        outputs, whole = self._numbers(call.outputs, many[1])
+        inputs, _ = self._numbers(call.inputs, many[0])
+        name, of = _operation(call.name)
+        numbers = [number for _, number, _, _ in read]
+        if len(numbers) != len(inputs):
+            numbers = numbers if not inputs else [""] * len(inputs)
+        producers = [
+            self._maker.get(number, -1) if number in self._maker else self._by_norm(norm)
+            for number, norm in zip(numbers, inputs or [math.nan] * len(numbers), strict=True)
+        ]
+        results = [number for _, number, _, _ in made]
+        if of.aliases and not of.writes and (inputs or numbers):
+            place = of.passes_on if of.passes_on is not None and of.passes_on < len(producers) else 0
+            self._keep(results, outputs, producers[place])
+            return
+        told = bool(call.result) or call.tensors is not None
+        if call.hashed and told and not (made or outputs or whole or of.writes):  # gives Python a number
+            return
+        row = len(self._columns)
+        if not made and of.writes and (written := _FIRST_LIST.match(call.arguments)):
+            results = [number for _, number, _, _ in _TENSOR.findall(written[0])]
+        texts = {"Call index": call.number} if call.number else {}
+        if whole:
+            texts["User hash"] = ", ".join(map(str, whole))
+        self._columns.add(
+            Row(
+                line=call.line,
+                module=self._path(call.module),
+                op=name,
+                shape=f"[{made[0][3]}]" if made else "",
+                dtype=_DTYPES.get(made[0][2], made[0][2]) if made else "",
+                outputs=outputs,
+                inputs=inputs,
+                producers=producers,
+                location=call.location,
+                phase=call.phase,
+                texts=texts,
+            )
+        )
+        unfinished = of.collective is not None and of.collective.kind is not Kind.WAIT
+        self._keep(results, [] if unfinished else outputs, row)
+
+    def _numbers(self, values: list[Any], tensors: int) -> tuple[list[float], list[int]]:
+        """The norms and the whole numbers of tensors: a hash of several functions has some of each."""
+        if tensors and values and len(values) % tensors == 0:
+            self._each = len(values) // tensors
+        if self._each == 1 and set(map(type, values)) == {float}:
+            return values, []
+        groups = [values[k : k + self._each] for k in range(0, len(values), self._each)]
+        norms = [next((value for value in group if isinstance(value, float)), math.nan) for group in groups]
+        whole = [next((value for value in group if isinstance(value, int)), None) for group in groups]
+        told = any(isinstance(value, float) for value in values)
+        return norms if told else [], [] if None in whole else [n for n in whole if n is not None]
+
+    def _by_norm(self, norm: float) -> int:
+        maker = self._maker_of_norm.get(norm, -1)
+        return -1 if maker == _AMBIGUOUS else maker
+
+    def _keep(self, numbers: Sequence[str], norms: Sequence[float], row: int) -> None:
+        """Note what made tensors of these numbers and norms."""
+        for number in filter(None, numbers):
+            self._maker[number] = row
+        for norm in norms:
+            if math.isfinite(norm) and norm != math.floor(norm):
+                known = self._maker_of_norm.setdefault(norm, row)
+                if known != row:
+                    self._maker_of_norm[norm] = _AMBIGUOUS
+
+    def _path(self, module: str) -> str:
+        """The path of a module, without the class of the root."""
+        self._root = self._root or module.partition(".")[0]
+        return "" if module == self._root else module.removeprefix(f"{self._root}.")
+
+
+@cache
+def _operation(name: str) -> tuple[str, Law]:
+    """The name of an operation without namespace and overload, and its law; other names are those of kernels."""
+    short = name.rpartition("::")[2].partition(".")[0] if "::" in name else name
+    return short, law(short)
+
+
+def _encloses(call: Call) -> bool:
+    """True for a call of DTensor, whose local calls follow."""
+    return any(kind == "d" for kind, _, _, _ in _TENSOR.findall(call.arguments))

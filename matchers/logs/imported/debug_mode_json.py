@@ -1,0 +1,256 @@
+"""The JSON of `DebugMode.save_logs`: a list of all calls."""
+
+from __future__ import annotations
+
+import codecs
+import json
+import re
+from collections.abc import Iterator
+from functools import lru_cache
+from typing import Any, Final, NamedTuple
+
+from matchers.errors import LogError
+from matchers.logs.imported.columns import Columns
+from matchers.logs.imported.debug_mode import Call, Calls, Nesting
+from matchers.logs.imported.format import Format
+from matchers.logs.op_log import Phase
+from matchers.logs.records import MAX_PROBLEMS
+from matchers.logs.source import LogSource
+
+__all__ = ["FORMAT"]
+
+_PATTERN = re.compile(rb'\A(?:\xef\xbb\xbf)?\s*\{\s*"[^\[]*"torch\.utils\._debug_mode\.DebugMode\.logs"')
+_HEAD = re.compile(r'\s*\{[^\[]*?"logs"\s*:\s*\[')
+_VERSION = re.compile(r'"version"\s*:\s*([^,}\s]+)')
+_BETWEEN = re.compile(r"[\s,]*")
+_FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
+_KNOWN_VERSION = "1"
+_LARGEST_CALL = 16 << 20
+"""Characters of a call; an operation on 100,000 tensors takes a third of that."""
+_LARGEST_HEAD = 64 << 10
+_NEAR_END = 32
+"""Characters before the end of what was read in which an error may mean that more has to be read."""
+_SPOT = 256
+"""Calls between two reports of progress."""
+_DECODE: Final = json.JSONDecoder().raw_decode
+_LIBRARY = ("/torch/", "\\torch\\")
+"""What stands in the paths of torch's own files."""
+
+
+class _Spot(NamedTuple):
+    """A value of the list of calls: its number, its line in the file, and what was read; None: it is damaged."""
+
+    number: int
+    line: int
+    value: Any
+
+
+class _Pieces:
+    """The text of a file, of which what was read already is dropped.
+
+    Attributes:
+        text: a part of the file.
+        at: place in it.
+        line: the line of this place, from 1.
+    """
+
+    def __init__(self, source: LogSource) -> None:
+        self._blocks = source.blocks()
+        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
+        self.text = ""
+        self.at = 0
+        self.line = 1
+
+    def more(self) -> bool:
+        """Read on, as much as there is; False at the end."""
+        rest = len(self.text) - self.at
+        parts = [self.text[self.at :]]
+        size = 0
+        for block in self._blocks:
+            parts.append(self._decoder.decode(block))
+            size += len(parts[-1])
+            if size > rest:
+                break
+        self.text, self.at = "".join(parts), 0
+        return size > 0
+
+    def move(self, to: int) -> None:
+        """Go on to a place."""
+        self.line += self.text.count("\n", self.at, to)
+        self.at = to
+
+    def skip(self) -> str:
+        """Skip spaces and commas; return the character after them, empty at the end."""
+        while True:
+            self.move(_BETWEEN.match(self.text, self.at).end())  # type: ignore[union-attr] # it matches nothing too
+            if self.at < len(self.text) or not self.more():
+                return self.text[self.at : self.at + 1]
+
+
+def _calls(pieces: _Pieces, columns: Columns) -> Iterator[_Spot]:
+    """Yield the values of the list; after a damaged one reading goes on with the next call."""
+    number = damaged = 0
+    while pieces.skip() not in ("", "]") and damaged < MAX_PROBLEMS:
+        line = pieces.line
+        try:
+            value, end = _DECODE(pieces.text, pieces.at)
+        except (ValueError, RecursionError) as error:
+            wrong = getattr(error, "pos", pieces.at)
+            open_ = wrong > len(pieces.text) - _NEAR_END or "Unterminated" in str(error)
+            if open_ and len(pieces.text) - pieces.at < _LARGEST_CALL and pieces.more():
+                continue
+            damaged += 1
+            yield _Spot(number, line, None)
+            _to_next_call(pieces, max(wrong, pieces.at + 1))
+        else:
+            pieces.move(end)
+            yield _Spot(number, line, value)
+        number += 1
+    if damaged == MAX_PROBLEMS:
+        columns.problem(pieces.line, f"logs[{number}]: so much is damaged that the rest was not read")
+    elif not pieces.skip():
+        columns.cut_off = True
+        columns.problem(pieces.line, f"logs[{number}]: the file ends within its list of calls")
+
+
+def _to_next_call(pieces: _Pieces, after: int) -> None:
+    """Go on to the object that has the next `call_depth`, or to the end."""
+    while True:
+        found = pieces.text.find('"call_depth"', after)
+        start = pieces.text.rfind("{", pieces.at + 1, found) if found >= 0 else -1
+        if start >= 0:
+            pieces.move(start)
+            return
+        if found >= 0:
+            after = found + 1
+            continue
+        pieces.move(max(len(pieces.text) - _NEAR_END, pieces.at))
+        if not pieces.more():
+            pieces.move(len(pieces.text))
+            return
+        after = 0
+
+
+def _open(source: LogSource, columns: Columns) -> _Pieces:
+    """Return the text of a file, at its first call.
+
+    Raises:
+        LogError: it has another version.
+    """
+    pieces = _Pieces(source)
+    head = None
+    while head is None and len(pieces.text) < _LARGEST_HEAD and pieces.more():
+        head = _HEAD.match(pieces.text)
+    version = _VERSION.search(pieces.text, 0, head.end() if head else len(pieces.text))
+    if version is not None and version[1] != _KNOWN_VERSION:
+        raise LogError(f"{columns.path}:1: version {version[1]} of DebugMode's logs is unknown: expected 1")
+    if head is None:
+        raise LogError(f'{columns.path}:1: a log of DebugMode without a list "logs"')
+    pieces.move(head.end())
+    return pieces
+
+
+def _read(source: LogSource, columns: Columns) -> Iterator[None]:
+    calls, nesting, reader = Calls(columns), Nesting(), _Reader()
+    pieces = _open(source, columns)
+    for spot in _calls(pieces, columns):
+        try:
+            call = reader.call(spot, nesting)
+        except (TypeError, KeyError, IndexError, AttributeError, ValueError):
+            columns.problem(spot.line, f"logs[{spot.number}] is not a call that can be read")
+        else:
+            if call is not None:
+                calls.add(call)
+        if spot.number % _SPOT == 0:
+            yield
+    calls.finish()
+    while pieces.more():  # the digest of a file is of all its bytes
+        pieces.move(len(pieces.text))
+
+
+class _Reader:
+    """Calls from their JSON."""
+
+    def __init__(self) -> None:
+        self._backward = False
+
+    def call(self, spot: _Spot, nesting: Nesting) -> Call | None:
+        """Return the call of an operation or a kernel; None for anything else."""
+        value = spot.value
+        kind, depth = value["type"], int(value["call_depth"])
+        if kind == "annotate":
+            nesting.enter(depth, str(value["header"]), str(value["tag"]))
+        if kind not in ("op", "triton_kernel"):
+            return None
+        kernel = kind == "triton_kernel"
+        name, arguments = (
+            str(value[key]) for key in (("kernel_name", "kwargs_str") if kernel else ("op_name", "args_str"))
+        )
+        if not kernel:
+            arguments += str(value.get("kwargs_str") or "")
+        nesting.leave(depth + (not kernel and ("::" not in name or "dt: " in arguments or "dt$" in arguments)))
+        if kernel:
+            inputs, outputs = (_numbers(value.get(key)) for key in ("pre_hashes", "post_hashes"))
+        else:
+            hashes = dict(value["log"]["items"]) if value.get("log") else {}
+            inputs, outputs = (_numbers(hashes.get(key)) for key in ("input_hash", "hash"))
+        stack, forward = value.get("stack_trace"), value.get("fwd_stack_trace")
+        backward = bool(forward) and forward != stack
+        self._backward |= backward
+        phase = nesting.phase
+        if phase is not Phase.OPTIMIZER and stack:
+            unknown = Phase.OTHER if self._backward else Phase.FORWARD
+            phase = Phase.BACKWARD if backward else unknown
+        return Call(
+            line=spot.line,
+            number=str(spot.number),
+            module=nesting.module,
+            name=name,
+            arguments=arguments,
+            result=str(value.get("output_str") or ""),
+            inputs=inputs,
+            outputs=outputs,
+            location=_location(str(forward if backward else stack or "")),
+            phase=phase,
+        )
+
+
+def _numbers(value: Any) -> list[Any]:
+    """The numbers of a tagged value, in order; without recursion."""
+    out: list[Any] = []
+    stack = [value] if value is not None else []
+    while stack:
+        item = stack.pop()
+        kind = item["type"]
+        if kind == "scalar":
+            number = item["value"]
+            if isinstance(number, (str, bool, list, dict)):
+                raise TypeError
+            if number is not None:
+                out.append(number)
+        elif kind == "nonfinite_float":
+            out.append(float(item["value"]))
+        elif kind == "dict":
+            stack.extend(entry[1] for entry in reversed(item["items"]))
+        else:
+            stack.extend(reversed(item["items"]))
+    return out
+
+
+@lru_cache(maxsize=4096)
+def _location(stack: str) -> str:
+    """The innermost line of a traceback outside torch."""
+    frames = _FRAME.findall(stack)
+    own = [frame for frame in frames if not any(part in frame[0] for part in _LIBRARY)]
+    return ":".join(own[-1]) if own else ""
+
+
+def _native(source: LogSource, _: int, index: str) -> Iterator[str]:
+    columns = Columns("")
+    for spot in _calls(_open(source, columns), columns):
+        if str(spot.number) == index:
+            yield from json.dumps(spot.value, indent=1, ensure_ascii=False).splitlines()
+            return
+
+
+FORMAT = Format("torch DebugMode (save_logs)", _PATTERN, _read, _native)

@@ -1,0 +1,141 @@
+"""The text of `DebugMode.debug_string`, as people print and paste it."""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Iterator
+from itertools import islice
+from typing import Any
+
+from matchers.logs.columns import decode
+from matchers.logs.imported.columns import Columns
+from matchers.logs.imported.debug_mode import Call, Calls, Nesting, leaves
+from matchers.logs.imported.format import Format
+from matchers.logs.source import LogSource
+
+__all__ = ["FORMAT"]
+
+_PATTERN = re.compile(rb"^(?: {2})+(?:\[(?:nn\.Mod[^\]\n]*|record function)\] |\w+::[\w.]+\()", re.MULTILINE)
+_ANNOTATION = re.compile(r"\[(nn\.Mod[^\]]*|record function|annotate|aot_eager region[^\]]*)\] (.*)")
+_FRAME = re.compile(r"# File: (.*?):(\d+) in ")
+_KERNEL = re.compile(r"\[triton\] ([^(]+)\((.*)\)")
+_KERNEL_HASHES = re.compile(r"# (pre|post)-kernel hashes: \{(.*)\}")
+_NAMED_NUMBER = re.compile(r"(?:^|, )\w+: (\([^()]*\)|[^,(]+)")
+_CALL = re.compile(r"(\w+::[\w.]+|[\w.]+|<[^(]*>)\((.*)")
+_REDISTRIBUTION = ("redistribute_input", "-> output:")
+_SPOT = 256
+"""Lines between two reports of progress."""
+
+
+class _Reader:
+    """The lines of one log."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        self._calls = Calls(columns)
+        self._nesting = Nesting()
+        self._location = ""
+        self._kernel: Call | None = None
+        self._others: list[int] = []
+
+    def line(self, number: int, text: str) -> None:
+        """Read a line."""
+        body = text.lstrip(" ")
+        depth = (len(text) - len(body)) // 2 - 1
+        if not body:
+            return
+        if body.startswith("# ") and self._remark(body):
+            return
+        self._end_kernel()
+        if depth < 0:  # the output of the program, in a log that was pasted
+            self._others.append(number)
+        elif match := _ANNOTATION.fullmatch(body):
+            self._nesting.enter(depth, match[1], match[2])
+        elif match := _KERNEL.fullmatch(body):
+            self._nesting.leave(depth)
+            self._kernel = self._call(number, match[1], match[2], "", [], [])
+        elif not body.startswith(_REDISTRIBUTION):
+            self._operation(number, depth, body)
+
+    def finish(self) -> None:
+        """End the log."""
+        self._end_kernel()
+        self._calls.finish()
+        if many := len(self._others):
+            self._columns.problem(
+                self._others[0], f"{many:,} line{'s are' if many > 1 else ' is'} not of DebugMode, from here on"
+            )
+
+    def _call(self, line: int, name: str, arguments: str, result: str, inputs: list[Any], outputs: list[Any]) -> Call:
+        nesting = self._nesting
+        return Call(line, "", nesting.module, name, arguments, result, inputs, outputs, self._location, nesting.phase)
+
+    def _remark(self, body: str) -> bool:
+        """Read a line of a comment; False for one that means nothing."""
+        if match := _FRAME.match(body):
+            self._location = f"{match[1]}:{match[2]}"
+        elif (match := _KERNEL_HASHES.fullmatch(body)) and self._kernel is not None:
+            numbers = [n for value in _NAMED_NUMBER.findall(match[2]) for n in leaves(_literal(value))]
+            kernel = self._kernel
+            before = match[1] == "pre"
+            self._kernel = kernel._replace(inputs=numbers) if before else kernel._replace(outputs=numbers)
+            return True
+        return bool(match)
+
+    def _end_kernel(self) -> None:
+        if self._kernel is not None:
+            self._calls.add(self._kernel)
+            self._kernel = None
+
+    def _operation(self, line: int, depth: int, body: str) -> None:
+        call, mark, hashes = body.rpartition("  # {'")
+        call = call if mark else body
+        told, arrow, result = call.rpartition("  ->  ")
+        if not arrow:
+            told, result = call, ""
+        match = _CALL.fullmatch(told)
+        if match is None or not told.endswith(")"):
+            self._columns.problem(line, "not a line of DebugMode")
+            return
+        arguments = match[2][:-1]
+        of_local = "::" in match[1] and "dt: " not in arguments and "dt$" not in arguments
+        self._nesting.leave(depth + (not of_local))
+        inputs: list[Any] = []
+        outputs: list[Any] = []
+        if mark:
+            try:
+                value = _literal("{'" + hashes)
+                inputs, outputs = (_numbers(value.get(name)) for name in ("input_hash", "hash"))
+            except (ValueError, AttributeError, RecursionError):
+                self._columns.problem(line, "the hashes of the operation are no numbers")
+        self._calls.add(self._call(line, match[1], arguments, result, inputs, outputs))
+
+
+def _numbers(value: Any) -> list[Any]:
+    found = list(leaves(value))
+    if any(isinstance(leaf, str) for leaf in found):
+        raise ValueError
+    return found
+
+
+def _literal(text: str) -> Any:
+    """Read what Python prints of numbers, None, tuples, lists and dicts: after this it is JSON."""
+    text = text.replace("(", "[").replace(")", "]").replace(",]", "]").replace("'", '"')
+    return json.loads(text.replace("None", "null").replace("nan", "NaN").replace("inf", "Infinity"))
+
+
+def _read(source: LogSource, columns: Columns) -> Iterator[None]:
+    reader = _Reader(columns)
+    for number, raw in enumerate(source.lines(), 1):
+        reader.line(number, decode(raw.rstrip(b"\r\n")))
+        if number % _SPOT == 0:
+            yield
+    reader.finish()
+
+
+def _native(source: LogSource, line: int, _: str) -> Iterator[str]:
+    return (decode(raw.strip()) for raw in islice(source.lines(), line - 1, line))
+
+
+FORMAT = Format("torch DebugMode (debug_string)", _PATTERN, _read, _native)
