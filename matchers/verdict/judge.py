@@ -214,9 +214,10 @@ def judge(
     results = (found.compared & (~by_inputs | unwritten)) | differences.uncounted | bits.differ | own_differs
     nothing = ~results & np.isin(found.status, (Status.SAME_PRINT, Status.CLOSE))  # equal inputs alone compare nothing
     found.settle(nothing, Status.NO_VALUES, Reason.NO_NUMBERS)
-    open_ = np.isin(found.status, (Status.SAME_PRINT, Status.CLOSE)) & bits.differ
+    open_ = np.isin(found.status, (Status.SAME_PRINT, Status.CLOSE))
     # nothing says how far the results are apart
-    unsized = open_ & (~found.compared | by_inputs)
+    unsized = open_ & (bits.differ | own_differs) & (~found.compared | by_inputs)
+    open_ &= bits.differ
     # an error of 0 says nothing of elements that were moved
     ordered = open_ & ~measured & np.isnan(rtol) & (found.error <= _moved(a)[i])
     ordered &= (other_op | ~moved) & (found.reason != Reason.SAME_ELEMENTS)  # another layout is known there

@@ -78,11 +78,18 @@ class Call(NamedTuple):
 
 
 class Nesting:
-    """The modules and ranges that are open, by the depths that DebugMode counts."""
+    """The modules and ranges that are open, by the depths that DebugMode counts.
+
+    Attributes:
+        module: the innermost module, with the class of the root; empty outside of all.
+        phase: as far as modules and ranges tell it: what calls a module by itself is recomputation, perhaps.
+    """
 
     def __init__(self) -> None:
         self._open: list[tuple[int, bool, str]] = []
         self._root = ""
+        self.module = ""
+        self.phase = Phase.OTHER
 
     def enter(self, depth: int, header: str, tag: str) -> None:
         """Open what an annotation opens: a module, or a range of a profiler."""
@@ -92,24 +99,21 @@ class Nesting:
             self.leave(depth)
             self._open.append((depth, module, tag))
             self._root = self._root or (tag if module else "")
+            self._tell()
 
     def leave(self, depth: int) -> None:
         """Close what a call at this depth lies outside of."""
-        while self._open and self._open[-1][0] >= depth:
-            self._open.pop()
+        if self._open and self._open[-1][0] >= depth:
+            while self._open and self._open[-1][0] >= depth:
+                self._open.pop()
+            self._tell()
 
-    @property
-    def module(self) -> str:
-        """The innermost module, with the class of the root; empty outside of all."""
-        return next((tag for _, module, tag in reversed(self._open) if module), "")
-
-    @property
-    def phase(self) -> Phase:
-        """The phase as far as modules and ranges tell it: what calls a module by itself is recomputation, perhaps."""
+    def _tell(self) -> None:
+        modules = [tag for _, module, tag in self._open if module]
+        self.module = modules[-1] if modules else ""
+        self.phase = Phase.FORWARD if modules and modules[0] == self._root else Phase.OTHER
         if any(not module and tag.startswith("Optimizer.step#") for _, module, tag in self._open):
-            return Phase.OPTIMIZER
-        outermost = next((tag for _, module, tag in self._open if module), "")
-        return Phase.FORWARD if outermost and outermost == self._root else Phase.OTHER
+            self.phase = Phase.OPTIMIZER
 
 
 class Calls:

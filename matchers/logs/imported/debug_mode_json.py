@@ -182,18 +182,16 @@ class _Reader:
             nesting.enter(depth, str(value["header"]), str(value["tag"]))
         if kind not in ("op", "triton_kernel"):
             return None
-        kernel = kind == "triton_kernel"
-        name, arguments = (
-            str(value[key]) for key in (("kernel_name", "kwargs_str") if kernel else ("op_name", "args_str"))
-        )
-        if not kernel:
-            arguments += str(value.get("kwargs_str") or "")
-        nesting.leave(depth + (not kernel and ("::" not in name or "dt: " in arguments or "dt$" in arguments)))
-        if kernel:
-            inputs, outputs = (_numbers(value.get(key)) for key in ("pre_hashes", "post_hashes"))
-        else:
+        if kind == "op":
+            name = str(value["op_name"])
+            arguments = f"{value['args_str']}{value.get('kwargs_str') or ''}"
+            encloses = "::" not in name or "dt: " in arguments or "dt$" in arguments
             hashes = dict(value["log"]["items"]) if value.get("log") else {}
-            inputs, outputs = (_numbers(hashes.get(key)) for key in ("input_hash", "hash"))
+            inputs, outputs = _numbers(hashes.get("input_hash")), _numbers(hashes.get("hash"))
+        else:
+            name, arguments, encloses = str(value["kernel_name"]), str(value["kwargs_str"]), False
+            inputs, outputs = _numbers(value.get("pre_hashes")), _numbers(value.get("post_hashes"))
+        nesting.leave(depth + encloses)
         stack, forward = value.get("stack_trace"), value.get("fwd_stack_trace")
         backward = bool(forward) and forward != stack
         self._backward |= backward

@@ -129,6 +129,16 @@ def test_whole_numbers_of_a_hash_are_no_norms_and_no_digests(form: Form, tmp_pat
     assert compare(log, log).status.tolist() == [Status.SAME_PRINT]
 
 
+@pytest.mark.parametrize("form", FORMS)
+def test_whole_numbers_alone_say_that_bits_differ_and_not_by_how_much(form: Form, tmp_path: Path) -> None:
+    one = Line(1, "aten::mm", "t$0: f32[2, 2], t$1: f32[2]", "t$2: f32[2]", (3, 4), 7)
+    log = log_of(tmp_path, form([one]))
+    other = tmp_path / "b.log"
+    other.write_text(form([one._replace(output=8)]))
+    assert compare(log, read_log(other)).status.tolist() == [Status.NOT_JUDGED]
+    assert compare(log, log).status.tolist() == [Status.NO_VALUES]
+
+
 @pytest.mark.parametrize("form", FORMS[:2])
 def test_a_log_without_hashes_has_operations_and_no_values(form: Form, tmp_path: Path) -> None:
     log = log_of(tmp_path, form([line._replace(inputs=None, output=None) for line in STEP]))
