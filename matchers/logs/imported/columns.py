@@ -68,11 +68,13 @@ class Columns:
 
     Attributes:
         cut_off: the file is known to end early.
+        waiting: number of operations that a reader holds back for now.
     """
 
     def __init__(self, path: str) -> None:
         self.path = path
         self.cut_off = False
+        self.waiting = 0
         self._keys: list[bytes] = []
         self._key_size = 0
         self._rows = bytearray()
@@ -138,7 +140,7 @@ class Columns:
         """
         names = sum(map(len, self._tables.values()))
         values = sum(len(values) for _, values in self._lists.values())
-        refuse_excess(self.path, Contents(len(self), names + self._key_size // 400, values, 0), size)
+        refuse_excess(self.path, Contents(len(self) + self.waiting, names + self._key_size // 400, values, 0), size)
 
     def log(self, form: str, *, partial: bool) -> OpLog:
         """Return the whole; `form` is the name of the format."""

@@ -139,9 +139,11 @@ class Calls:
         if not self._hashed:
             if not call.hashed:
                 self._waiting.append(call)
+                self._columns.waiting += 1
                 return
             self._hashed = True
             waiting, self._waiting = self._waiting, []
+            self._columns.waiting = 0
             for before in waiting:
                 self.add(before)
         if call.hashed or ("::" in call.name and not call.result and not _encloses(call)):

@@ -37,7 +37,9 @@ class _Reader:
         self._nesting = Nesting()
         self._location = ""
         self._kernel: Call | None = None
-        self._others: list[int] = []
+        self._others = 0
+        """Lines of something else."""
+        self._first_other = 0
 
     def line(self, number: int, text: str) -> None:
         """Read a line."""
@@ -49,7 +51,8 @@ class _Reader:
             return
         self._end_kernel()
         if depth < 0:  # the output of the program, in a log that was pasted
-            self._others.append(number)
+            self._others += 1
+            self._first_other = self._first_other or number
         elif match := _ANNOTATION.fullmatch(body):
             self._nesting.enter(depth, match[1], match[2])
         elif match := _KERNEL.fullmatch(body):
@@ -62,9 +65,9 @@ class _Reader:
         """End the log."""
         self._end_kernel()
         self._calls.finish()
-        if many := len(self._others):
+        if many := self._others:
             self._columns.problem(
-                self._others[0], f"{many:,} line{'s are' if many > 1 else ' is'} not of DebugMode, from here on"
+                self._first_other, f"{many:,} line{'s are' if many > 1 else ' is'} not of DebugMode, from here on"
             )
 
     def _call(self, line: int, name: str, arguments: str, result: str, inputs: list[Any], outputs: list[Any]) -> Call:

@@ -12,6 +12,7 @@ import pytest
 
 from matchers.comparison import compare
 from matchers.errors import LogError
+from matchers.logs import records
 from matchers.logs.imported import debug_mode_json
 from matchers.logs.op_log import OpLog, Phase
 from matchers.logs.parser import read_log
@@ -177,6 +178,26 @@ def test_the_head_of_a_log_is_read_without_the_rest(form: Form, tmp_path: Path) 
     log = log_of(tmp_path, form(STEP * 20_000), head=64 << 10)
     assert log.partial
     assert 0 < len(log) < 20_000
+
+
+def test_calls_that_fill_the_memory_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(records, "_FREE", 1 << 17)
+    monkeypatch.setattr(records, "_MAX_MEMORY", 8)
+    with pytest.raises(LogError, match=r"a.log: its first \d+,?\d+ records .* would take"):
+        log_of(tmp_path, "  aten::a()\n" * 20_000)
+
+
+def test_a_call_of_a_dtensor_stays_in_its_module(tmp_path: Path) -> None:
+    local = "  # {'hash': 1.5}\n"
+    log = log_of(
+        tmp_path,
+        "    [nn.Mod] M\n"
+        "      [nn.Mod] M.a\n"
+        "      aten::mm(dt$0: f32[4, 4]| S(0), dt$1: f32[4, 4]| S(0))\n"
+        f"        aten::mm(t$3: f32[4, 4], t$2: f32[4, 4])  ->  t$4: f32[4, 4]{local}"
+        f"      aten::mul.Tensor(t$4: f32[4, 4], 2)  ->  t$5: f32[4, 4]{local}",
+    )
+    assert list(log.keys) == ["a/op_0_mm", "<none>/op_0_mul"]
 
 
 def test_what_lies_too_deep_is_damage(tmp_path: Path) -> None:
