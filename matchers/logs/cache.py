@@ -26,7 +26,7 @@ COLUMNS = "columns"
 """Kind of these entries."""
 _PACKAGES = Path(__file__).parents[2]
 _READER = (
-    *(_PACKAGES / "matchers" / name for name in ("logs", "files", "status.py")),
+    *(_PACKAGES / "matchers" / name for name in ("logs", "laws", "files", "status.py")),
     _PACKAGES / "capture" / "log_format.py",
 )
 

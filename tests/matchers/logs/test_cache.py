@@ -5,6 +5,7 @@ from __future__ import annotations
 import gzip
 import os
 import tempfile
+from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from tests.conftest import DATA, EXAMPLES
 from tests.fuzz.logs import goods, text_of
 from tests.matchers.contents import contents
 from tests.matchers.log_texts import texts
+from tests.matchers.logs.imported import samples as debug_mode
 
 OURS = DATA / "order_f32_a.log.gz"
 
@@ -58,6 +60,17 @@ def test_real_logs(path: Path, folder: CacheFolder, monkeypatch: pytest.MonkeyPa
     """Of torchtitan and of our own capture, plain and compressed."""
     found = twice(path, folder, monkeypatch)
     assert contents(found) == contents(read_log(path))
+    assert len(found.content) == 64
+
+
+@pytest.mark.parametrize("form", [debug_mode.text, debug_mode.saved, debug_mode.hashes])
+def test_logs_of_other_tools(
+    form: Callable[[], str], path: Path, folder: CacheFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    path.write_text(form())
+    found = twice(path, folder, monkeypatch)
+    assert contents(found) == contents(read_log(path))
+    assert found.header == read_log(path).header
     assert len(found.content) == 64
 
 
