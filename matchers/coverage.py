@@ -20,11 +20,11 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Int32, Int64, columns, marked
+from matchers.arrays import Bool, Float64, Int32, Int64, columns, marked
 from matchers.laws.law import Form
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import shared_ids
-from matchers.logs.op_log import MARKS, NO_DIGEST, OpLog, Phase
+from matchers.logs.op_log import MARKS, NO_DIGEST, STATISTICS, OpLog, Phase
 from matchers.ops.dataflow import upstream
 from matchers.ops.laws import collective, communicating, copies, rows_named, rows_where
 from matchers.ops.module_path import NO_MODULE, canonical
@@ -72,6 +72,9 @@ _REASON_OF[Status.NO_VALUES], _REASON_OF[Status.SHARDED] = _NO_VALUES, _SHARDED
 
 _DIFFERS: Final = (Reason.CANCELLATION, Reason.ROUNDING_UNLIMITED, Reason.REARRANGED, Reason.UNSIZED)
 """Reasons for not judging a result of which both runs have the same kind, with other bits."""
+_MEAN: Final = STATISTICS.index("Mean")
+_SUMMED: Final = 64 * 2.0**-24
+"""Relative difference of one number that is summed in float32, in another order."""
 _ROUNDING: Final = 1e-12
 """Relative difference of the norms of the same numbers in another order, in double precision."""
 
@@ -235,6 +238,7 @@ def coverage(c: Rows, kept: tuple[Bool, Bool] | None = None, allowed: Bool | Non
             vouched[at[~holds]] = False
             absent[at[wrote]] = False
         cover[left & vouched & ~absent] = Cover.COVERED
+        cover[_same_totals(c, cover == Cover.UNCOVERED)] = Cover.COVERED
         for log, at, flow in ((c.a, c.at_a, c.flow.a), (c.b, c.at_b, c.flow.b)):
             cover[at[_exact_copies(log, flow, cover[at] == Cover.COVERED, agrees[at])]] = Cover.COMPARED
     if allowed is not None:
@@ -311,6 +315,35 @@ def _into_buckets(log: OpLog, of: Int32) -> Bool:
     return np.asarray(fills & ((log.phase == Phase.BACKWARD) | told) & (of < 0))
 
 
+def _same_totals(c: Rows, left: Bool) -> Bool:
+    """bool[r]: unpaired rows that lead to one number with which both runs end, and which no other row reads.
+
+    Such is a loss that is added up to be told.
+
+    Args:
+        left: bool[r], rows that are not compared.
+    """
+    assert c.flow is not None
+    alone, ends = list[tuple[Bool, Int32, Ragged]](), list[tuple[Int64, Float64]]()
+    for log, at, flow, of in ((c.a, c.at_a, c.flow.a, c.pairing.of_a), (c.b, c.at_b, c.flow.b, c.pairing.of_b)):
+        own = (of < 0) & left[at] & ~log.updates
+        read = np.zeros(len(log), bool)
+        made = flow.value >= 0
+        read[flow.value[made & ~communicating(log)[flow.row]]] = True
+        rows = np.flatnonzero(own & ~read & (numel(log)[log.shape] == 1) & (log.inputs.count > 0))
+        alone.append((own, at, flow))
+        ends.append((rows, log.stats[_MEAN, rows]))
+    found = np.zeros(len(c), bool)
+    if not (len(ends[0][0]) and len(ends[1][0])):
+        return found
+    off = relative(ends[0][1][:, None], ends[1][1][None, :])
+    same = (off <= _SUMMED) & (ends[0][1] != 0)[:, None]
+    for (own, at, flow), (rows, _), matched in zip(alone, ends, (same.any(axis=1), same.any(axis=0)), strict=True):
+        leads = upstream(flow, marked(rows[matched], len(own)), own)
+        found[at[leads & own]] = True
+    return found
+
+
 def _out_of_collectives(log: OpLog) -> Bool:
     """bool[n]: the record reads what a collective has brought."""
     made = log.producers.value >= 0
@@ -373,9 +406,11 @@ def _vouched(log: OpLog, flow: Ragged, at: Int32, agrees: Bool, red: Bool, kept:
         asked &= ~waits[makers]
     made = makers >= 0
     makers, readers = makers[made], readers[made]
-    read = np.bincount(makers, minlength=n) > 0
+    read = np.bincount(makers[~communicating(log)[readers]], minlength=n) > 0  # a buffer to receive in is no result
     doubted = np.bincount(readers[~vouched[makers]], minlength=n) > 0
-    simple = rows_where(log, lambda law: law.constant or law.copies)  # made for a log or a metric as a rule
+    simple = rows_where(
+        log, lambda law: law.constant or law.copies or law.form is Form.JOIN
+    )  # made for a log or a metric as a rule
     return vouched | (unknown & simple & ~read & ~doubted)
 
 

@@ -13,6 +13,7 @@ from matchers.logs.op_log import OpLog, Phase, once_per_log
 from matchers.ops.dataflow import WHOLE, sources, upstream, values_read
 from matchers.ops.laws import rows_where
 from matchers.ops.placement import is_merged, merged_records
+from matchers.ops.unused_passes import unused_passes
 from matchers.ops.values import further, parameter_name
 
 __all__ = ["broken", "broken_kind", "broken_text", "reads_broken", "untaken", "where_broken_begins"]
@@ -39,7 +40,8 @@ def broken(log: OpLog) -> tuple[Bool, Bool]:
     of_nan = (column[more.counts[1] > 0].tolist() for column in (more.maker, more.slot))
     nan[[row for row, slot in zip(*of_nan, strict=True) if (row, slot) not in spare]] = True
     inf[more.maker[more.counts[2] > 0]] = True
-    return nan, inf
+    used = ~unused_passes(log)
+    return nan & used, inf & used
 
 
 @once_per_log

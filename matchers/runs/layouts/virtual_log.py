@@ -28,6 +28,7 @@ from matchers.runs.layouts.merge import merged
 from matchers.runs.layouts.not_merged import not_merged
 from matchers.runs.layouts.own_updates import in_order, with_own_updates
 from matchers.runs.layouts.samples import FIRST, first_results, same_samples
+from matchers.runs.layouts.stages import with_stages_joined
 from matchers.runs.layouts.wholes import Wholes
 from matchers.runs.rank_logs import RankLogs, Role
 
@@ -60,12 +61,14 @@ def virtual_log(ranks: RankLogs, others: Sequence[OpLog], parts: int = 1, *, lea
         parts: ranks of that run that hold parts of one model each.
         leads: the ranks of the other run take over the order of these, not these that of the others.
     """
+    checked, ranks = ranks, with_stages_joined(ranks, others[0])
     role = ranks.roles[0]
     left = [replace(_left_out(ranks, of, why, _OF_LAYOUT), layout=True) for of, why in not_merged(ranks, role)]
-    left += _without_log(ranks)
-    ranks = RankLogs(ranks.run, {rank: ranks.logs[rank] for rank in role.ranks})
+    left += _without_log(checked)
+    joins, ranks = checked is not ranks, RankLogs(ranks.run, {rank: ranks.logs[rank] for rank in role.ranks})
+    checked = checked if joins else ranks
     ranks = with_inferred_placements(ranks, others[0]) if parts == 1 else ranks
-    log = _with_unsummed(_without_buffers(_virtual_log(ranks, others, Wholes(others[0], parts), leads)))
+    log = _with_unsummed(_without_buffers(_virtual_log(ranks, others, Wholes(others[0], parts), leads, checked)))
     return _as_whole_as(ranks, replace(log, left_out=(*log.left_out, *left)))
 
 
@@ -92,14 +95,14 @@ def _as_whole_as(ranks: RankLogs, log: OpLog) -> OpLog:
     return replace(log, header=header, complete=False, problem_count=problems)
 
 
-def _virtual_log(ranks: RankLogs, others: Sequence[OpLog], wholes: Wholes, leads: bool) -> OpLog:
+def _virtual_log(ranks: RankLogs, others: Sequence[OpLog], wholes: Wholes, leads: bool, checked: RankLogs) -> OpLog:
     role = ranks.roles[0]
     groups = _by_batch(ranks, role, wholes)
     if len(groups) == 1 and not any(log.header.run for log in ranks.logs.values()):
         rest = [rank for rank in role.ranks if rank != role.reference]
         left = [_left_out(ranks, rest, *_NOT_MERGED)] if rest else []
         return replace(ranks.logs[role.reference], left_out=tuple(left))
-    together = with_own_updates(_with_findings(_merged(ranks, role, role.ranks, wholes), ranks), ranks, role)
+    together = with_own_updates(_with_findings(_merged(ranks, role, role.ranks, wholes), checked), ranks, role)
     if len(groups) == 1:
         return in_order(together, ranks, role)
     first = same_samples([ranks.logs[group[0]] for group in groups], others)

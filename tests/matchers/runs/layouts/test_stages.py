@@ -1,0 +1,129 @@
+"""Stages of a pipeline are one graph: what one sends, the next one reads."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from matchers.comparison import Comparison, compare
+from matchers.ops.unused_passes import unused_passes
+from matchers.runs.check import check_run
+from matchers.runs.finding import Check
+from matchers.runs.layouts.read import layouts_differ, read_both
+from matchers.runs.run import find_run
+from matchers.status import Status
+from tests.captured import Step, captured_log, write_captured
+
+RNG = np.random.default_rng(4)
+WEIGHTS = [RNG.standard_normal((6, 6)) for _ in range(2)]
+BATCHES = [RNG.standard_normal((4, 6)) for _ in range(2)]
+
+
+def group(nth: int, peer: int) -> dict[str, Any]:
+    return {"group": {"ranks": [0, 1], "nth": nth, "peer": peer, "name": "0"}}
+
+
+def product(layer: int, number: int, read: Any, made: str, *, name: int, factor: float = 1.0) -> Step:
+    """The product of a layer, which a log may name otherwise."""
+    return Step(
+        key=f"layers.{name}/op_{number}_mm",
+        gives=[read @ WEIGHTS[layer] * factor],
+        reads=[read, WEIGHTS[layer]],
+        made=[made, ""],
+        fields={"micro_batch": number},
+    )
+
+
+def whole() -> list[Step]:
+    """Two micro-batches through both layers."""
+    steps: list[Step] = []
+    for number, batch in enumerate(BATCHES):
+        steps.append(product(0, number, batch, "", name=0))
+        steps.append(product(1, number, batch @ WEIGHTS[0], steps[-1].key, name=1))
+    return steps
+
+
+def first() -> list[Step]:
+    """The first stage: both micro-batches, and what it sends of them."""
+    steps: list[Step] = []
+    for number, batch in enumerate(BATCHES):
+        made = product(0, number, batch, "", name=0)
+        steps += [made, Step(key=f"run/op_{number}_send", reads=made.gives, made=[made.key], fields=group(number, 1))]
+    return steps
+
+
+def second(*, name: int = 1, factor: float = 1.0) -> list[Step]:
+    """The second stage, after it received both."""
+    received = [batch @ WEIGHTS[0] for batch in BATCHES]
+    got = [
+        Step(key=f"run/op_{nth}_recv_", reads=[None], changed={0: of}, fields={**group(nth, 0), "phase": "prepare"})
+        for nth, of in enumerate(received)
+    ]
+    return [*got, *(product(1, k, of, got[k].key, name=name, factor=factor) for k, of in enumerate(received))]
+
+
+def written(folder: Path, ranks: list[list[Step]], names: list[list[str]]) -> str:
+    digests = {"layers.0.weight": f"{1:016x}", "layers.1.weight": f"{2:016x}"}
+    folder.mkdir()
+    for rank, (steps, own) in enumerate(zip(ranks, names, strict=True)):
+        info: dict[str, Any] = {"world_size": len(ranks), "rank": rank} if len(ranks) > 1 else {}
+        held = dict(zip(own, list(digests.values())[rank:], strict=False))
+        write_captured(folder / f"rank_{rank}_activations.log", steps, parameter_digests=held, **info)
+    return str(folder)
+
+
+def compared(folder: Path, other: list[Step], name: int = 1) -> Comparison:
+    one = written(folder / "one", [whole()], [["layers.0.weight", "layers.1.weight"]])
+    two = written(folder / "two", [first(), other], [["embed.weight"], [f"layers.{name}.weight"]])
+    assert layouts_differ(find_run(one), find_run(two))
+    return compare(*read_both((f"{one}/rank_0_activations.log", two)))
+
+
+@pytest.mark.parametrize("name", [1, 0], ids=["named as in one process", "counted anew"])
+def test_stages_are_compared_as_one_graph(name: int, tmp_path: Path) -> None:
+    c = compared(tmp_path, second(name=name), name)
+    assert not c.red.any()
+    assert c.counts[Status.EQUAL] == len(c.a) == len(c.b) == 4
+    assert not c.coverage.parts
+
+
+def test_a_bug_in_the_second_stage_is_its_own(tmp_path: Path) -> None:
+    c = compared(tmp_path, second(factor=1.01))
+    assert {c.b.keys[int(c.row_b[row])] for row in np.flatnonzero(c.cause)} <= {"layers.1/op_0_mm", "layers.1/op_1_mm"}
+    assert c.cause.any()
+
+
+def dry(number: int) -> Step:
+    """A pass over memory to which nothing was written."""
+    step = product(1, number, np.full((4, 6), np.nan), "", name=1)
+    return Step(key=step.key, gives=[np.full((4, 6), np.nan)], reads=[BATCHES[0]], fields=step.fields)
+
+
+def test_a_pass_that_tells_shapes_alone_is_no_micro_batch() -> None:
+    steps = [dry(0)]
+    for number, batch in enumerate(BATCHES, 1):
+        steps.append(product(1, number, batch, "", name=1))
+        read = {"phase": "optimizer", "parameters": ["layers.1.weight"]}
+        steps.append(
+            Step(
+                key=f"layers.1/op_{number}_add_",
+                gives=steps[-1].gives,
+                reads=steps[-1].gives,
+                made=[steps[-1].key],
+                fields=read,
+            )
+        )
+    assert unused_passes(captured_log(steps)).tolist() == [True, False, False, False, False]
+    assert not unused_passes(captured_log(steps[1:])).any()
+
+
+def test_uninitialised_memory_of_such_a_pass_is_no_finding(tmp_path: Path) -> None:
+    kept = product(1, 1, BATCHES[0], "", name=1)
+    used = Step(
+        key="layers.1/op_9_add_", gives=kept.gives, reads=kept.gives, made=[kept.key], fields={"phase": "optimizer"}
+    )
+    run = written(tmp_path / "run", [[dry(0), kept, used]], [["layers.1.weight"]])
+    assert not [one for one in check_run(find_run(run)).findings if one.check is Check.FINITE]
