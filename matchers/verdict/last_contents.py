@@ -185,6 +185,9 @@ class _Judge:
             return None
         side, mine, rows = ("a", self._a, alone[0]) if alone[0] else ("b", self._b, alone[1])
         for row in rows:
+            law = law_of(mine.log, row)
+            if law.communicates and not law.reduces:
+                continue  # it brings what another rank has written, by records of its own
             touch = Touch(row, mine.names(row).index(name))
             before, after = mine.before(touch), mine.after(touch)
             if before.digest is not None and before.digest != after.digest:

@@ -13,7 +13,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor, nn
 from torch.distributed.fsdp import FullyShardedDataParallel
-from torch.distributed.optim import ZeroRedundancyOptimizer
 from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
 from torch.nn.parallel import DistributedDataParallel
 
@@ -184,6 +183,8 @@ def optimizer(model: Any, run: Run) -> Any:
     }
     parameters = list(model.parameters())
     if "ddp" in layout.option:
+        from torch.distributed.optim import ZeroRedundancyOptimizer  # warns of TorchScript where it is imported
+
         buckets = "buckets" in layout.option
         return ZeroRedundancyOptimizer(parameters, torch.optim.AdamW, parameters_as_bucket_view=buckets, **options)
     if layout.option == "hand":

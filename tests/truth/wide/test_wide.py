@@ -40,6 +40,26 @@ def test_a_pair_that_was_judged_wrong(name: str, tmp_path: Path) -> None:
     assert answer.outcome in ("right", "quiet"), answer.found.said
 
 
+_DIVIDED = (
+    "pyramid micro2-gpipe2 float32 late 0.001",
+    "pyramid micro2-gpipe4 float32 rate rank 1",
+    "pyramid micro2-zero-broadcast float32 decay rank 1",
+)
+
+
+@pytest.mark.torch
+def test_stages_and_shares_of_the_update_are_compared_with_one_process(tmp_path: Path) -> None:
+    names = ("1f1b4", "gpipe2-inferred", "zero-broadcast")
+    healthy = [f"pyramid micro2-{name} float32" for name in names]
+    pairs = [case for case in cases("pyramid", 1) if case.name in healthy or case.name in _DIVIDED]
+    assert len(pairs) == len(healthy) + len(_DIVIDED)
+    capture_all(needed(pairs), tmp_path, processes=1)
+    for answer in answers(pairs, tmp_path, processes=1):
+        assert answer.sound, answer.case.name
+        assert answer.outcome in ("right", "quiet"), (answer.case.name, answer.found.said)
+        assert not answer.findings
+
+
 @pytest.mark.torch
 def test_subjects_are_whole() -> None:
     """Each bug has marked lines or names parameters, each marker a bug, and about half of the pairs are healthy."""
