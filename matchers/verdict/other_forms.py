@@ -70,7 +70,7 @@ def without_other_forms(case: Case, judged: Judgement) -> Judgement:
     other &= _shown(case, status)
     left = np.zeros(len(regions))
     np.fmax.at(left, regions.outputs.row, np.where(np.isin(status, AGREE), verdicts.error, 0)[regions.outputs.value])
-    other &= ~(left[regions.of_a[i]] > left_of_form(case, verdicts.error))
+    other[other] = ~(left[regions.of_a[i[other]]] > left_of_form(case, verdicts.error[other]))
     if not other.any():
         return judged
     slots = {k: slot for k, slot in verdicts.slots.items() if not other[k]}

@@ -234,3 +234,14 @@ def test_a_multiple_is_a_matter_of_form_where_one_run_makes_its_factor() -> None
     assert found(log(0.5, -2.0), log(1.0, -4.0), alone=True)
     assert not found(log(0.5, -2.1), log(1.0, -4.0), alone=True)
     assert not found(log(0.5, -2.0), log(1.0, -4.0), alone=False), "both runs have what made it"
+
+
+def test_a_constant_of_another_size_whose_reader_differs_leaves_no_region() -> None:
+    def log(size: int, value: float) -> list[Op]:
+        places = op("m/op_0_arange", size / 4, shape=(size,))
+        product = op("m/op_1_mul", value, inputs=[9.0, 3 * size / 4], producers=["", places.key])
+        return [places, product, op("m/op_2_clamp", 2.25, inputs=[3 * value], producers=[product.key])]
+
+    rules = RuleSet(tuple(PairRule(a=(step.key,), b=(step.key,)) for step in log(4, 1.5)))
+    c = compare(made_up_log(log(4, 1.5)), made_up_log(log(6, 1.75)), rules)
+    assert c.red.tolist() == [True, True, False]
