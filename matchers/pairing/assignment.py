@@ -9,8 +9,9 @@ import numpy as np
 from matchers.arrays import Bool, Float64, Int64, stable_order
 from matchers.logs.op_log import Phase
 from matchers.ops.laws import collective, copies
+from matchers.ops.shapes import numel
 from matchers.pairing.evidence import Order
-from matchers.pairing.features import Features, in_both_runs
+from matchers.pairing.features import Features, in_both_runs, tolerance
 from matchers.pairing.pairing import Method
 
 __all__ = [
@@ -203,7 +204,47 @@ def leftovers(f: Features, state: State, order: Order, rows_a: Int64, rows_b: In
     many = (f.a.arity[i] == f.b.arity[j]) | (f.a.log.outputs.count[i] != 1) | (f.b.log.outputs.count[j] != 1)
     only = many & (wanted[j] == 1) & ~f.a.repeat[i] & ~f.b.repeat[j] & (f.a.batch[i] == f.b.batch[j])
     only &= ~other_copies(f, state, i, j)
-    return i[only], j[only]
+    i, j = i[only], j[only]
+    kept = _continued(f, state, i, j)
+    return i[kept], j[kept]
+
+
+def _continued(f: Features, state: State, i: Int64, j: Int64) -> Bool:
+    """bool: of some candidates, ascending, those of one size, and those that read what partners made.
+
+    What another form of a step computes has other sizes, too, but reads something else, or parts. A constant reads
+    nothing: an operation of these must read it.
+    """
+    kept = np.ones(len(i), bool)
+    size_a, size_b = (numel(side.log)[side.log.shape] for side in (f.a, f.b))
+    other = np.flatnonzero(size_a[i] != size_b[j])
+    # shards have other sizes than their wholes
+    if not len(other) or any(collective(log).any() or not log.tells.makers for log in (f.a.log, f.b.log)):
+        return kept
+    partner = np.append(state.of_a, -1)
+    partner[i] = j
+    made_a, made_b = f.a.producers[:, i], f.b.producers[:, j]
+    within = tolerance(f)
+    with np.errstate(invalid="ignore"):
+        part = np.abs(f.a.inputs[:, i] - f.b.inputs[:, j]) > within
+        part &= (made_a >= 0) & (np.abs(f.a.stats[0, made_a] - f.b.stats[0, made_b]) <= within)
+    constant: set[int] = set()
+    for k in other.tolist():  # makers come first
+        makers = made_a[made_a[:, k] >= 0, k].tolist()
+        reads = np.where(made_a[:, k] >= 0, partner[made_a[:, k]], -2), np.where(made_b[:, k] >= 0, made_b[:, k], -2)
+        if not np.array_equal(*reads) or part[:, k].any():
+            kept[k], partner[i[k]] = False, -1
+        elif constant.issuperset(makers) and f.a.arity[i[k]] == len(makers):
+            constant.add(int(i[k]))
+    for k in other[::-1].tolist() if constant else ():
+        if int(i[k]) in constant:
+            readers = np.flatnonzero((f.a.producers == i[k]).any(axis=0))
+            readers = readers[~np.isin(readers, list(constant)) & (partner[readers] >= 0)]
+            if (f.b.producers[:, partner[readers]] == j[k]).any():
+                constant.remove(int(i[k]))
+            else:
+                kept[k], partner[i[k]] = False, -1
+    return kept
 
 
 def other_copies(f: Features, state: State, i: Int64, j: Int64) -> Bool:

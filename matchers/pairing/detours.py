@@ -19,9 +19,8 @@ from matchers.arrays import Bool, Int64, distinct
 from matchers.ops.laws import additions, collective
 from matchers.ops.shapes import numel
 from matchers.pairing.assignment import State, other_copies
-from matchers.pairing.features import Features, LogFeatures
+from matchers.pairing.features import Features, LogFeatures, tolerance
 from matchers.pairing.pairing import Method
-from matchers.pairing.twins import tolerance
 
 __all__ = ["detours"]
 

@@ -27,7 +27,10 @@ from matchers.ops.turned import turned, turned_products
 from matchers.pairing.micro_batches import micro_batches, split_kinds
 from matchers.pairing.module_names import ModuleNames, NameColumns
 
-__all__ = ["Copies", "Features", "LogFeatures", "in_both_runs", "more_often"]
+__all__ = ["SAME", "Copies", "Features", "LogFeatures", "in_both_runs", "more_often", "tolerance"]
+
+SAME, _SAME_HALF = 2e-5, 1e-2
+"""Relative difference up to which two norms are one; the second for dtypes of 16 bits."""
 
 _Side = TypeVar("_Side")
 Both = tuple[_Side, _Side]
@@ -365,3 +368,9 @@ class Features:
             read=read,
             lead=lead,
         )
+
+
+def tolerance(f: Features) -> float:
+    """The relative difference up to which two norms are one in these logs."""
+    half = any(name.endswith("16") for log in (f.a.log, f.b.log) for name in log.dtypes if "float" in name)
+    return _SAME_HALF if half else SAME

@@ -9,19 +9,16 @@ from __future__ import annotations
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Int64, distinct, is_among, stable_order
+from matchers.arrays import Bool, Float64, Int64, distinct, is_among, marked, stable_order
 from matchers.logs.op_log import Phase
 from matchers.ops.laws import collective
 from matchers.ops.shapes import numel
 from matchers.pairing.anchors import ranked_join
 from matchers.pairing.assignment import State
-from matchers.pairing.features import Features, LogFeatures, in_both_runs, more_often
+from matchers.pairing.features import SAME, Features, LogFeatures, in_both_runs, more_often, tolerance
 from matchers.pairing.pairing import Method
 
-__all__ = ["found_elsewhere", "surplus", "tolerance", "twins"]
-
-_SAME, _SAME_HALF = 2e-5, 1e-2
-"""Relative difference up to which two norms are one; the second for dtypes of 16 bits."""
+__all__ = ["found_elsewhere", "surplus", "twins"]
 
 
 def surplus(f: Features, free_a: Bool, free_b: Bool) -> tuple[Bool, Bool]:
@@ -97,32 +94,28 @@ def found_elsewhere(f: Features, state: State) -> tuple[Int64, Int64]:
     """Rows of one kind with the same numbers, which no other row without a partner of its numbers has.
 
     A gradient of three terms: one run adds the first two first, the other the last two. By names and order, the sum of
-    all is a partner of a partial sum. A row that reads what its partner reads has no other partner.
+    all is a partner of a partial sum. A row that reads what its partner reads has no other partner, nor has one that
+    works on a parameter: the first updates of two biases have one norm.
     """
     free_a, free_b = state.free_a, state.free_b
     rows = np.flatnonzero(np.isin(state.method, (Method.ALIGNED, Method.RELAXED)))
     for x, y in ((f.a.stats, f.b.stats), (f.a.inputs, f.b.inputs)):
-        rows = rows[(np.abs(x[:, rows] - y[:, state.of_a[rows]]) > _SAME).any(axis=0)]
+        rows = rows[(np.abs(x[:, rows] - y[:, state.of_a[rows]]) > SAME).any(axis=0)]
     free_a[rows], free_b[state.of_a[rows]] = True, True
     found = []
     for side, free in ((f.a, free_a), (f.b, free_b)):
         size = numel(side.log)[side.log.shape]
-        found.append(np.flatnonzero(free & (side.kind >= 0) & side.telling & (size > 1) & ~collective(side.log)))
+        free &= (side.kind >= 0) & side.telling & (size > 1) & ~collective(side.log)
+        found.append(np.flatnonzero(free & ~marked(side.log.texts("Parameter").rows, len(side))))
     numbers = np.concatenate([_numbers(side, at) for side, at in zip((f.a, f.b), found, strict=True)], axis=1)
     kind = np.concatenate([side.kind[at] for side, at in zip((f.a, f.b), found, strict=True)])
     known = np.flatnonzero(~np.isnan(numbers).any(axis=0))
     left = known < len(found[0])
-    alike = _alike(kind[known], numbers[:, known], left, _SAME)
+    alike = _alike(kind[known], numbers[:, known], left, SAME)
     at = np.flatnonzero(alike >= 0)
     of_row, left, alike = np.concatenate(found)[known[at]], left[at], alike[at]
     i, j = ranked_join(alike[left].astype(np.uint64), alike[~left].astype(np.uint64), most=1)
     return of_row[left][i], of_row[~left][j]
-
-
-def tolerance(f: Features) -> float:
-    """The relative difference up to which two norms are one in these logs."""
-    half = any(name.endswith("16") for log in (f.a.log, f.b.log) for name in log.dtypes if "float" in name)
-    return _SAME_HALF if half else _SAME
 
 
 def _numbers(side: LogFeatures, rows: Int64) -> Float64:
