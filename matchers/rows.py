@@ -82,6 +82,7 @@ class Rows:
             by their first output.
         parts: bool[r], the two sides hold different parts of their tensors; empty for a preview.
         stretches: by row, the stretch that a first cause stands for.
+        likes: by unpaired row of a, the unpaired row of b that does the same and was asked something else.
         flow: the data flow of both logs; None for a preview.
         recomputed: bool[n_a] and bool[n_b], activation checkpointing ran the record again; None when not computed.
     """
@@ -107,6 +108,7 @@ class Rows:
     slots: Mapping[int, SlotVerdict] = field(default_factory=dict)
     parts: Bool = field(default_factory=lambda: np.zeros(0, bool))
     stretches: Mapping[int, Stretch] = field(default_factory=dict)
+    likes: Mapping[int, int] = field(default_factory=dict)
     flow: DataFlow | None = field(default=None, repr=False, compare=False)
     recomputed: tuple[Bool, Bool] | None = field(default=None, repr=False, compare=False)
 

@@ -11,12 +11,15 @@ from numpy.typing import NDArray
 from matchers.arrays import Bool, Int64, columns
 from matchers.rows import Rows, Stretch
 from matchers.status import Role
+from matchers.verdict.reason import Reason
 
-__all__ = ["MOST", "Causes"]
+__all__ = ["BY_SIZE", "MOST", "Causes"]
 
 
 MOST = 63
 """Candidates that are followed, the earliest ones: each takes one bit of a 64-bit word."""
+BY_SIZE = (Reason.BEYOND_TOLERANCE, Reason.MORE_THAN_ROUNDING, Reason.SYSTEMATIC, Reason.ONLY_ONE_RUN)
+"""Reasons for which an earlier operation may be the cause: the row itself proves nothing."""
 
 
 @columns
@@ -27,13 +30,14 @@ class Causes:
         c: the rows, without causes.
         role: int8[r] of `Role`.
         cause: bool[r], the row is a first cause.
-        stretches: as of `Rows`.
+        stretches, likes: as of `Rows`.
     """
 
     c: Rows
     role: NDArray[np.int8]
     cause: Bool
     stretches: dict[int, Stretch] = field(default_factory=dict)
+    likes: dict[int, int] = field(default_factory=dict)
 
     @classmethod
     def none(cls, c: Rows) -> Causes:
@@ -41,7 +45,7 @@ class Causes:
 
     def rows(self) -> Rows:
         """The rows with what was found."""
-        return self.c.completed(Rows, role=self.role, cause=self.cause, stretches=self.stretches)
+        return self.c.completed(Rows, role=self.role, cause=self.cause, stretches=self.stretches, likes=self.likes)
 
     def acquit(self, rows: Int64 | int, *, for_: Int64 | int | None = None) -> None:
         """Make consequences of some first causes; `for_`: what is one in their place."""

@@ -17,9 +17,11 @@ from matchers.arrays import Bool, Hash, Int32, Int64, columns, marked
 from matchers.causes.causes import Causes
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import Phase
+from matchers.ops.arguments import argument_differences
 from matchers.ops.module_path import canonical, template
 from matchers.rows import Rows
 from matchers.status import Role, Status
+from matchers.verdict.reason import Reason
 
 __all__ = ["Cause", "Consequences", "ErrorGrowth", "acquit_ignored", "consequences"]
 
@@ -74,8 +76,8 @@ class Consequences:
     """The first causes that were followed, those that explain most first, and the unexplained rest.
 
     Attributes:
-        causes: the earliest ones, ranked: NaN and Inf first, other shapes and dtypes next, then by the red rows that no
-            earlier cause explains, then by their order in the step.
+        causes: the earliest ones, ranked: NaN and Inf first, other shapes, dtypes, and numbers given with equal inputs
+            next, then by the red rows that no earlier cause explains, then by their order in the step.
         further: the starting rows of each further cause, which was not followed.
         cause_of: int32[r], the index of the earliest cause upstream of each red row, -1 for none.
         unexplained: number of red rows downstream of no cause.
@@ -158,10 +160,21 @@ def _spread(c: Rows, start: Hash, cause: Bool) -> tuple[Hash, Hash]:
 
 
 def _gravity(c: Rows, cause: Cause) -> int:
-    """0 for a cause that itself produced NaN or Inf, 1 for an origin of another shape or dtype, 2 for other values."""
+    """0 for a cause that itself produced NaN or Inf, 1 for an origin of another shape or dtype, or that was given
+    another fraction with equal inputs, 2 for others.
+    """
     if any(c.status[row] == Status.NAN for row in cause.rows):
         return 0
-    return 1 if any(c.status[row] == Status.SHAPE and c.role[row] == Role.ORIGIN for row in cause.rows) else 2
+    shape = any(c.status[row] == Status.SHAPE and c.role[row] == Role.ORIGIN for row in cause.rows)
+    return 1 if shape or any(_given_otherwise(c, row) for row in cause.rows) else 2
+
+
+def _given_otherwise(c: Rows, row: int) -> bool:
+    """True for a pair that was given another number with equal inputs; whole ones may count parts of the form."""
+    if c.pair[row] < 0 or c.reason[row] != Reason.ARGUMENTS or not c.inputs_equal[row]:
+        return False
+    told = argument_differences(c.a, c.b, int(c.row_a[row]), int(c.row_b[row]))
+    return any(isinstance(n, float) and not n.is_integer() for each in told for n in (each.a, each.b))
 
 
 def _places(c: Rows) -> list[tuple[int, ...]]:

@@ -7,6 +7,7 @@ from matchers.causes.consequences import acquit_ignored
 from matchers.causes.first_causes import find_first_causes
 from matchers.causes.given_states import acquit_reads, blame_states
 from matchers.causes.other_weights import blame_weights
+from matchers.causes.telling import blame_telling
 from matchers.causes.unsummed import blame_unsummed
 from matchers.causes.within_tolerance import blame_beginnings, blame_inserted
 from matchers.ops.last_contents import LastContents
@@ -39,5 +40,6 @@ def first_causes(
         blame_beginnings(found)
     else:  # other kernels differ everywhere
         blame_inserted(found)
+    blame_telling(found)
     blame_weights(found)
     return found.rows()

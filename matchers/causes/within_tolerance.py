@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from matchers.arrays import Bool, marked
-from matchers.causes.causes import MOST, Causes
+from matchers.causes.causes import BY_SIZE, MOST, Causes
 from matchers.causes.first_difference import Equality, Kind, differences
 from matchers.causes.unpaired_branches import Branches, rounds
 from matchers.logs.op_log import OpLog
@@ -34,8 +34,6 @@ _GROWTH: Final = 32.0
 """Factor by which an error may grow until it is red; by more it is another one."""
 _JUMP: Final = 8.0
 """Least factor by which the error behind a region exceeds that of all it reads."""
-_BY_SIZE: Final = (Reason.BEYOND_TOLERANCE, Reason.MORE_THAN_ROUNDING, Reason.SYSTEMATIC, Reason.ONLY_ONE_RUN)
-"""Reasons for which an earlier operation may be the cause: the row itself proves nothing."""
 
 
 def blame_beginnings(found: Causes) -> None:
@@ -54,7 +52,7 @@ def blame_beginnings(found: Causes) -> None:
 def blame_inserted(found: Causes) -> None:
     """Blame operations of one run alone behind which the error jumps, between merged layouts."""
     c = found.c
-    later = found.cause & ~c.inputs_equal & np.isin(c.reason, _BY_SIZE)
+    later = found.cause & ~c.inputs_equal & np.isin(c.reason, BY_SIZE)
     if later.any() and any(MERGED_RANKS in log.header.run for log in (c.a, c.b)):
         last = np.flatnonzero(later)[-1]
         found.follow_from(later, [ends for ends in _jumps(c) if ends[0] < last], _no_larger(c))

@@ -14,6 +14,7 @@ from matchers.explain.first_difference import first_difference_reasons, size_of,
 from matchers.explain.red_rows import difference, inputs_agree, lengths, red_headline, size_of_error
 from matchers.explain.subject import Subject, key_of
 from matchers.logs.op_log import OpLog, Phase
+from matchers.ops.arguments import argument_differences
 from matchers.ops.json_values import parsed_object
 from matchers.ops.laws import law_of
 from matchers.ops.nonfinite import broken_text
@@ -183,6 +184,10 @@ def _unpaired(of: Subject) -> str:
     if not of.is_cause:
         return f"only {side} has this operation"
     log, record = of.c.shown(of.row)
+    if (like := of.c.likes.get(of.row)) is not None:
+        other = int(of.c.row_b[like])
+        told = ", ".join(each.text for each in argument_differences(of.c.a, of.c.b, record, other))
+        return f"LIKELY CAUSE: {told}; {of.c.b.keys[other]} is the same operation in another form"
     if odd := broken_text(log, record):
         return f"FIRST CAUSE: only {side} has this operation, which returns {odd}"
     if law_of(log, record).random and log.phase[record] != Phase.PREPARE:

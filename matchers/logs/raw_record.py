@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from itertools import islice, takewhile
 
 import numpy as np
+from numpy.typing import NDArray
 
 from capture.log_format import COMPACT_FORMAT, UNKNOWN_DIGEST, unpack_json
 from matchers.errors import LogError
@@ -18,7 +19,7 @@ from matchers.logs.imported.formats import named
 from matchers.logs.op_log import COUNTS, NO_DIGEST, STATISTICS, OpLog, Phase
 from matchers.logs.source import LogSource
 
-__all__ = ["MEMBERS", "raw_record"]
+__all__ = ["MEMBERS", "ranks_of", "raw_record"]
 
 _MAX_LINES = 500
 """Maximum number of lines returned: a record that lists each of a thousand tensors on a line may have more."""
@@ -55,6 +56,15 @@ def _native(form: Format, log: OpLog, record: int) -> tuple[str, ...]:
     if not lines:
         raise _changed(log.path)
     return lines
+
+
+def ranks_of(log: OpLog) -> NDArray[np.uint64]:
+    """uint64[n]: the ranks of the members of each record, a bit each, the 63rd for all further ones; 0 for no ranks."""
+    found = np.zeros(len(log), np.uint64)
+    for row, text in log.texts(MEMBERS).items():
+        for member in text.split():
+            found[row] |= np.uint64(1 << min(int(member.partition(":")[0]), 63))
+    return found
 
 
 def _of_members(log: OpLog, record: int) -> Iterator[str]:

@@ -168,3 +168,23 @@ def test_another_shape_comes_before_other_values_whatever_they_explain() -> None
     c = compare(made_up_log(chain({})), made_up_log(other))
     assert [c.status[cause.rows[0]] for cause in c.consequences.causes] == [Status.SHAPE, Status.DIVERGED]
     assert [cause.red for cause in c.consequences.causes] == [1, 2]
+
+
+def test_what_was_given_another_number_with_equal_inputs_comes_before_what_explains_more() -> None:
+    """That an operation has no partner proves nothing; a whole number may count the parts of another form."""
+    x = np.arange(1.0, 9.0)
+
+    def log(scale: float, *, more: bool) -> list[Step]:
+        steps = [Step(key="norm/op_0_neg", gives=[-x], reads=[x], made=[""])] if more else []
+        value, made = (-x, "norm/op_0_neg") if more else (x, "")
+        for name in ("sin", "exp", "tanh"):
+            steps.append(Step(key=f"net/op_{name}", gives=[value + 1], reads=[value], made=[made]))
+            value, made = value + 1, steps[-1].key
+        asked = {"arguments": {"other": scale}, "location": "model.py:9"}
+        return [*steps, Step(key="loss/op_0_mul", gives=[3 * x * scale], reads=[3 * x], made=[""], fields=asked)]
+
+    for scale, proves in ((2.5, True), (3.0, False)):
+        c = compare(captured_log(log(2.0, more=False)), captured_log(log(scale, more=True)))
+        first, second = c.consequences.causes
+        assert (keys(c, first) == ["loss/op_0_mul"]) == proves
+        assert (second.red > first.red) == proves

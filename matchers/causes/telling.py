@@ -1,0 +1,226 @@
+"""First causes in stretches that no pair shows: the operation in them that tells most.
+
+Where two runs compute in other ways, or ranks for each other, what differs shows only behind a stretch of operations
+without judged partners. One of them may tell what is wrong: it runs on some ranks of a run alone, in some layers alone,
+at a line that the other run never reaches, or was asked something else than its like in the other run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from functools import cached_property
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.arrays import Bool, Int64, marked
+from matchers.causes.causes import BY_SIZE, MOST, Causes
+from matchers.logs.hashing import shared_ids
+from matchers.logs.op_log import OpLog, Phase
+from matchers.logs.raw_record import ranks_of
+from matchers.ops.arguments import text_ids
+from matchers.ops.dataflow import fed_by, upstream
+from matchers.ops.module_path import canonical, template
+from matchers.ops.nonfinite import broken
+from matchers.regions.find import OPEN
+from matchers.rows import Rows
+from matchers.status import Status
+from matchers.verdict.arguments import unexplained
+from matchers.verdict.reason import Reason
+
+__all__ = ["blame_telling"]
+
+
+def blame_telling(found: Causes) -> None:
+    """Replace first causes that prove nothing by the operation that tells most in the stretch behind them."""
+    c = found.c
+    open_ = (c.pair < 0) | OPEN[c.verdict]
+    # a constant of which another form makes something else is one of the stretch
+    constant = c.by_row(lambda log: log.inputs.count) == 0
+    constant &= ~marked(c.edges.value[~open_[c.edges.row]], len(c)) & (c.pair >= 0)
+    open_ |= constant
+    proves = (
+        c.inputs_equal
+        | c.by_row(lambda log: np.logical_or(*broken(log)))
+        | ~np.isin(c.reason, (*BY_SIZE, Reason.OTHER_SHAPE))
+    )
+    telling, done = _Telling(c), np.full(len(c), -1)
+    for row in np.flatnonzero(found.cause & (~proves | constant))[:MOST].tolist():
+        if done[row] < 0:
+            end = begin = marked([row], len(c))
+            if open_[row]:  # it begins the stretch; the first red row behind it ends that
+                shows = np.flatnonzero(fed_by(c.edges, begin, open_) & c.red & ~open_)[:1]
+                end = marked(shows, len(c))
+            stretch = np.flatnonzero(
+                upstream(c.edges, end, open_ | end) & (c.pair < 0) & (c.verdict != Status.RECOMPUTE)
+            )
+            first = telling.first(row, stretch)
+            done[stretch] = first if first >= 0 else stretch
+            done[row] = first if first >= 0 else row
+        if done[row] != row:
+            found.acquit(row, for_=int(done[row]))
+    found.likes.update(telling.likes)
+
+
+class _Telling:
+    """What single operations of a stretch tell; of both logs, int64[n_a + n_b] is that of a and then of b.
+
+    Attributes:
+        likes: the operations that were asked something else, with their likes in b.
+    """
+
+    def __init__(self, c: Rows) -> None:
+        self._c = c
+        self.likes: dict[int, int] = {}
+
+    def first(self, row: int, stretch: Int64) -> int:
+        """The first unpaired operation of a stretch that tells more than a row of it; -1 for none."""
+        # what both runs have at one line is unpaired because of what it reads: it tells nothing of itself
+        says_nothing = self._in_both[row] or self._c.reason[row] == Reason.ARGUMENTS
+
+        def such(tells: Bool) -> int:
+            return row if tells[row] else next(iter(stretch[tells[stretch]].tolist()), -1)
+
+        if (some := such(self._on_some_ranks)) >= 0:
+            return some
+        in_a = self._c.row_a[stretch] >= 0
+        # what one run alone has is found by itself; and a layout has operations and lines of its own
+        if in_a.all() or not in_a.any() or self._c.a.members or self._c.b.members:
+            return -1
+        ways: tuple[Callable[[], int], ...] = (
+            lambda: such(self._in_some_layers),
+            lambda: self._asked_otherwise(stretch, self._kind),
+            lambda: such(self._at_further_lines) if says_nothing else -1,
+            lambda: self._asked_otherwise(stretch, _numbered(self._place, self._op)),
+        )
+        return next((found for way in ways if (found := way()) >= 0), -1)
+
+    @cached_property
+    def _in_both(self) -> Bool:
+        """bool[r]: operations that both runs have at this line of the module."""
+        _, theirs = self._counts(self._kind)
+        return self._by_row(theirs > 0)
+
+    @cached_property
+    def _on_some_ranks(self) -> Bool:
+        """bool[r]: operations that some ranks of a run alone have, in a module where all ranks have operations."""
+        c = self._c
+        ranks = np.concatenate((ranks_of(c.a), ranks_of(c.b)))
+        of_log = np.repeat((0, 1), (len(c.a), len(c.b)))
+        here, there, all_ = (
+            _united(ranks, _numbered(of_log, *of)) for of in ((self._place, self._op), (self._place,), ())
+        )
+        return self._by_row((ranks > 0) & (there == all_) & (here != there))
+
+    @cached_property
+    def _in_some_layers(self) -> Bool:
+        """bool[r]: operations that both runs have equally often in some layer, but not in this one; or that one run has
+        in one layer alone of several.
+        """
+        c = self._c
+        names = [[template(canonical(name)) for name in log.modules] for log in (c.a, c.b)]
+        pattern = self._of_both([[split.pattern for split in side] for side in names], lambda log: log.module)
+        layer = self._of_both([[split.place for split in side] for side in names], lambda log: log.module)
+        kind = _numbered(pattern, self._op, self._phase, self._line)
+        cell, place = _numbered(kind, layer), _numbered(pattern, layer)
+        many, theirs = self._counts(cell)
+        even = np.bincount(kind, many == theirs) > 0
+        alone = (_distinct(kind, cell) == 1) & (_distinct(pattern, place) > 1) & (theirs == 0)
+        return self._by_row((even[kind] & (many > theirs)) | alone)
+
+    @cached_property
+    def _at_further_lines(self) -> Bool:
+        """bool[r]: operations at lines that one run alone has, in a module of which it has all lines of the other.
+
+        Not of what prepares a step: of that a log has only what the step reads.
+        """
+        c, place = self._c, self._place
+        _, theirs = self._counts(_numbered(place, self._line))
+        of_b = np.arange(len(place)) >= len(c.a)
+        lacks = [np.bincount(place, (theirs == 0) & (of_b != side)) > 0 for side in (False, True)]
+        further = (theirs == 0) & ~np.where(of_b, lacks[1][place], lacks[0][place])
+        shared = np.bincount(place, theirs > 0) > 0
+        return self._by_row(further & shared[place] & (self._phase != Phase.PREPARE) & (self._line >= 0))
+
+    def _asked_otherwise(self, stretch: Int64, kind: Int64) -> int:
+        """The first operation whose like in the other run, of one kind, was asked something else; -1 for none."""
+        c = self._c
+        asked = _numbered(kind, np.concatenate(text_ids(c.a, c.b, "Arguments")))
+        in_a = stretch[c.row_a[stretch] >= 0]
+        one, other = c.row_a[in_a].astype(np.int64), c.row_b[np.setdiff1d(stretch, in_a)].astype(np.int64)
+        # the first record of each call that the other run never makes, by its kind
+        calls = asked[one], asked[len(c.a) + other]
+        likes: dict[int, tuple[list[int], list[int]]] = {}
+        for side, (records, mine, theirs) in enumerate(((one, *calls), (other, *calls[::-1]))):
+            _, first = np.unique(mine, return_index=True)
+            for record in records[np.sort(first[~np.isin(mine[first], theirs)])].tolist():
+                likes.setdefault(int(kind[record + side * len(c.a)]), ([], []))[side].append(record)
+        found = []
+        for of_a, of_b in likes.values():
+            if len(of_a) == len(of_b):
+                told = unexplained(c.a, c.b, np.array(of_a), np.array(of_b), 1.0)
+                found += [(int(c.at_a[i]), int(c.at_b[j])) for i, j, left in zip(of_a, of_b, told, strict=True) if left]
+        row, like = min(found, default=(-1, -1))
+        if row >= 0:
+            self.likes[row] = like
+        return row
+
+    @cached_property
+    def _place(self) -> Int64:
+        """The module and the phase."""
+        names = [[canonical(name) for name in log.modules] for log in (self._c.a, self._c.b)]
+        return _numbered(self._of_both(names, lambda log: log.module), self._phase)
+
+    @cached_property
+    def _kind(self) -> Int64:
+        """The operation at its line of a module, and the phase."""
+        return _numbered(self._place, self._op, self._line)
+
+    @cached_property
+    def _phase(self) -> Int64:
+        return np.concatenate((self._c.a.phase, self._c.b.phase)).astype(np.int64)
+
+    @cached_property
+    def _op(self) -> Int64:
+        return self._of_both((self._c.a.ops, self._c.b.ops), lambda log: log.op)
+
+    @cached_property
+    def _line(self) -> Int64:
+        return self._of_both((self._c.a.locations, self._c.b.locations), lambda log: log.location)
+
+    def _of_both(self, texts: Sequence[Sequence[str]], column: Callable[[OpLog], NDArray[Any]]) -> Int64:
+        """A column of both logs in one numbering of its texts; -1 for none."""
+        ids = shared_ids(*texts)[:2]
+        logs = self._c.a, self._c.b
+        return np.concatenate([np.append(of, -1)[column(log)] for of, log in zip(ids, logs, strict=True)])
+
+    def _counts(self, cell: Int64) -> tuple[Int64, Int64]:
+        """How many records of the own run, and of the other one, are in the same cell."""
+        n, cells = len(self._c.a), int(cell.max(initial=-1)) + 1
+        of_a, of_b = (np.bincount(of, minlength=cells)[cell] for of in (cell[:n], cell[n:]))
+        own = np.arange(len(cell)) < n
+        return np.where(own, of_a, of_b), np.where(own, of_b, of_a)
+
+    def _by_row(self, which: Bool) -> Bool:
+        """bool[r] of bool[n_a + n_b]."""
+        c = self._c
+        return marked(np.concatenate((c.at_a, c.at_b))[which], len(c))
+
+
+def _numbered(*columns: NDArray[Any]) -> Int64:
+    """int64[n]: numbers that are equal where all columns are."""
+    return np.unique(np.stack(columns), axis=1, return_inverse=True)[1].reshape(-1)
+
+
+def _distinct(group: Int64, member: Int64) -> Int64:
+    """int64[n]: the number of different members of each one's group."""
+    pairs = np.unique(np.stack((group - group.min(initial=0), member)), axis=1)
+    return np.bincount(pairs[0])[group - group.min(initial=0)]
+
+
+def _united(ranks: NDArray[np.uint64], group: Int64) -> NDArray[np.uint64]:
+    """uint64[n]: the ranks, a bit each, that any record of the same group has."""
+    out = np.zeros(int(group.max(initial=-1)) + 1, ranks.dtype)
+    np.bitwise_or.at(out, group, ranks)
+    return out[group]
