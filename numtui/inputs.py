@@ -8,6 +8,7 @@ import stat
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from itertools import chain, islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
@@ -319,9 +320,28 @@ def _look(path: str, name: re.Pattern[str] = LOG_NAME) -> list[FoundLog] | None:
     if not logs:
         raise InputError(
             f"{path}: no rank_N_activations.log here, nor in numerics/ or step_S/; "
-            "name the dump folder of a run, or a log itself"
+            + (f"runs in it: {runs}" if (runs := _runs_in(path)) else "name the dump folder of a run, or a log itself")
         )
     return logs
+
+
+_MAX_RUNS = 12
+"""Runs in a folder that are named."""
+
+_MAX_FOLDERS = 2_000
+"""Folders that are looked into for them."""
+
+
+def _runs_in(path: str) -> str:
+    """Name the runs in a folder of folders, or of folders of these; empty without any."""
+    runs = []
+    with suppress(OSError):
+        for folder in sorted(islice(chain(Path(path).glob("*/"), Path(path).glob("*/*/")), _MAX_FOLDERS)):
+            with suppress(OSError, InputError):
+                if folder.name != "numerics" and find_logs(folder) and not find_logs(folder.parent):
+                    runs.append(str(folder.relative_to(path)))
+    more = f" and {len(runs) - _MAX_RUNS:,} more" if len(runs) > _MAX_RUNS else ""
+    return ", ".join(runs[:_MAX_RUNS]) + more
 
 
 def _rank_in_name(path: str) -> int | None:

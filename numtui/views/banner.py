@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from pathlib import PurePath
 
 import numpy as np
@@ -30,6 +31,8 @@ def banner(c: Comparison, width: int) -> Line:
     differ = c.cause if causes else c.red
     if c.counts[Status.PENDING] and not c.single:
         return []
+    if not c.single and os.path.abspath(c.a.path) == os.path.abspath(c.b.path):
+        return [(" a and b are the same file", "close")]
     if not differ.any():
         return [] if c.single or c.coverage.enough else _not_compared(c, width)
     key, forms = _told(c, int(np.argmax(differ)), causes)

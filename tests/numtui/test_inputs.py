@@ -165,6 +165,12 @@ def test_what_cannot_be_opened_is_said(a: str, b: str, message: str) -> None:
         resolve_logs(a, b)
 
 
+def test_a_folder_of_folders_names_the_runs_in_it() -> None:
+    touch("runs/base/rank_0_activations.log", "runs/group/other/numerics/rank_0_activations.log", "runs/notes/x.txt")
+    with pytest.raises(InputError, match=r"runs: no .*; runs in it: base, group/other$"):
+        resolve_logs("runs", "runs")
+
+
 def test_no_permission_is_said(monkeypatch: pytest.MonkeyPatch) -> None:
     touch("a.log")
     # The tests may run as root, whom permissions do not stop.

@@ -352,7 +352,7 @@ def test_every_action(tmp_path: Path, size: tuple[int, int], env: dict[str, str]
     # How long Textual waits after an escape for the rest of a sequence; here there is no slow line in between.
     environment = {"EDITOR": str(editor), "ESCDELAY": "20", **env}
     with Terminal(command, columns=size[0], rows=size[1], env=environment, cwd=tmp_path) as t:
-        t.wait_for("begins at row")
+        t.wait_for(" at row ")
         assert bool(_COLOUR.search(t.screen(styles=True))) is colours
         desk = Desk(t)
         desk.press("=", until=gone("equal …"))

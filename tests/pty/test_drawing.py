@@ -105,7 +105,7 @@ def test_nothing_is_left_behind(tmp_path: Path, size: tuple[int, int], seed: int
     chance = random.Random(seed)
     command = [sys.executable, "-m", "numtui", *made_logs(tmp_path), "-r", str(tmp_path / "rules.yaml")]
     with Terminal(command, columns=size[0], rows=size[1], env={"ESCDELAY": "20"}) as t:
-        t.wait_for("begins at row")
+        t.wait_for(" at row ")
         t.type("i\r")
         t.wait_for("u undoes it")
         for _ in range(7):

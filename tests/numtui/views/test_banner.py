@@ -60,3 +60,8 @@ def test_a_part_that_was_not_compared_is_no_agreement(tmp_path: Path) -> None:
         f" no red row, {rest} not compared (exit 1), chiefly the second half of a ({rest}) · I, "
     )
     assert told(c, 59).startswith(f" no red row, {rest} not compared (exit 1) · I")
+
+
+def test_a_log_beside_itself_is_named_so(tmp_path: Path) -> None:
+    log = read_log(write_log(tmp_path / "a.log", training_step()))
+    assert told(compare(log, log), 80) == " a and b are the same file"
