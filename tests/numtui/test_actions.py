@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import string
+import textwrap
 from functools import partial
 from pathlib import Path
 
@@ -307,3 +309,22 @@ class TestKeyReader:
         for _ in range(50):
             reader.feed("9")
         assert reader.count() == 9_999_999
+
+
+def key_map() -> str:
+    """All keys of the list that every terminal sends, with their actions, and those that are free."""
+    keys = [*map(chr, range(33, 127)), "space", *(f"ctrl+{letter}" for letter in string.ascii_lowercase)]
+    taken: dict[str, list[str]] = {}
+    for action in ACTIONS:
+        for key in action.keys:
+            taken.setdefault(key.split(" ")[0], []).append(action.name)
+    told = textwrap.fill(" · ".join(f"{key} {'/'.join(taken[key])}" for key in keys if key in taken), 150)
+    # Terminals, screen and tmux take these, or send them for enter, tab, escape and backspace.
+    kept = {f"ctrl+{letter}" for letter in "abhijmqs"}
+    free = textwrap.fill(" ".join(key for key in keys if key not in taken and key not in kept), 150)
+    return f"Keys of the list, taken:\n{told}\nFree (what is rare goes to the palette):\n{free}\n"
+
+
+def test_the_source_of_the_docs_has_every_key_taken_and_free() -> None:
+    page = (REPOSITORY / "docs" / "explorer.md").read_text(encoding="utf-8")
+    assert f"<!--\n{key_map()}-->\n" in page, key_map()
