@@ -295,14 +295,19 @@ class Effect:
             red=red,
         )
 
+    def cuts_besides(self, title: str) -> str:
+        """Name the first pair that is cut, where the title of the change does not: `cuts layers.0…wq/op_0_mm`."""
+        if all(key in title for key in self.cut_pair):
+            return ""
+        return f"cuts {' ↔ '.join(dict.fromkeys(map(_short, self.cut_pair)))}"
+
     def sentence(self) -> str:
         """`pairs 1 row · 74 fewer red · first cause moves from layers.0/op_1_mm to layers.3/op_0_add`."""
         parts = []
         if self.paired:
             parts.append(f"pairs {plural(self.paired, 'row')}")
         if self.cut:
-            pair = " ↔ ".join(dict.fromkeys(map(_short, self.cut_pair)))
-            parts.append(f"cuts {pair}" + (f" and {plural(self.cut - 1, 'more pair')}" if self.cut > 1 else ""))
+            parts.append(f"cuts {plural(self.cut, 'pair')}")
         if self.ignored:
             parts.append(f"{'ignores' if self.ignored > 0 else 'stops ignoring'} {plural(abs(self.ignored), 'row')}")
         if not parts:

@@ -135,7 +135,8 @@ SEARCHED = keys("/", *"bmm", "enter", until=text("/bmm  1/"))
 
 def _other_columns(before: Seen, now: Seen) -> bool:
     """The names are in the other number of columns, or there is no room for two."""
-    return "two columns of names need" in now.text or ("differs" in now.text) != ("differs" in before.text)
+    merged = ["where it differs" in seen.text for seen in (before, now)]
+    return "two columns of names need" in now.text or merged[0] != merged[1]
 
 
 SCRIPTS: dict[str, Script] = {
@@ -197,7 +198,7 @@ SCRIPTS: dict[str, Script] = {
     "suggestions": Script(text("no known kind of drift: the names of the two runs agree"), escape=True),
     "drift": Script(text("the names are equal"), (TO_CAUSE,), escape=True),
     "mark": Script(text("go to its partner"), escape=True),
-    "unpair": Script(text("cuts layers."), (TO_CAUSE,), escape=True),
+    "unpair": Script(text("cuts 1 pair"), (TO_CAUSE,), escape=True),
     "generalise": Script(text("no new pairs"), (TO_CAUSE,), escape=True),
     "realign": Script(text("this row is in no mispaired run")),
     "ignore": Script(text("ignores 1 row"), escape=True),

@@ -84,7 +84,10 @@ def editor_line(editor: LineEditor) -> Line:
 def _proposal(p: Proposal) -> Line:
     effect = p.effect.sentence() if p.effect is not None else "…"
     again = "   more red: enter again applies it" if p.asked else ""
-    return [(f" {effect}", "red" if p.worse else "good"), (f"   {safe_text(p.edit.title, 400)}", ""), (again, "red")]
+    title = safe_text(p.edit.title, 400)
+    if p.effect is not None and (cuts := p.effect.cuts_besides(p.edit.title)):
+        title += f" · {safe_text(cuts)}"
+    return [(f" {effect}", "red" if p.worse else "good"), (f"   {title}", ""), (again, "red")]
 
 
 def _search(listing: Listing) -> Line:

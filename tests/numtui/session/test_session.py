@@ -270,7 +270,10 @@ class TestRules:
         session.accept(job)
         assert session.proposal is not None
         assert session.proposal.effect is not None
-        assert "cuts layers.1.attention.wk/op_0_mm and 1 more pair" in session.proposal.effect.sentence()
+        effect = session.proposal.effect
+        assert "cuts 2 pairs" in effect.sentence()
+        assert effect.cuts_besides("pair x ↔ y") == "cuts layers.1.attention.wk/op_0_mm"
+        assert not effect.cuts_besides("keep apart layers.1.attention.wk/op_0_mm"), "the title names it"
 
 
 class TestSuggestions:
