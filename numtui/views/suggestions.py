@@ -44,7 +44,7 @@ def _to_settle(suggested: Suggested) -> str:
     if not suggested.families:
         return "no known kind of drift: the names of the two runs agree"
     if suggested.quiet():
-        return "no rule would change a verdict"
+        return "nothing to fix: no rule would change a verdict"
     states = {suggested.state(Node(f)) for f in range(len(suggested.families))}
     return "all that rules can settle is settled" if State.ACCEPTED in states else "no rule needed"
 
@@ -53,9 +53,12 @@ def quiet_lines(c: Comparison, quiet: Sequence[Suggestion], key: str, width: int
     """Sum up the families that are not listed; `key` lists them."""
     if not quiet:
         return []
-    why = ": certain pairs, also in later runs" if any(s.rules for s in quiet) else ""
-    told = f"{key} lists {left_out(quiet)}{why}."
-    return [*_wrapped(quiet_drift(c, quiet), width), *_wrapped([told], width, f"@{key}")]
+    named = sorted((s for s in quiet if s.rules), key=lambda s: -s.rows)
+    first, *others = quiet_drift(c, quiet)
+    families = ", ".join(f"{s.rows:,} {s.name}" for s in named)
+    told = f"{key} lists {left_out(quiet)}{'; there a pins a family for later runs' if named else ''}."
+    summed = [first, *([f"By kind: {families}."] if named else []), *others]
+    return [*_wrapped(summed, width), *_wrapped([told], width, f"@{key}")]
 
 
 def node_line(c: Comparison, suggested: Suggested, node: Node, unfolded: bool, width: int) -> Line:
