@@ -34,7 +34,7 @@ def cut_middle(line: Line, width: int) -> Line:
         return window(line, width)
     out, hidden = _sliced(line, *kept[0]), kept[0][1]
     for start, end in kept[1:]:
-        out += [("…", next((role for _, role in _sliced(line, hidden, start)), "")), *_sliced(line, start, end)]
+        out += [("…", role) for _, role in _sliced(line, hidden, start)[:1]] + _sliced(line, start, end)
         hidden = end
     return out
 
@@ -52,7 +52,7 @@ def _kept(key: str, width: int) -> tuple[tuple[int, int], ...] | None:
     if tail is not None:
         return (0, head), (tail, len(key))
     number = _OPERATION.match(key, operation)
-    room = width - head - 2 - (number.end() - operation if number is not None else 0)
+    room = width - head - 1 - (head < operation) - (number.end() - operation if number is not None else 0)
     return ((0, head), number.span(), (len(key) - room, len(key))) if number is not None and room >= _LEAST else None
 
 
@@ -64,7 +64,7 @@ def _sliced(line: Line, start: int, end: int) -> Line:
     """Return the characters from `start` to `end` (exclusive) of a line."""
     out: Line = []
     for text, role in line:
-        if start < len(text) and end > 0:
+        if max(start, 0) < min(end, len(text)):
             out.append((text[max(start, 0) : end], role))
         start, end = start - len(text), end - len(text)
     return out

@@ -33,6 +33,7 @@ def test_a_long_key_keeps_its_layer_and_as_much_of_its_end_as_has_room() -> None
     assert shortened("layers.6.attention.qkv_linear.wqkv/op_6_split", 40) == "layers.6…qkv_linear.wqkv/op_6_split"
     flash = "layers.3.attention.inner_attention/op_1__scaled_dot_product_flash_attention_for_cpu"
     assert shortened(flash, 40) == "layers.3…/op_1_…_flash_attention_for_cpu"
+    assert shortened("<none>/op_36__foreach_mul_", 22) == "<none>/op_36_…ach_mul_", "nothing is hidden before it"
     assert shortened(flash, 12) == "…ion_for_cpu"
     assert shortened("layers.3/op_0_add", 16) == "…yers.3/op_0_add", "a layer without its number says nothing"
 
