@@ -118,7 +118,7 @@ def test_escape_and_the_next_key_at_once(example_logs: tuple[str, str], rules: P
         t.wait_for("filter: ")
         t.type("\x1bn")
         t.wait_for("red 1/1")
-        t.type("?")
+        t.type("=?")  # unfolded, the last line is the last row
         t.wait_for("q close")
         t.type("\x1bG")
         t.wait_for("backward")
