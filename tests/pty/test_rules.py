@@ -24,7 +24,7 @@ def test_rules_are_typed_in_a_small_terminal_without_colours(tmp_path: Path) -> 
     path.write_text(RULES)
     command = [sys.executable, "-m", "numtui", *logs, "--no-session"]
     with Terminal(command, columns=80, rows=24, env={"NO_COLOR": "1"}, cwd=tmp_path) as t:
-        t.wait_for("1 red")
+        t.wait_for("red: 1 of")
         t.keys("r")
         t.wait_for("1 rule · 1 needs attention")
         t.keys("e", "Down", "End", *["Left"] * len("k/op_0_mm"), "DC")
