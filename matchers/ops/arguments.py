@@ -221,7 +221,7 @@ def shown(value: Any, *, exact: bool = False) -> str:
     if isinstance(value, list):
         text = f"[{', '.join(shown(each, exact=exact) for each in value)}]"
     elif isinstance(value, float) and not exact and abs(value) <= _MAX_FLOAT32 and np.float32(value) == value:
-        text = min(str(np.float32(value)), repr(value), key=len)
+        text = min(repr(float(str(np.float32(value)))), repr(value), key=len)
     else:
         text = value.encode("utf-8", "backslashreplace").decode() if isinstance(value, str) else repr(value)
     return text if len(text) <= _MAX_TEXT else text[: _MAX_TEXT - 1] + "…"
