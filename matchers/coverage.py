@@ -337,7 +337,7 @@ def _same_totals(c: Rows, left: Bool) -> Bool:
     if not (len(ends[0][0]) and len(ends[1][0])):
         return found
     off = relative(ends[0][1][:, None], ends[1][1][None, :])
-    same = (off <= _SUMMED) & (ends[0][1] != 0)[:, None]
+    same = (off <= _SUMMED) & (ends[0][1] % 1 != 0)[:, None]  # many things are 1, or a count
     for (own, at, flow), (rows, _), matched in zip(alone, ends, (same.any(axis=1), same.any(axis=0)), strict=True):
         leads = upstream(flow, marked(rows[matched], len(own)), own)
         found[at[leads & own]] = True
@@ -408,9 +408,8 @@ def _vouched(log: OpLog, flow: Ragged, at: Int32, agrees: Bool, red: Bool, kept:
     makers, readers = makers[made], readers[made]
     read = np.bincount(makers[~communicating(log)[readers]], minlength=n) > 0  # a buffer to receive in is no result
     doubted = np.bincount(readers[~vouched[makers]], minlength=n) > 0
-    simple = rows_where(
-        log, lambda law: law.constant or law.copies or law.form is Form.JOIN
-    )  # made for a log or a metric as a rule
+    # made for a log or a metric as a rule
+    simple = rows_where(log, lambda law: law.constant or law.copies or law.form is Form.JOIN)
     return vouched | (unknown & simple & ~read & ~doubted)
 
 

@@ -1,4 +1,4 @@
-"""Layouts that are not merged, as torch runs them: what differs in a healthy run is no first cause."""
+"""Layouts that divide a model or its updates, as torch runs them: what differs in a healthy run is no first cause."""
 
 from __future__ import annotations
 
@@ -17,6 +17,7 @@ from tests.examples.layouts import CASES, LAYOUTS
 from tests.forks import Forks
 from tests.two_ranks import made_once, run_two_ranks
 
+_UNDERSTOOD = ("fsdp1", "zero1")
 _LAST = f"{'-'.join(CASES[-1])}/numerics"
 
 
@@ -41,13 +42,13 @@ def causes(c: Comparison) -> list[str]:
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_a_healthy_run_is_not_understood_and_has_no_first_cause(layouts: Path, layout: str) -> None:
+def test_a_healthy_run_has_no_red_row_and_no_first_cause(layouts: Path, layout: str) -> None:
     c = compared(layouts, layout)
     assert not c.red.any()
     assert causes(c) == []
-    assert not c.coverage.understood
+    assert c.coverage.understood == (layout in _UNDERSTOOD)
     failed = {failure.condition for failure in failures_of(c, FAIL_ON, Allowed(np.zeros(len(c), bool)))}
-    assert failed == {"not-compared"}
+    assert failed == (set() if layout in _UNDERSTOOD else {"not-compared"})
 
 
 @pytest.mark.parametrize("bug", ["scaled", "eps"])
@@ -55,5 +56,6 @@ def test_a_healthy_run_is_not_understood_and_has_no_first_cause(layouts: Path, l
 def test_a_bug_is_blamed_on_nothing_that_a_healthy_run_has(layouts: Path, layout: str, bug: str) -> None:
     """It is named where the records prove it, and else not understood."""
     c = compared(layouts, layout, bug)
-    assert not c.coverage.understood
-    assert all("layers.1" in key for key in causes(c))
+    named = causes(c)
+    assert named or not c.coverage.understood
+    assert all("layers.1" in key for key in named)

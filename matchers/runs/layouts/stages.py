@@ -24,7 +24,7 @@ from matchers.ops.last_contents import LastContents
 from matchers.ops.module_path import canonical
 from matchers.ops.run_info import MERGED_RANKS
 from matchers.ops.unused_passes import unused_passes
-from matchers.runs.calls import Call
+from matchers.runs.calls import Call, Group
 from matchers.runs.layouts.pieces import Piece, joined
 from matchers.runs.rank_logs import RankLogs, connected
 
@@ -37,7 +37,7 @@ _OF_PARAMETERS = ("parameter_digests", "buffer_digests", "parameter_placements",
 def with_stages_joined(ranks: RankLogs, other: OpLog) -> RankLogs:
     """The ranks, where those that send each other what they compute are one: the first of them.
 
-    As they are where that is not understood: each pipeline is to have one rank of each role.
+    As they are where that is not understood: each pipeline is to have one rank of each role, each message both ends.
 
     Args:
         other: the log of one process, whose names the modules of stages get.
@@ -47,7 +47,7 @@ def with_stages_joined(ranks: RankLogs, other: OpLog) -> RankLogs:
     many = len(ranks.roles)
     if many < 2 or any({role_of.get(rank) for rank in of} != {*range(many)} or len(of) != many for of in pipelines):
         return ranks
-    if sum(map(len, pipelines)) != len(ranks.logs) or len(pipelines) != 1:
+    if sum(map(len, pipelines)) != len(ranks.logs) or len(pipelines) != 1 or not all(map(_answered, ranks.messages)):
         return ranks
     logs = {of[0]: _joined(ranks, list(_in_turn(ranks, of)), other) for of in pipelines}
     return RankLogs(ranks.run, logs)
@@ -155,6 +155,15 @@ def _messages(ranks: RankLogs, stages: Sequence[int]) -> Iterator[tuple[int, int
                 read = ranks.flows[sender][one.row].tolist()
                 if read and read[0] >= 0:
                     yield number[sender], read[0], number[receiver], other.row
+
+
+def _answered(pair: Group) -> bool:
+    """True if each message of two ranks has both ends: it is known which is which."""
+    one, other = pair.ranks
+    return all(
+        len(_of_kind(pair.calls[sender], Kind.SEND)) == len(_of_kind(pair.calls[receiver], Kind.RECEIVE))
+        for sender, receiver in ((one, other), (other, one))
+    )
 
 
 def _of_kind(calls: Sequence[Call], kind: Kind) -> list[Call]:

@@ -25,7 +25,6 @@ _ELSEWHERE = {
     "megatron-not-reduced": "Group.all_reduce/op_8_clone",
     # DDP's bucket, which lacks the gradient
     "ddp-not-reduced": "embedding/op_3_allreduce_",
-    "ddp-wrong-group": "embedding/op_3_allreduce_",
     # the first to read the gradients: a collective that one layout lacks is no difference by itself
     "tp-not-reduced": "clip_grad_norm_/op_10__foreach_norm",
     "fsdp2+tp-not-reduced": "clip_grad_norm_/op_0__foreach_norm",
