@@ -35,6 +35,8 @@ __all__ = ["blame_telling"]
 def blame_telling(found: Causes) -> None:
     """Replace first causes that prove nothing by the operation that tells most in the stretch behind them."""
     c = found.c
+    if not found.cause.any():
+        return
     open_ = (c.pair < 0) | OPEN[c.verdict]
     # a constant of which another form makes something else is one of the stretch
     constant = c.by_row(lambda log: log.inputs.count) == 0
@@ -64,7 +66,7 @@ def blame_telling(found: Causes) -> None:
 
 
 class _Telling:
-    """What single operations of a stretch tell; of both logs, int64[n_a + n_b] is that of a and then of b.
+    """Properties by which single operations of a stretch tell; int64[n_a + n_b] is of a and then of b.
 
     Attributes:
         likes: the operations that were asked something else, with their likes in b.
@@ -196,7 +198,7 @@ class _Telling:
         return np.concatenate([np.append(of, -1)[column(log)] for of, log in zip(ids, logs, strict=True)])
 
     def _counts(self, cell: Int64) -> tuple[Int64, Int64]:
-        """How many records of the own run, and of the other one, are in the same cell."""
+        """Numbers of records of the own run, and of the other one, in the same cell."""
         n, cells = len(self._c.a), int(cell.max(initial=-1)) + 1
         of_a, of_b = (np.bincount(of, minlength=cells)[cell] for of in (cell[:n], cell[n:]))
         own = np.arange(len(cell)) < n

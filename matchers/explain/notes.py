@@ -18,6 +18,7 @@ from matchers.explain.first_difference import (
 )
 from matchers.explain.subject import Subject
 from matchers.logs.op_log import OpLog, Phase
+from matchers.logs.tells import coarser
 from matchers.ops.autocast import autocast_at
 from matchers.ops.laws import law_of
 from matchers.ops.python_reads import reads_of
@@ -70,7 +71,7 @@ def _arguments(of: Subject) -> Iterator[str]:
 def _printed(of: Subject) -> Iterator[str]:
     """The limits of agreement in printed values."""
     if of.status == Status.SAME_PRINT:
-        tells = min(of.c.a.tells, of.c.b.tells)
+        tells = coarser(of.c.a.tells, of.c.b.tells)
         yield f"{tells.numbers} miss {tells.misses}"
 
 

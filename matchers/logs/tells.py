@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
-__all__ = ["EVERYTHING", "IMPORTED", "NUMBERS_ALONE", "Tells"]
+__all__ = ["EVERYTHING", "IMPORTED", "NUMBERS_ALONE", "Tells", "coarser"]
 
 
 class Tells(NamedTuple):
@@ -53,3 +53,8 @@ IMPORTED: Final[Mapping[str, Tells]] = dict.fromkeys(
     ),
 )
 """Other tools', by the format of the header."""
+
+
+def coarser(one: Tells, other: Tells) -> Tells:
+    """The one of two logs whose numbers tell less: two are compared by these."""
+    return min(one, other)

@@ -58,11 +58,14 @@ class Mismatch:
         return f"{self.name} was {self.reason.value}" if self.name else self.reason.value
 
 
+def perhaps_recomputed(log: OpLog) -> Bool:
+    """bool[n]: records that are marked as recomputed, or may be where a log marks none."""
+    return log.recompute if log.tells.copies else np.isin(log.phase, (Phase.BACKWARD, Phase.OTHER))
+
+
 def recompute_mismatches(log: OpLog) -> tuple[Mismatch, ...]:
     """The copies that do not repeat their originals, in the order of the log; without those that follow from others."""
-    copies = (log.recompute if log.tells.copies else np.isin(log.phase, (Phase.BACKWARD, Phase.OTHER))) & ~collective(
-        log
-    )
+    copies = perhaps_recomputed(log) & ~collective(log)
     forward = (log.phase == Phase.FORWARD) & ~log.recompute & ~collective(log)
     if not copies.any() or not forward.any():
         return ()

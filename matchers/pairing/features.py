@@ -21,6 +21,7 @@ from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.collectives import Chain, find_chains, lowered, read_by_collective, unfinished
 from matchers.ops.laws import collective
 from matchers.ops.phases import comparable_phases
+from matchers.ops.recomputation import perhaps_recomputed
 from matchers.ops.shapes import dimensions, elements
 from matchers.ops.shards import Shards, global_shapes
 from matchers.ops.turned import turned, turned_products
@@ -167,8 +168,7 @@ def _repeats(log: OpLog, same: Hash, telling: Bool, collectives: Bool) -> Int64:
     out: gathering the same weights again is not recomputation.
     """
     original = np.full(len(log), -1, np.int64)
-    copy = log.recompute if log.tells.copies else np.isin(log.phase, (Phase.BACKWARD, Phase.OTHER))
-    again = np.flatnonzero(copy & telling & ~collectives)
+    again = np.flatnonzero(perhaps_recomputed(log) & telling & ~collectives)
     first = np.flatnonzero((log.phase == Phase.FORWARD) & ~log.recompute & telling & ~collectives)
     if len(again) and len(first):
         at = first_equal(same[again], same[first])

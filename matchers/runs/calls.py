@@ -96,6 +96,12 @@ class Group:
         """True if the log of each member is there."""
         return all(rank in self.calls for rank in self.ranks)
 
+    def messages(self, sender: int, receiver: int) -> tuple[list[Call], list[Call]]:
+        """Messages that one member sends to the other, and those that this one receives, each in order."""
+        ends = ((sender, Kind.SEND), (receiver, Kind.RECEIVE))
+        sent, received = ([call for call in self.calls[rank] if call.kind is kind] for rank, kind in ends)
+        return sent, received
+
     def joined(self) -> Iterator[tuple[Call, ...]]:
         """Yield the calls of all members with the same number, in the order of the group."""
         if self.whole:

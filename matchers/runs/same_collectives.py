@@ -157,8 +157,7 @@ def _unanswered(ranks: RankLogs, pair: Group) -> Iterator[Finding]:
     """The first message that has no other end, or another size there."""
     one, other = pair.ranks
     for sender, receiver in ((one, other), (other, one)):
-        sent = [call for call in pair.calls[sender] if call.kind == Kind.SEND]
-        received = [call for call in pair.calls[receiver] if call.kind == Kind.RECEIVE]
+        sent, received = pair.messages(sender, receiver)
         if len(sent) != len(received) and not {sender, receiver} & set(ranks.cut):
             longer = sent if len(sent) > len(received) else received
             call = longer[min(len(sent), len(received))]

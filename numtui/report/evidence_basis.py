@@ -10,6 +10,7 @@ from matchers.comparison import Comparison
 from matchers.coverage import Coverage
 from matchers.explain.regions import regions_of
 from matchers.logs.op_log import OpLog
+from matchers.logs.tells import coarser
 from matchers.ops.run_info import contradictions
 from matchers.status import Status
 from numtui.text.counts import plural
@@ -100,7 +101,7 @@ def certificate(c: Comparison) -> Iterator[str]:
         what = plural(n[Status.EQUAL], "operation")
         yield f"{what} by digest: inputs and outputs are bitwise equal."
     if n[Status.SAME_PRINT]:
-        tells = min(c.a.tells, c.b.tells)
+        tells = coarser(c.a.tells, c.b.tells)
         yield f"{plural(n[Status.SAME_PRINT], 'operation')} by {tells.numbers}, which miss {tells.misses}."
     if n[Status.CLOSE]:
         yield f"{plural(n[Status.CLOSE], 'operation')} within tolerance, {_largest(c)}."

@@ -62,7 +62,7 @@ def stepping(bug: str) -> tuple[nn.Module, Callable[[], None]]:
 
 
 def recorded(bug: str = "") -> tuple[str, list[Line]]:
-    """What DebugMode prints of a step, and its calls."""
+    """Text that DebugMode prints of a step, and its calls."""
     _, step = stepping(bug)
     with (
         DebugMode(record_nn_module=True, record_ids=True, record_stack_trace=True) as mode,

@@ -63,6 +63,8 @@ class Work:
             t.type(RULES_AND_NOTE)
             # Of a sentence drawn over another only the letters that differ are written: so the note is looked for.
             t.wait_until(lambda: self.notes == ["odd"])
+            # Until the rule is matched: what is looked for meanwhile is dropped.
+            t.wait_until(lambda: b"ignored by a rule" in t.written)
             yield t
 
     def is_kept(self) -> bool:

@@ -13,7 +13,7 @@ from matchers.laws.register import law
 from matchers.logs.imported.columns import Columns, Row
 from matchers.logs.op_log import Phase
 
-__all__ = ["Call", "Calls", "Nesting", "leaves"]
+__all__ = ["Call", "Calls", "Nesting", "encloses", "leaves"]
 
 _TENSOR = re.compile(r"(?<![\w$])(d|f)?t(?:\$(\d+))?: (\w+)\[([^\]]*)\]")
 """A tensor among arguments and results: of a DTensor or a fake one, its number, dtype and sizes."""
@@ -146,13 +146,13 @@ class Calls:
             self._columns.waiting = 0
             for before in waiting:
                 self.add(before)
-        if call.hashed or ("::" in call.name and not call.result and not _encloses(call)):
+        if call.hashed or ("::" in call.name and not call.result and not has_dtensor(call.arguments)):
             self._enter(call)
 
     def finish(self) -> None:
         """Add the calls of a log without any hash."""
         for call in self._waiting:
-            if not _encloses(call):
+            if not has_dtensor(call.arguments):
                 self._enter(call)
 
     def _enter(self, call: Call) -> None:
@@ -239,6 +239,11 @@ def _operation(name: str) -> tuple[str, Law]:
     return short, law(short)
 
 
-def _encloses(call: Call) -> bool:
-    """True for a call of DTensor, whose local calls follow."""
-    return any(kind == "d" for kind, _, _, _ in _TENSOR.findall(call.arguments))
+def encloses(name: str, arguments: str) -> bool:
+    """True for a call that others follow at a greater depth: of a function, without a namespace, or of DTensor."""
+    return "::" not in name or has_dtensor(arguments)
+
+
+def has_dtensor(arguments: str) -> bool:
+    """True for the arguments of a call of DTensor, whose local calls follow."""
+    return "dt" in arguments and any(kind == "d" for kind, _, _, _ in _TENSOR.findall(arguments))

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from matchers.errors import LogError
 from matchers.logs.imported.columns import Columns
-from matchers.logs.imported.debug_mode import Call, Calls, Nesting
+from matchers.logs.imported.debug_mode import Call, Calls, Nesting, encloses
 from matchers.logs.imported.format import Format
 from matchers.logs.op_log import Phase
 from matchers.logs.records import MAX_PROBLEMS
@@ -34,7 +34,7 @@ _SPOT = 256
 """Calls between two reports of progress."""
 _DECODE: Final = json.JSONDecoder().raw_decode
 _LIBRARY = ("/torch/", "\\torch\\")
-"""What stands in the paths of torch's own files."""
+"""Parts of the paths of torch's own files."""
 
 
 class _Spot(NamedTuple):
@@ -185,13 +185,13 @@ class _Reader:
         if kind == "op":
             name = str(value["op_name"])
             arguments = f"{value['args_str']}{value.get('kwargs_str') or ''}"
-            encloses = "::" not in name or "dt: " in arguments or "dt$" in arguments
+            deeper = encloses(name, arguments)
             hashes = dict(value["log"]["items"]) if value.get("log") else {}
             inputs, outputs = _numbers(hashes.get("input_hash")), _numbers(hashes.get("hash"))
         else:
-            name, arguments, encloses = str(value["kernel_name"]), str(value["kwargs_str"]), False
+            name, arguments, deeper = str(value["kernel_name"]), str(value["kwargs_str"]), False
             inputs, outputs = _numbers(value.get("pre_hashes")), _numbers(value.get("post_hashes"))
-        nesting.leave(depth + encloses)
+        nesting.leave(depth + deeper)
         stack, forward = value.get("stack_trace"), value.get("fwd_stack_trace")
         backward = bool(forward) and forward != stack
         self._backward |= backward

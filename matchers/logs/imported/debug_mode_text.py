@@ -10,7 +10,7 @@ from typing import Any
 
 from matchers.logs.columns import decode
 from matchers.logs.imported.columns import Columns
-from matchers.logs.imported.debug_mode import Call, Calls, Nesting, leaves
+from matchers.logs.imported.debug_mode import Call, Calls, Nesting, encloses, leaves
 from matchers.logs.imported.format import Format
 from matchers.logs.source import LogSource
 
@@ -102,8 +102,7 @@ class _Reader:
             self._columns.problem(line, "not a line of DebugMode")
             return
         arguments = match[2][:-1]
-        of_local = "::" in match[1] and "dt: " not in arguments and "dt$" not in arguments
-        self._nesting.leave(depth + (not of_local))
+        self._nesting.leave(depth + encloses(match[1], arguments))
         inputs: list[Any] = []
         outputs: list[Any] = []
         if mark:

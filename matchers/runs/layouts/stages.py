@@ -19,12 +19,12 @@ from matchers.logs.columns import KeyColumn, Strings, Texts
 from matchers.logs.op_log import OpLog, Phase
 from matchers.logs.raw_record import MEMBERS
 from matchers.ops.batch_numbers import micro_batch_numbers
-from matchers.ops.dataflow import upstream
+from matchers.ops.dataflow import downstream, upstream
 from matchers.ops.last_contents import LastContents
 from matchers.ops.module_path import canonical
 from matchers.ops.run_info import MERGED_RANKS
 from matchers.ops.unused_passes import unused_passes
-from matchers.runs.calls import Call, Group
+from matchers.runs.calls import Group
 from matchers.runs.layouts.pieces import Piece, joined
 from matchers.runs.rank_logs import RankLogs, connected
 
@@ -37,7 +37,8 @@ _OF_PARAMETERS = ("parameter_digests", "buffer_digests", "parameter_placements",
 def with_stages_joined(ranks: RankLogs, other: OpLog) -> RankLogs:
     """The ranks, where those that send each other what they compute are one: the first of them.
 
-    As they are where that is not understood: each pipeline is to have one rank of each role, each message both ends.
+    As they are where that is not understood: there is to be one pipeline, of one rank of each role, and each message is
+    to have both ends.
 
     Args:
         other: the log of one process, whose names the modules of stages get.
@@ -45,12 +46,12 @@ def with_stages_joined(ranks: RankLogs, other: OpLog) -> RankLogs:
     role_of = {rank: k for k, role in enumerate(ranks.roles) for rank in role.ranks}
     pipelines = connected(group.ranks for group in ranks.messages)
     many = len(ranks.roles)
-    if many < 2 or any({role_of.get(rank) for rank in of} != {*range(many)} or len(of) != many for of in pipelines):
+    if many < 2 or len(pipelines) != 1 or not all(map(_answered, ranks.messages)):
         return ranks
-    if sum(map(len, pipelines)) != len(ranks.logs) or len(pipelines) != 1 or not all(map(_answered, ranks.messages)):
+    (pipeline,) = pipelines
+    if not len(pipeline) == len(ranks.logs) == many or {role_of.get(rank) for rank in pipeline} != {*range(many)}:
         return ranks
-    logs = {of[0]: _joined(ranks, list(_in_turn(ranks, of)), other) for of in pipelines}
-    return RankLogs(ranks.run, logs)
+    return RankLogs(ranks.run, {pipeline[0]: _joined(ranks, list(_in_turn(ranks, pipeline)), other)})
 
 
 def _in_turn(ranks: RankLogs, pipeline: Sequence[int]) -> Iterator[int]:
@@ -127,31 +128,18 @@ def _serving(ranks: RankLogs, rank: int) -> Bool:
     messages = np.zeros(len(log), bool)
     messages[[call.row for call in ranks.calls[rank] if call.peer >= 0]] = True
     prepares = log.phase == Phase.PREPARE
-    used = upstream(flow, ~prepares & ~messages, np.ones(len(log), bool))
-    return np.asarray(messages | (prepares & ~used & ~log.updates & _around(ranks, rank, messages)))
-
-
-def _around(ranks: RankLogs, rank: int, messages: Bool) -> Bool:
-    """bool[n]: messages give it what it reads, or read what it makes."""
-    flow = ranks.flows[rank]
-    before = upstream(flow, messages, np.ones(len(messages), bool))
-    after = np.zeros(len(messages), bool)
-    for row in range(len(messages)):
-        after[row] = any(maker >= 0 and (messages[maker] or after[maker]) for maker in flow[row].tolist())
-    return before | after
+    every = np.ones(len(log), bool)
+    used = upstream(flow, ~prepares & ~messages, every)
+    around = upstream(flow, messages, every) | downstream(flow, messages, every)
+    return np.asarray(messages | (prepares & ~used & ~log.updates & around))
 
 
 def _messages(ranks: RankLogs, stages: Sequence[int]) -> Iterator[tuple[int, int, int, int]]:
     """Yield of each message the stage and record that made it, and the stage and record that received it."""
     number = {rank: k for k, rank in enumerate(stages)}
     for group in ranks.messages:
-        if not set(group.ranks) <= set(stages):
-            continue
         for sender, receiver in (group.ranks, group.ranks[::-1]):
-            sent, got = (
-                _of_kind(group.calls[rank], kind) for rank, kind in ((sender, Kind.SEND), (receiver, Kind.RECEIVE))
-            )
-            for one, other in zip(sent, got, strict=False):
+            for one, other in zip(*group.messages(sender, receiver), strict=True):
                 read = ranks.flows[sender][one.row].tolist()
                 if read and read[0] >= 0:
                     yield number[sender], read[0], number[receiver], other.row
@@ -159,19 +147,11 @@ def _messages(ranks: RankLogs, stages: Sequence[int]) -> Iterator[tuple[int, int
 
 def _answered(pair: Group) -> bool:
     """True if each message of two ranks has both ends: it is known which is which."""
-    one, other = pair.ranks
-    return all(
-        len(_of_kind(pair.calls[sender], Kind.SEND)) == len(_of_kind(pair.calls[receiver], Kind.RECEIVE))
-        for sender, receiver in ((one, other), (other, one))
-    )
-
-
-def _of_kind(calls: Sequence[Call], kind: Kind) -> list[Call]:
-    return [call for call in calls if call.kind is kind]
+    return all(len(sent) == len(got) for sent, got in (pair.messages(*pair.ranks), pair.messages(*pair.ranks[::-1])))
 
 
 def _together(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """What the run info of all stages says of tensors, by name; and of their number of elements."""
+    """The tables of tensors that the run info of every stage has, each as one."""
     out: dict[str, Any] = {}
     for table in _OF_PARAMETERS:
         found = [of for info in infos if isinstance(of := info.get(table), dict)]
@@ -186,7 +166,8 @@ def _names(ranks: RankLogs, stages: Sequence[int], other: OpLog) -> dict[int, di
     By the digests of parameters that only one parameter has.
     """
     whole = LastContents(other, tuple(other.modules)).start
-    by_digest = {digest: name for name, digest in whole.items() if list(whole.values()).count(digest) == 1}
+    many = Counter(whole.values())
+    by_digest = {digest: name for name, digest in whole.items() if many[digest] == 1}
     out = dict[int, dict[str, str]]()
     for rank in stages:
         votes = defaultdict[str, Counter[str]](Counter)

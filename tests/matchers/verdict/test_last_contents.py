@@ -220,7 +220,7 @@ class TestDifference:
 
     @pytest.mark.parametrize("stale", [True, False])
     def test_a_parameter_that_others_may_write_to_is_as_the_end_of_the_log_has_it(self, stale: bool) -> None:
-        """Where ranks send weights, no record need name what they write to."""
+        """Ranks that send weights: no record need name what they write to."""
         sent = Step(
             key="after/op_0_broadcast_",
             reads=[WEIGHTS[0]],

@@ -632,26 +632,26 @@ class TestListing:
         session.listing.back()
         assert session.listing.consumer(4) == "the output has 3 consumers"
 
-    def test_the_producer_that_explains_a_red_row_may_be_on_the_other_side(self, tmp_path: Path) -> None:
+    @staticmethod
+    def at_a_product(folder: Path, given: list[float], extra: Op, given_b: list[float], result_b: float) -> Session:
+        """On a product of two, of which the second comes from another operation that b alone has."""
         first = [op("m.wq/op_0_mm", 3.0), op("m.wk/op_0_mm", 5.0)]
-        ops_a = [*first, op("m/op_0_bmm", 7.0, inputs=[9.0, 15.0], producers=["m.wq/op_0_mm", "m.wk/op_0_mm"])]
-        extra = op("m.wk/op_1_neg", 4.0, inputs=[15.0], producers=["m.wk/op_0_mm"])
-        wrong = op("m/op_0_bmm", 8.0, inputs=[9.0, 12.0], producers=["m.wq/op_0_mm", "m.wk/op_1_neg"])
-        a, b = logs(tmp_path, ops_a, [*first, extra, wrong])
-        made = Session(compare(a, b), RuleFile.empty(tmp_path / "r.yaml"))
+        of_a = op("m/op_0_bmm", 7.0, inputs=given, producers=["m.wq/op_0_mm", "m.wk/op_0_mm"])
+        of_b = op("m/op_0_bmm", result_b, inputs=given_b, producers=["m.wq/op_0_mm", extra.key])
+        made = Session(compare(*logs(folder, [*first, of_a], [*first, extra, of_b])), RuleFile.empty(folder / "r.yaml"))
         made.listing.go(row_with(made, "m/op_0_bmm"))
+        return made
+
+    def test_the_producer_that_explains_a_red_row_may_be_on_the_other_side(self, tmp_path: Path) -> None:
+        extra = op("m.wk/op_1_neg", 4.0, inputs=[15.0], producers=["m.wk/op_0_mm"])
+        made = self.at_a_product(tmp_path, [9.0, 15.0], extra, [9.0, 12.0], 8.0)
         assert made.comparison.red[made.listing.cursor]
         assert made.listing.producer() == "the producer of input 1 in b"
         assert made.listing.cursor == row_with(made, "m.wk/op_1_neg", "b")
 
     def test_the_producer_that_one_side_alone_has_comes_first(self, tmp_path: Path) -> None:
-        first = [op("m.wq/op_0_mm", 3.0), op("m.wk/op_0_mm", 5.0)]
-        ops_a = [*first, op("m/op_0_bmm", 7.0, inputs=[3.0, 5.0], producers=["m.wq/op_0_mm", "m.wk/op_0_mm"])]
         cast = op("m.wk/op_1_clone", 5.0, inputs=[5.0], producers=["m.wk/op_0_mm"])
-        same = op("m/op_0_bmm", 7.0, inputs=[3.0, 5.0], producers=["m.wq/op_0_mm", "m.wk/op_1_clone"])
-        a, b = logs(tmp_path, ops_a, [*first, cast, same])
-        made = Session(compare(a, b), RuleFile.empty(tmp_path / "r.yaml"))
-        made.listing.go(row_with(made, "m/op_0_bmm"))
+        made = self.at_a_product(tmp_path, [3.0, 5.0], cast, [3.0, 5.0], 7.0)
         assert not made.comparison.red[made.listing.cursor]
         assert made.listing.producer() == "the producer of input 1 in b"
         assert made.listing.cursor == row_with(made, "m.wk/op_1_clone", "b")

@@ -1,4 +1,4 @@
-"""Where two lines differ, cell by cell, and where a sentence is broken."""
+"""Differences of two lines, cell by cell, and breaks of a sentence."""
 
 from __future__ import annotations
 

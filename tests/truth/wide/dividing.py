@@ -1,4 +1,4 @@
-"""What subjects of `divisions` share: a model in stages, updates and parameters that are divided, the step, the bugs.
+"""Common parts of `divisions`: a model in stages, updates and parameters that are divided, the step, the bugs.
 
 A subject gives its model as `(embed, layers, head)` of one module whose forward skips what it does not have.
 """
@@ -38,7 +38,7 @@ Data = dict[str, Tensor]
 
 @dataclass(frozen=True)
 class Layout:
-    """How a run is divided.
+    """Division of a run.
 
     Attributes:
         kind: `""` (one process), `pipe`, `zero`, `fsdp`.
