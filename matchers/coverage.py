@@ -316,9 +316,9 @@ def _into_buckets(log: OpLog, of: Int32) -> Bool:
 
 
 def _same_totals(c: Rows, left: Bool) -> Bool:
-    """bool[r]: unpaired rows that lead to one number with which both runs end, and which no other row reads.
+    """bool[r]: unpaired rows that lead to a result with whose total both runs end, and which no other row reads.
 
-    Such is a loss that is added up to be told.
+    Such is a loss that is added up to be told, or whose terms are told one by one.
 
     Args:
         left: bool[r], rows that are not compared.
@@ -328,11 +328,11 @@ def _same_totals(c: Rows, left: Bool) -> Bool:
     for log, at, flow, of in ((c.a, c.at_a, c.flow.a, c.pairing.of_a), (c.b, c.at_b, c.flow.b, c.pairing.of_b)):
         own = (of < 0) & left[at] & ~log.updates
         read = np.zeros(len(log), bool)
-        made = flow.value >= 0
-        read[flow.value[made & ~communicating(log)[flow.row]]] = True
-        rows = np.flatnonzero(own & ~read & (numel(log)[log.shape] == 1) & (log.inputs.count > 0))
+        blind = rows_where(log, lambda law: law.blind) | communicating(log)
+        read[flow.value[(flow.value >= 0) & ~blind[flow.row]]] = True
+        rows = np.flatnonzero(own & ~read & (log.inputs.count > 0))
         alone.append((own, at, flow))
-        ends.append((rows, log.stats[_MEAN, rows]))
+        ends.append((rows, log.stats[_MEAN, rows] * numel(log)[log.shape[rows]]))
     found = np.zeros(len(c), bool)
     if not (len(ends[0][0]) and len(ends[1][0])):
         return found

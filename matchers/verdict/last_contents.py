@@ -149,17 +149,27 @@ class _Judge:
         return ContentVerdict(name, *rows, verdict, alone, self._base(name) == name, given)
 
     def _of_one_run(self, name: str, one: Touch | None, other: Touch | None) -> ContentVerdict | None:
-        """A parameter that only one run writes to, while the other knows it and leaves it as it was."""
+        """A parameter that only one run writes to, while the other knows it and leaves it as it was.
+
+        Or a state of such a one, which is still as states begin.
+        """
         mine, own, theirs, only = (self._a, one, self._b, "a") if one else (self._b, other, self._a, "b")
-        if own is None or name not in theirs.start:
+        if own is None:
             return None
         after, before, end = mine.after(own), mine.before(mine.first[name]), theirs.ends.get(name)
+        if name not in theirs.start:
+            base = mine.base(name)
+            new = base != name and base in theirs.start and base not in theirs.last and after.l1 == 0
+            return self._unchanged(name, own.row, only) if new else None
         if not theirs.whole and end is None:
             return None
         # another rank may have written to it, or a record that names it otherwise
         known = Result(name, digest=theirs.start[name]) if theirs.whole or end is None else end
-        if after.digest in (None, known.digest):
+        if after.digest is None:
             return None
+        parts = after.part is not None and relative_difference(after.l1, before.l1) == 0  # no digest of the whole
+        if after.digest == known.digest or parts:
+            return self._unchanged(name, own.row, only)
         if known.digest != theirs.start[name]:
             limits = Limits(self._own_limit(after, after, False))
             if judge_results([replace(after, shape=None)], [known], limits)[0].status not in RED:
@@ -172,6 +182,13 @@ class _Judge:
         writer = mine.writer(name)
         rows = (writer, -1) if only == "a" else (-1, writer)
         return ContentVerdict(name, *rows, verdict, before.digest == theirs.start[name], True)
+
+    @staticmethod
+    def _unchanged(name: str, row: int, only: str) -> ContentVerdict:
+        """What one run wrote last is what the other, which does not write to it, has."""
+        rows = (row, -1) if only == "a" else (-1, row)
+        verdict = SlotVerdict(name, Status.EQUAL, Reason.EQUAL_BITS, only=only)
+        return ContentVerdict(name, *rows, verdict, alone=True, parameter=True)
 
     def _once_more(self, name: str) -> ContentVerdict | None:
         """A tensor whose parts cannot be compared, and that one run changes once more: all else that writes to it is

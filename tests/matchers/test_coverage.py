@@ -124,6 +124,19 @@ def test_an_operation_that_nothing_reads_is_not_covered() -> None:
     assert [str(part) for part in alone.parts] == ["other of b (1)"]
 
 
+@pytest.mark.parametrize(("more", "covered"), [(0.0, True), (0.01, False)])
+def test_a_total_that_one_run_tells_term_by_term_is_covered(more: float, covered: bool) -> None:
+    """A loss of each sample against their sum; nothing reads either, and a shape is no value."""
+    terms = np.random.default_rng(1).normal(size=6).astype(np.float32)
+    mm = Step(key="m/op_0_mm", gives=[terms])
+    total = Step(key="told/op_0_sum", gives=[terms.sum() + np.float32(more)], reads=[terms], made=["m/op_0_mm"])
+    each = Step(key="told/op_0_tanh", gives=[terms], reads=[terms], made=["m/op_0_mm"])
+    ones = Step(key="m/op_1_ones_like", gives=[np.ones(6, np.float32)], reads=[terms], made=["told/op_0_tanh"])
+    c = compare(captured_log([mm, total]), captured_log([mm, each, ones]))
+    assert c.pair.max() == 0, "one pair"
+    assert [bool(c.coverage.cover[at[1]] == Cover.COVERED) for at in (c.at_a, c.at_b)] == [covered] * 2
+
+
 def test_a_copy_that_nothing_reads_is_missing_nowhere() -> None:
     a, b = chain("mm", "relu", "sum"), chain("mm", "relu", "sum")
     b.append(replace(b[0], key="metrics/op_0_clone", inputs=b[0].outputs, producers=[b[0].key]))

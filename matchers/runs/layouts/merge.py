@@ -7,7 +7,7 @@ sketches add, and norms are unknown. Norms of shards add in their powers. What r
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -61,7 +61,7 @@ class _Merge:
         texts = {"Placement": log.texts("Placement"), LAYOUT: log.texts(LAYOUT), "User hash": changed.tolist()}
         out = replace(
             log,
-            header=replace(log.header, run=_run_info(log.header.run, len(self._logs))),
+            header=replace(log.header, run=_run_info([of.header.run for of in self._logs])),
             outputs=outputs,
             digests=digests,
             inputs=inputs,
@@ -274,10 +274,35 @@ def _unchanged(like: Values, norm: float) -> Values:
     )
 
 
-def _run_info(run: Mapping[str, Any], ranks: int) -> dict[str, Any]:
-    """The run info of so many ranks: without what a rank says of its own parts, and of the layout."""
+def _run_info(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """The run info of ranks together: without what a rank says of its own parts, and of the layout."""
     own = (
         *("world_size", "rank", "mesh", "mesh_coordinates", "launcher", "backend", "parameter_placements"),
-        *("parameters_digest", "parameter_digests", "buffer_digests", "start_sketches", "parameters", "end_state"),
+        *("parameters_digest", "start_sketches", "parameters", *_CONTENTS),
     )
-    return {name: value for name, value in run.items() if name not in own} | {MERGED_RANKS: ranks}
+    return {
+        **{name: value for name, value in runs[0].items() if name not in own},
+        **(dict(_contents(runs)) if _replicas(runs) else {}),
+        MERGED_RANKS: len(runs),
+    }
+
+
+_CONTENTS = ("parameter_digests", "buffer_digests", "end_state")
+
+
+def _replicas(runs: Sequence[Mapping[str, Any]]) -> bool:
+    """True if each rank says that it begins with the same parameters, and with the whole of each.
+
+    Single ones may be equal by chance where they are parts: norms begin with ones.
+    """
+    digests = [run.get("parameter_digests") for run in runs]
+    return bool(digests[0]) and all(of == digests[0] for of in digests) and "parameter_placements" not in runs[0]
+
+
+def _contents(runs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Yield what the run info of each rank says alike of named tensors."""
+    for table in _CONTENTS:
+        one, *others = (of if isinstance(of := run.get(table), dict) else {} for run in runs)
+        same = {name: value for name, value in one.items() if all(of.get(name) == value for of in others)}
+        if same:
+            yield table, same

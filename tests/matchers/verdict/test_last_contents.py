@@ -218,6 +218,23 @@ class TestDifference:
         assert told.startswith("FIRST CAUSE: only a changed layers.1.w.weight; it differs after the step by")
         assert told.endswith("no captured operation of b writes to it")
 
+    @pytest.mark.parametrize("left", ["as it was", "changed", "with a state"])
+    def test_an_update_that_changes_nothing_is_none(self, left: str) -> None:
+        """Of a gradient of zeros, where the other run has none; its states are then as states begin."""
+        zeros, changed = np.zeros_like(WEIGHTS[2]), left == "changed"
+        state = np.float32(0.1) * WEIGHTS[2] if left == "with a state" else zeros
+        update = Step(
+            key="layers.1.w/op_1_addcdiv_",
+            gives=[WEIGHTS[2] * np.float32(1 - 1e-5 * changed)],
+            reads=[WEIGHTS[2], zeros, zeros],
+            made=["", "", ""],
+            changed={2: state},
+            fields={"phase": "optimizer", "parameters": [NAMES[2], f"{NAMES[2]}.grad", f"{NAMES[2]}.exp_avg"]},
+        )
+        c = compare(log([*backward(), *looped(names=NAMES[:2]), update]), log([*backward(), *looped(names=NAMES[:2])]))
+        assert bool(c.red.any()) is changed
+        assert c.last_contents.agree[0][-1] == (left == "as it was")
+
     @pytest.mark.parametrize("stale", [True, False])
     def test_a_parameter_that_others_may_write_to_is_as_the_end_of_the_log_has_it(self, stale: bool) -> None:
         """Ranks that send weights: no record need name what they write to."""

@@ -36,10 +36,13 @@ def make_optimizer(model: Any, run: Run, kind: str) -> Any:
     """The subject's own optimizer, or that of the kind: `sgd`, in which a factor shows, or `adamw`."""
     import torch
 
-    if hasattr(subject := load(run.subject), "optimizer"):
+    subject = load(run.subject)
+    if hasattr(subject, "optimizer"):
         return subject.optimizer(model, run)
     parameters = list(model.parameters())
-    return torch.optim.SGD(parameters, lr=0.1) if kind == "sgd" else torch.optim.AdamW(parameters, lr=1e-3)
+    if kind == "sgd":
+        return torch.optim.SGD(parameters, lr=0.1)
+    return torch.optim.AdamW(parameters, lr=1e-3, weight_decay=getattr(subject, "DECAY", 0.01))
 
 
 def observed(run: Run) -> Values:

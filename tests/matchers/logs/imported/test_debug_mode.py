@@ -175,9 +175,9 @@ def test_a_file_that_was_cut_off_is_read_up_to_there_and_says_so(form: Form, tmp
 
 @pytest.mark.parametrize("form", FORMS)
 def test_the_head_of_a_log_is_read_without_the_rest(form: Form, tmp_path: Path) -> None:
-    log = log_of(tmp_path, form(STEP * 20_000), head=64 << 10)
+    log = log_of(tmp_path, form(STEP * 2_000), head=64 << 10)
     assert log.partial
-    assert 0 < len(log) < 20_000
+    assert 0 < len(log) < 2_000
 
 
 def test_calls_that_fill_the_memory_are_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

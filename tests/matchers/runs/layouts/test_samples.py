@@ -140,3 +140,22 @@ def test_a_running_total_is_of_the_micro_batch_that_it_adds(tmp_path: Path) -> N
     assert len(totals) == 4
     assert not c.red.any()
     assert c.b.stats[4, c.row_b[totals]] == pytest.approx(c.a.stats[4, c.row_a[totals]])
+
+
+@pytest.mark.parametrize("parts", [False, True])
+def test_replicas_together_begin_with_what_each_begins_with(tmp_path: Path, parts: bool) -> None:
+    """What only one of several tensors is alike in may be a part; and what ranks end with, they need not share."""
+    runs = [
+        {
+            "parameter_digests": {"weight": "0a" if rank * parts else "0b", "scale": "0c"},
+            "end_state": {"weight": [f"{rank:016x}", 1.0, 0.0], "scale": ["0" * 16, 1.0, 0.0]},
+        }
+        for rank in range(2)
+    ]
+    for rank, run in enumerate(runs):
+        of_rank = [Step(key="net/op_0_relu", gives=[SAMPLES[rank]], reads=[SAMPLES[rank]])]
+        write_captured(tmp_path / f"rank_{rank}_activations.log", of_rank, world_size=2, rank=rank, **run)
+    write(tmp_path / "one.log", [0, 1])
+    known = compared(str(tmp_path / "one.log"), str(tmp_path)).b.header.run
+    assert known.get("parameter_digests", {}).keys() == (set() if parts else {"weight", "scale"})
+    assert known.get("end_state", {}).keys() == (set() if parts else {"scale"})

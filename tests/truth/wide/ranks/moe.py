@@ -16,6 +16,8 @@ from tests.truth.wide.parallel.layouts import LAYOUTS, divided, own_labelled, pa
 from tests.truth.wide.parallel.training import samples, train
 from tests.truth.wide.subject import Bug, Run
 
+DECAY = 0.0
+"""Of an expert without tokens some layouts make a gradient of zeros, others none: decay would tell them apart."""
 BLOCKS, DIM, HEADS, EXPERTS, CLASSES, LENGTH, BATCH = 2, 24, 2, 6, 12, 6, 8
 
 FORMS = (
