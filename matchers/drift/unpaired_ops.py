@@ -42,10 +42,7 @@ def _equivalent(names: PairNames) -> Iterator[Finding]:
     """Ops that only one run has, whose result another op, or two in a row, produce in the other run."""
     a, b = names.a, names.b
     chains: dict[tuple[tuple[str, ...], tuple[str, ...]], list[tuple[int, int]]] = defaultdict(list)
-    found: dict[int, int] = {}
-    for i, j in [*sorted(_same_result(names)), *_same_place(names)]:
-        found.setdefault(i, j)
-    for i, j in found.items():
+    for i, j in sorted(_same_result(names)):
         op_a, op_b = a.log.op_name(i), b.log.op_name(j)
         chains[(*_step_before(a, i, op_b), op_a), (*_step_before(b, j, op_a), op_b)].append((i, j))
     known_a, known_b = set(a.log.ops), set(b.log.ops)
@@ -65,7 +62,7 @@ def _equivalent(names: PairNames) -> Iterator[Finding]:
         i, j = shown[0]
         yield Finding(
             "equivalent ops",
-            "The runs use different ops for the same result: in-place or not, or one instead of two in a row. "
+            "The runs use different ops for the same result, or one instead of two in a row. "
             f"For example {a.log.keys[i]} ↔ {b.log.keys[j]}.",
             instances(*np.array(shown).T),
             tuple(rules),
@@ -81,24 +78,6 @@ def _same_result(names: PairNames) -> Iterator[tuple[int, int]]:
     i, j = same_prints(names.f, rows[0], rows[1])
     other = names.a.op[i] != names.b.op[j]
     yield from zip(i[other].tolist(), j[other].tolist(), strict=True)
-
-
-def _same_place(names: PairNames) -> Iterator[tuple[int, int]]:
-    """Unpaired rows of ops that differ only in being in-place, if both runs have equally many per module."""
-    found = []
-    for side, other in ((names.a, set(names.b.log.ops)), (names.b, set(names.a.log.ops))):
-        log = side.log
-        stem = [law(op).base if op not in other and not law(op).on_lists else "" for op in log.ops]
-        places: dict[tuple[str, str, int], list[int]] = defaultdict(list)
-        for row in side.unpaired.tolist():
-            op = stem[int(log.op[row])] if log.op[row] >= 0 else ""
-            if op:
-                places[op, side.canonical[int(log.module[row])], int(log.phase[row])].append(row)
-        found.append(places)
-    for place, rows in found[0].items():
-        others = found[1].get(place, [])
-        if len(rows) == len(others):
-            yield from zip(rows, others, strict=True)
 
 
 def _step_before(side: Side, row: int, fused: str) -> tuple[str, ...]:

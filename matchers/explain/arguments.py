@@ -5,6 +5,7 @@ from __future__ import annotations
 from matchers.comparison import Comparison
 from matchers.logs.op_log import Phase
 from matchers.ops.arguments import ArgumentDifference, argument_differences, tells_arguments
+from matchers.ops.laws import functional
 from matchers.ops.optimizer_settings import optimizer_differences
 from matchers.status import Role
 from matchers.verdict.arguments import SAME_DIMENSION, explained_by, perhaps_read
@@ -15,7 +16,9 @@ __all__ = ["argument_reasons", "asked_otherwise"]
 def argument_reasons(c: Comparison, row: int) -> list[tuple[ArgumentDifference, str]]:
     """The arguments that a pair was given otherwise, each with the form of the step that explains it, or empty."""
     i, j = int(c.row_a[row]), int(c.row_b[row])
-    if c.pair[row] < 0 or c.a.op_name(i) != c.b.op_name(j) or not (tells_arguments(c.a) and tells_arguments(c.b)):
+    if c.pair[row] < 0 or not (tells_arguments(c.a) and tells_arguments(c.b)):
+        return []
+    if functional(c.a.op_name(i)) != functional(c.b.op_name(j)):
         return []
     found = argument_differences(c.a, c.b, i, j)
     return [(difference, explained_by(c.a, c.b, i, j, difference, c.loss_scale)) for difference in found]

@@ -93,7 +93,7 @@ def _what_follows(of: Subject) -> str:
         return f"; {_received(of.c, of.row, of.inputs)}"
     if not of.inputs and law_of(*of.c.shown(of.row)).enters:
         return f"; {FROM_PYTHON}"
-    differs = f"; {difference(of)}" if size_of_error(of) else ""
+    differs = f"; {difference(of)}" if not math.isnan(of.c.error[of.row]) else ""
     because_of = _of_contents(of.c, of.row) if differs else ""
     return f"{differs}; {because_of or inputs_agree(of)}"
 

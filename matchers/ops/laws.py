@@ -21,6 +21,7 @@ __all__ = [
     "copies",
     "drawing",
     "filling",
+    "functional",
     "in_place",
     "law_of",
     "on_lists",
@@ -59,6 +60,12 @@ def rows_named(log: OpLog, names: AbstractSet[str]) -> Bool:
 def in_place(log: OpLog) -> Bool:
     """bool[n]: the row returns the tensor that it changes."""
     return rows_where(log, lambda law: law.in_place)
+
+
+def functional(name: str) -> str:
+    """The name of an operation without whether it writes in place: `add` for `add_`."""
+    of = law(name)
+    return name.removesuffix("_") if of.in_place and of.collective is None else name
 
 
 def additions(log: OpLog) -> Bool:

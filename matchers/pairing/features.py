@@ -19,7 +19,7 @@ from matchers.logs.columns import Ragged
 from matchers.logs.hashing import _U, float_bits, mix, shared_ids
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.collectives import Chain, find_chains, lowered, read_by_collective, unfinished
-from matchers.ops.laws import collective
+from matchers.ops.laws import collective, functional
 from matchers.ops.phases import comparable_phases
 from matchers.ops.recomputation import perhaps_recomputed
 from matchers.ops.shapes import dimensions, elements
@@ -264,7 +264,7 @@ class Features:
         shapes_b, at_b = _with_turned(b, *global_shapes(b, shards.b, a, shards.a))
         tables = [
             (
-                [*log.ops, *(chain.stands_for for chain in of_side)],
+                [*map(functional, (*log.ops, *(chain.stands_for for chain in of_side)))],
                 [*log.shapes, *(str(list(shape)) for shape in shapes)],
                 list(log.locations),
             )

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Int64
+from matchers.arrays import Bool, Float64, Int64, marked
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.arguments import (
@@ -27,7 +27,7 @@ from matchers.ops.arguments import (
     text_ids,
 )
 from matchers.ops.json_values import number
-from matchers.ops.laws import law_of, rows_where
+from matchers.ops.laws import functional, law_of, rows_where
 from matchers.ops.module_path import canonical
 from matchers.ops.optimizer_settings import ROUNDING, optimizer_differences
 from matchers.ops.python_reads import NumberRead, read_before
@@ -64,7 +64,7 @@ def other_arguments(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
     """bool[p]: the pairs (i[k], j[k]) are one operation, and the texts of their arguments differ."""
     if not (tells_arguments(a) and tells_arguments(b)):
         return np.zeros(len(i), bool)
-    op_a, op_b, _ = shared_ids(a.ops, b.ops)
+    op_a, op_b, _ = shared_ids(*([*map(functional, log.ops)] for log in (a, b)))
     ids_a, ids_b = text_ids(a, b, "Arguments")
     return np.asarray((op_a[a.op[i]] == op_b[b.op[j]]) & (ids_a[i] != ids_b[j]))
 
@@ -181,8 +181,7 @@ def judge_settings(case: Case, found: Judgement) -> Judgement:
         return found
     in_step = a.phase == Phase.OPTIMIZER
     told = [(a if side == "a" else case.b).phase[row] for side, row in found.of_records]
-    updating = np.zeros(len(a), bool)
-    updating[a.texts("Parameter").rows] = True
+    updating = marked([row for written in case.contents[0].writers.values() for row in written], len(a))
     rows = np.flatnonzero(in_step & updating) if (in_step & updating).any() else np.flatnonzero(in_step)
     if not len(rows) or Phase.OPTIMIZER in told or (verdicts.status[in_step[pairing.lead_a]] >= Status.SHAPE).any():
         return found

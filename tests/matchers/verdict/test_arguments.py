@@ -77,6 +77,16 @@ def test_another_argument_within_the_tolerance_is_the_first_cause(tmp_path: Path
     assert (facts["eps ="].a, facts["eps ="].b, facts["eps ="].agrees) == ("1e-05", "1e-06", False)
 
 
+@pytest.mark.parametrize("value", [2.0000002, 2.5], ids=["within the tolerance", "beyond it"])
+def test_writing_in_place_is_no_other_operation(tmp_path: Path, value: float) -> None:
+    one = log(tmp_path, "a", {"other": 1e-5}, op_name="add_", overload="aten.Scalar")
+    other = log(tmp_path, "b", {"other": 1e-6}, op_name="add", overload="aten.Scalar", value=value, digest="0b")
+    c = compare(one, other)
+    row = pair(c)
+    assert c.cause.nonzero()[0].tolist() == [row]
+    assert explain(c, row).headline.startswith("FIRST CAUSE: other 1e-05 in a, 1e-06 in b; the output differs by ")
+
+
 @pytest.mark.parametrize(
     ("values", "told"),
     [((1e-05, 1e-06), "1e-05 in a, 1e-06 in b"), ((0.1, float(np.float32(0.1))), "0.1 in a, 0.10000000149011612 in b")],

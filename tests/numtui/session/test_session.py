@@ -279,7 +279,7 @@ class TestRules:
 class TestSuggestions:
     def test_a_suggestion_can_be_put_in_force_and_undone(self, tmp_path: Path) -> None:
         ops = training_step(3)
-        drifted = [replace(o, key=o.key.replace("silu", "silu_")) for o in ops]
+        drifted = [replace(o, key=o.key.replace("silu", "gelu")) for o in ops]
         session = Session(compare(*logs(tmp_path, ops, drifted)), RuleFile.empty(tmp_path / "rules.yaml"))
         [found] = [s for s in session.suggestions_in(session.comparison) if s.rules]
         job = session.change(RuleSet((*session.rules.rules, *found.rules)), found.name)
