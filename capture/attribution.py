@@ -128,7 +128,12 @@ class Attribution:
 
     def optimizer_stepped(self) -> None:
         """Enter the stage between an optimizer's step and the next forward or backward pass."""
-        self.stage, self.backward_seen, self.closure = AFTER, False, False
+        self.closure = False
+        self.begin_anew(AFTER)
+
+    def begin_anew(self, stage: str) -> None:
+        """Enter a stage in which no forward pass has begun."""
+        self.stage, self.backward_seen = stage, False
         self._open.clear()
         self._called.clear()
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping
 from typing import Any
 
@@ -11,7 +12,7 @@ from torch.utils._pytree import tree_leaves
 from .op_kind import OpKind
 from .subclasses import plain
 
-__all__ = ["flat_inputs", "flat_tensors", "is_view", "place_of"]
+__all__ = ["flat_inputs", "flat_tensors", "is_view", "keywords", "place_of"]
 
 _TENSORS = (torch.Tensor, list, tuple)
 
@@ -69,3 +70,18 @@ def _storage(tensor: torch.Tensor) -> int:
         return int(plain(tensor).untyped_storage()._cdata)
     except (NotImplementedError, RuntimeError):
         return id(tensor)
+
+
+def keywords() -> dict[str, Any]:
+    """Find the keyword arguments of the module call whose hook is running: a global hook does not receive them."""
+    frame: Any = sys._getframe(1)
+    while frame is not None:
+        if (
+            frame.f_code.co_name in ("inner", "_call_impl")
+            and "kwargs" in frame.f_locals
+            and "torch" in frame.f_code.co_filename
+        ):
+            found = frame.f_locals["kwargs"]
+            return dict(found) if isinstance(found, dict) else {}
+        frame = frame.f_back
+    return {}

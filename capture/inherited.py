@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 __all__ = ["begin", "install", "passed_on"]
 
 FOLDER, OPTIONS = "NUMTUI_CAPTURE", "NUMTUI_CAPTURE_ARGS"
+WITH_FORWARD = "NUMTUI_CAPTURE_FORWARD"
+"""The command of the first process with `--forward`."""
 
 
 def begin(*, forked: bool = False) -> bool:
@@ -54,7 +56,9 @@ def begin(*, forked: bool = False) -> bool:
         except ValueError as error:
             raise ValueError(f"{OPTIONS}: {error}") from None
 
-    capture = Capture(options, folder, inherited=True)
+    said = os.environ.get(OPTIONS, "")
+    with_forward = os.environ.get(WITH_FORWARD) or f"{OPTIONS}={shlex.quote(f'{said} --forward'.strip())}"
+    capture = Capture(options, folder, inherited=True, with_forward=with_forward)
     capture.begin()
     if forked:
         capture.forked()
@@ -74,10 +78,11 @@ def install(folder: str | os.PathLike[str], options: str = "") -> None:
 
 
 @contextmanager
-def passed_on(folder: Path, options: Sequence[str]) -> Iterator[None]:
+def passed_on(folder: Path, options: Sequence[str], with_forward: str) -> Iterator[None]:
     """Let the processes that start meanwhile be captured with these options."""
-    before = {name: os.environ.get(name) for name in (FOLDER, OPTIONS)}
-    os.environ |= {FOLDER: os.path.abspath(folder), OPTIONS: shlex.join(options)}
+    new = {FOLDER: os.path.abspath(folder), OPTIONS: shlex.join(options), WITH_FORWARD: with_forward}
+    before = {name: os.environ.get(name) for name in new}
+    os.environ |= new
     try:
         yield
     finally:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import runpy
+import shlex
 import shutil
 import sys
 from argparse import Namespace
@@ -41,18 +42,19 @@ def main(argv: Sequence[str] | None = None, prog: str = "python -m capture") -> 
             advice = f" (a program is captured by NUMTUI_CAPTURE={args.output} {command[0]} …)"
             parser.error(f"{command[0]}: no such script{advice if shutil.which(command[0]) else ''}")
         command[0] = program
-    return _run(args, options, command, prog)
+    with_forward = shlex.join([*prog.split(), "--forward", *arguments])
+    return _run(args, options, command, prog, with_forward)
 
 
-def _run(args: Namespace, options: list[str], command: list[str], prog: str) -> int:
+def _run(args: Namespace, options: list[str], command: list[str], prog: str, with_forward: str) -> int:
     _enter_as_python_would(command)
     try:
         settings = settings_of(args)
     except ValueError as error:
         sys.stderr.write(f"{prog}: {printable(str(error))}\n")
         return 2
-    with passed_on(args.output, options):
-        capture = Capture(lambda: (args, settings), args.output, inherited=False)
+    with passed_on(args.output, options, with_forward):
+        capture = Capture(lambda: (args, settings), args.output, inherited=False, with_forward=with_forward)
         # not torch yet: what the script sets in the environment before it imports torch must count
         capture.begin()
         if args.deterministic is not None:

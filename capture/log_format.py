@@ -248,7 +248,8 @@ def coverage_sentence(step: Any, coverage: Mapping[str, Any]) -> str:
 
     Entries that are missing or of another form are left out.
     """
-    told = [f"step {step}"] if isinstance(step, int) else []
+    unit = "call" if coverage.get("forward") is True else "step"
+    told = [f"{unit} {step}"] if isinstance(step, int) else []
     for name, what, done in (("optimizers", "optimizer", "stepped"), ("parameters", "parameter", "updated")):
         pair = coverage.get(name)
         if isinstance(pair, (list, tuple)) and len(pair) == 2 and all(isinstance(n, int) for n in pair):

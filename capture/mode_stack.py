@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -17,7 +17,7 @@ import torch
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
 
-__all__ = ["compiles", "insert_below", "inside_compiled_call", "is_tracing", "never_compile", "remove"]
+__all__ = ["compiles", "insert_below", "inside_compiled_call", "is_tracing", "never_compile", "remove", "run_parts"]
 
 _DYNAMO = os.path.join("torch", "_dynamo", "eval_frame.py")
 
@@ -99,6 +99,18 @@ def remove(mode: TorchDispatchMode) -> None:
                     if memory := getattr(mode, name, None):
                         memory[-1] = value
             mode.__exit__(None, None, None)
+
+
+def run_parts(mode: TorchDispatchMode, func: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+    """Run a composite operator from within the mode's dispatch, with the mode in force for what it calls.
+
+    Under `inference_mode` these arrive whole, as the keys are left out that would take them apart.
+    """
+    torch._C._push_on_torch_dispatch_stack(mode)
+    try:
+        return func._op_dk(torch._C.DispatchKey.CompositeImplicitAutograd, *args, **kwargs)
+    finally:
+        torch._C._pop_torch_dispatch_stack(None)
 
 
 @contextmanager

@@ -221,8 +221,8 @@ class Running:
 class ModuleStack:
     """Stack of running modules per thread, kept by hooks on all modules of the process.
 
-    The hooks cost next to nothing while `active` is False. Under compilation they do nothing, so that compiled code is
-    the same with and without them.
+    The hooks cost next to nothing while `active` is False and `on_leave`, which is told of each module that is left, is
+    None. Under compilation they do nothing, so that compiled code is the same with and without them.
 
     Args:
         names: of the modules.
@@ -239,6 +239,7 @@ class ModuleStack:
         self.names = names
         self.broken = broken
         self.active = False
+        self.on_leave: Callable[[nn.Module], None] | None = None
         self._on_enter = on_enter
         self._stacks: dict[int, list[Running]] = {}
         self._parents: dict[int, tuple[weakref.ref[nn.Module], weakref.ref[nn.Module]]] = {}
@@ -352,7 +353,7 @@ class ModuleStack:
         if self._on_enter is not None:
             self._on_enter(module, not stack, args)
         # a graph's operations carry their modules themselves
-        if self.active and not isinstance(module, torch.fx.GraphModule):
+        if (self.active or self.on_leave) and not isinstance(module, torch.fx.GraphModule):
             stack.append(Running(module, self.names.name(module) or _inherited(stack, module)))
 
     def _leave(self, module: nn.Module, _args: tuple[Any, ...], _output: Any) -> None:
@@ -366,6 +367,8 @@ class ModuleStack:
         if stack and any(running.module is module for running in stack):
             while stack.pop().module is not module:
                 pass
+        if self.on_leave is not None:
+            self.on_leave(module)
 
 
 def holder_of(module: nn.Module) -> str:

@@ -96,6 +96,7 @@ class OpKind:
         random: it draws random numbers.
         enters: its tensor holds numbers of Python, or memory of another library: no operation made it.
         read_by_python: it returns a number that Python may compute with.
+        composite: it has no kernel of its own and calls other operators, on every device.
         overload: namespace and overload, `aten.dim` of `aten::max.dim`.
         arguments: names of the arguments, by position.
         defaults: of these, by name.
@@ -113,9 +114,13 @@ class OpKind:
     random: bool = False
     enters: bool = False
     read_by_python: bool = False
+    composite: bool = False
     overload: str = ""
     arguments: tuple[str, ...] = ()
     defaults: Mapping[str, Any] = field(default_factory=dict)
+
+
+_DEVICES = ("CPU", "CUDA", "XPU", "MPS")
 
 
 def op_name(func: Any) -> str:
@@ -158,10 +163,21 @@ def kind_of(func: Any) -> OpKind:
         random=torch.Tag.nondeterministic_seeded in getattr(func, "tags", ()),
         enters=name in _ENTERS,
         read_by_python=name in _READ_BY_PYTHON,
+        composite=_is_composite(func),
         overload=f"{namespace}.{schema.overload_name or 'default'}",
         arguments=tuple(str(argument.name) for argument in schema.arguments),
         defaults={str(a.name): a.default_value for a in schema.arguments if a.has_default_value()},
     )
+
+
+def _is_composite(func: Any) -> bool:
+    def has(key: str) -> bool:
+        return bool(torch._C._dispatch_has_kernel_for_dispatch_key(func.name(), key))
+
+    try:
+        return has("CompositeImplicitAutograd") and not any(map(has, _DEVICES))
+    except RuntimeError:  # one that only Python knows, such as the size of a tensor
+        return False
 
 
 def _parameters(func: Any) -> tuple[str, ...]:

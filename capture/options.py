@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 from pathlib import Path
-from typing import NoReturn
+from typing import Any, NoReturn
 
 from .messages import printable
 from .settings import Settings
@@ -61,6 +61,20 @@ def _weights(text: str) -> tuple[int, ...] | None:
     return None if text == "every" else _steps(text)
 
 
+def _module_glob(text: str) -> str:
+    kind, colon, glob = text.partition(":")
+    if not (kind == "module" and colon and glob):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected module:GLOB, as in module:layers.3")
+    return glob
+
+
+class _Calls(argparse.Action):
+    """Calls to record in place of steps."""
+
+    def __call__(self, _parser: Any, namespace: argparse.Namespace, values: Any, _option: str | None = None) -> None:
+        namespace.steps, namespace.forward = values, True
+
+
 def _seed(text: str) -> int:
     seed = int(text)
     if not 0 <= seed < 1 << 64:
@@ -73,6 +87,12 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add = parser.add_argument
     add("--steps", "--step", type=_steps, default=(1,), metavar="1,2,5-7", help="steps to record, from 1 (default: 1)")
     add("-o", "--output", type=Path, default=Path(), metavar="DIR", help="logs go to DIR/numerics (default: .)")
+    add("--forward", action="store_true",
+        help="a step is one outermost call of a model, trained or not (inference, decode steps)")  # fmt: skip
+    add("--calls", type=_steps, action=_Calls, dest="calls", default=argparse.SUPPRESS, metavar="1,2,5-7",
+        help="calls to record, from 1 (default: 1); means --forward")  # fmt: skip
+    add("--of", type=_module_glob, nargs="+", default=[], metavar="module:GLOB",
+        help="count calls of these modules (module:layers.3); means --forward")  # fmt: skip
     add("--ops", nargs="+", default=[], metavar="GLOB", help="record only operations with these names")
     add("--exclude-ops", nargs="+", default=[], metavar="GLOB", help="leave operations with these names out")
     add("--modules", nargs="+", default=[], metavar="GLOB", help="record only these modules and what is in them")
@@ -147,6 +167,10 @@ def settings_of(args: argparse.Namespace) -> Settings:
     found = next(path for path in (folder, *folder.parents) if os.path.lexists(path))
     if not os.path.isdir(found):
         raise ValueError(f"-o {args.output}: {found} is no folder")
+    forward = args.forward or bool(args.of)
+    if forward and args.weights != ():
+        given = "every" if args.weights is None else ",".join(map(str, args.weights))
+        raise ValueError(f"--weights {given}: of training steps; the log of a call has all weights' digests")
     return Settings(
         ops=tuple(args.ops),
         exclude_ops=tuple(args.exclude_ops),
@@ -157,6 +181,8 @@ def settings_of(args: argparse.Namespace) -> Settings:
         compact=args.compact,
         keep_diff=args.keep_diff,
         hash=args.hash,
+        forward=forward,
+        of=tuple(args.of),
         ranks=args.ranks,
         perturb=args.perturb,
     )

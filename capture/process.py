@@ -6,7 +6,7 @@ import atexit
 import contextlib
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -20,6 +20,7 @@ from .termination import Termination
 if TYPE_CHECKING:
     from argparse import Namespace
 
+    from .forward import ForwardSchedule
     from .schedule import AutomaticSchedule
     from .settings import Settings
     from .weights_schedule import WeightsSchedule
@@ -33,15 +34,24 @@ class Capture:
     Args:
         options: gives the options and what they ask for, once torch is there; a ValueError says that they are wrong.
         folder: logs go to `numerics/` in it.
-        inherited: from the environment: a program that never trains is not spoken of.
+        inherited: from the environment: a program that calls no model is not spoken of.
+        with_forward: the command or setting that records calls of a model, for a program that never trains.
     """
 
-    def __init__(self, options: Callable[[], tuple[Namespace, Settings]], folder: Path, *, inherited: bool) -> None:
+    def __init__(
+        self,
+        options: Callable[[], tuple[Namespace, Settings]],
+        folder: Path,
+        *,
+        inherited: bool,
+        with_forward: str = "forward=True",
+    ) -> None:
         self.inherited = inherited
+        self._with_forward = with_forward
         self._options, self._folder, self._absolute = options, folder, folder.absolute()
         self._began_session = False
         self._places = session.Places(folder)
-        self._schedule: AutomaticSchedule | None = None
+        self._schedule: AutomaticSchedule | ForwardSchedule | None = None
         self._weights: WeightsSchedule | None = None
         self._begun = self._closed = False
         self._started = self._in_fork = False
@@ -60,7 +70,7 @@ class Capture:
         when_imported("torch", _torch_is_there)
 
     @property
-    def schedule(self) -> AutomaticSchedule | None:
+    def schedule(self) -> AutomaticSchedule | ForwardSchedule | None:
         """The finder of the steps, None before torch is imported, and after an error."""
         return self._schedule
 
@@ -75,7 +85,6 @@ class Capture:
             except ValueError as error:
                 say(f"nothing is captured: {error}")
                 return
-            from .schedule import AutomaticSchedule
             from .weights_schedule import WeightsSchedule
 
             self._last_step = max(args.steps)
@@ -86,16 +95,20 @@ class Capture:
                     say(line)
             if args.weights != ():
                 self._weights = WeightsSchedule(self._folder, args.weights, settings, place=self._places)
-            self._schedule = AutomaticSchedule(
-                self._folder,
-                args.steps,
-                settings,
-                weights=self._weights,
-                on_begin=self._on_begin,
-                place=self._places,
-            )
+            self._schedule = self._schedule_for(args.steps, settings)
             self._schedule.install()
             atexit.register(_program_ends)
+
+    def _schedule_for(self, steps: Sequence[int], settings: Settings) -> AutomaticSchedule | ForwardSchedule:
+        if settings.forward:
+            from .forward import ForwardSchedule
+
+            return ForwardSchedule(self._folder, steps, settings, on_begin=self._on_begin, place=self._places)
+        from .schedule import AutomaticSchedule
+
+        return AutomaticSchedule(
+            self._folder, steps, settings, weights=self._weights, on_begin=self._on_begin, place=self._places
+        )
 
     def close(self, reason: str | None = None, *, quiet: bool = False) -> None:
         """Write what is recorded, and remove the hooks.
@@ -125,6 +138,11 @@ class Capture:
                 schedule.close(reason)
         if quiet:
             return
+        if schedule is not None and schedule.saw_model and not (trained or others or reason):
+            from .recorder import current_rank
+
+            if not current_rank():
+                say(f"nothing was trained, but a model was called; this records its calls: {self._with_forward}")
         if self._weights is not None:
             self._weights.close()
         if others and not trained and (self._began_session or not self.inherited):
@@ -178,7 +196,7 @@ def _terminated(reason: str) -> None:
         _current.close(reason)
 
 
-def _trains(schedule: AutomaticSchedule, *, certainly: bool) -> bool:
+def _trains(schedule: AutomaticSchedule | ForwardSchedule, *, certainly: bool) -> bool:
     """Return True if a step is in progress: a backward pass has run, or (less certainly) there is an optimizer."""
     from .attribution import BACKWARD
 

@@ -18,6 +18,7 @@ from torch.utils._pytree import tree_leaves
 
 from .attribution import AFTER, FORWARD, NO_TASK, PHASES, PREPARE
 from .autocast import autocast_changes
+from .calls import keywords
 from .event import Event
 from .guard import ends_no_run, no_harm, pass_on
 from .log_writer import write_log
@@ -32,7 +33,7 @@ from .run_info import run_info
 from .settings import Settings
 from .step_log import kept_events, name_events, records
 from .step_start import ModelState, StepStart
-from .step_window import Window, read_by, split_tail
+from .step_window import Split, Window, read_by
 from .tracer import StepTracer
 
 __all__ = ["Recorder", "current_rank"]
@@ -76,10 +77,11 @@ class Recorder:
         log_path: path of a log by (step, rank).
         settings: filters and switches.
         models: the models, if known; otherwise `names` learns them as they are called.
-        on_enter: called before an outermost module runs; False leaves its pass out.
+        on_enter: called before an outermost module runs, and with `inner_calls` before any other, which then is none
+            (False); False leaves its pass out.
         on_optimizer: called before (True) and after (False) an optimizer steps.
-        finds_steps: the owner finds the steps itself, so that what ran before the first forward pass belongs to the
-            step only as far as the step reads it.
+        split: splits what ran after the end of a step where the owner finds the steps itself: what ran before the
+            first forward pass then belongs to the step only as far as the step reads it.
     """
 
     def __init__(
@@ -88,9 +90,9 @@ class Recorder:
         settings: Settings,
         models: Sequence[nn.Module] = (),
         *,
-        on_enter: Callable[[nn.Module], bool] | None = None,
+        on_enter: Callable[[nn.Module, bool], bool] | None = None,
         on_optimizer: Callable[[Any, bool], None] | None = None,
-        finds_steps: bool = False,
+        split: Split | None = None,
     ) -> None:
         self.settings = settings
         self.optimizers: Callable[[], tuple[int, int]] | None = None
@@ -105,7 +107,8 @@ class Recorder:
         self._optimizers: OptimizerNames | None = None
         self._handles: list[Any] = []
         self.trained: set[int] | None = None
-        self._finds_steps = finds_steps
+        self._split = split
+        self.inner_calls = False
         self._window = Window()
         self._start: StepStart | None = None
         self._perturbed = self._is_broken = False
@@ -132,10 +135,10 @@ class Recorder:
 
     @ends_no_run
     def _entered(self, module: nn.Module, outermost: bool, args: tuple[Any, ...]) -> None:
-        if not outermost:
+        if not (outermost or self.inner_calls):
             return
         self._sweep()
-        if self._on_enter is not None and not self._on_enter(module):
+        if self._on_enter is not None and not self._on_enter(module, outermost):
             return
         tracer = self.tracer
         if tracer is None:
@@ -145,7 +148,7 @@ class Recorder:
         if torch._C._current_graph_task_id() != -1:
             return
         # a graph has its backward pass in it and needs no gradients
-        trains = torch.is_grad_enabled() or isinstance(module, torch.fx.GraphModule)
+        trains = torch.is_grad_enabled() or self.settings.forward or isinstance(module, torch.fx.GraphModule)
         if trains:
             self._forward_pass(tracer)
         if isinstance(module, torch.fx.GraphModule) and self.names.name(module) is None:
@@ -164,7 +167,7 @@ class Recorder:
         elif trains and (top := self.modules.top_of(module)) in self.names.roots:
             tracer.attribution.entered_part(top)
         if trains:
-            self._begin_values([args, _keywords()])
+            self._begin_values([args, keywords()])
 
     def _begin_values(self, batch: Any) -> None:
         """Measure what the step begins with, when a model runs with values for the first time."""
@@ -267,10 +270,15 @@ class Recorder:
                 self._window.named = len(tracer.events)
             if not tracer.attribution.optimizer_depth:
                 tracer.attribution.optimizer_stepped()
-                self._window.stepped, self._window.mark, self._window.start_at_mark = len(tracer.events), None, None
-                tracer.wait()
+                if not self.settings.forward:
+                    self.may_be_over(tracer)
         if self._on_optimizer is not None:
             self._on_optimizer(optimizer, False)
+
+    def may_be_over(self, tracer: StepTracer) -> None:
+        """Take what follows for no part of the step, except as far as it belongs to it by `split`."""
+        self._window.stepped, self._window.mark, self._window.start_at_mark = len(tracer.events), None, None
+        tracer.wait()
 
     # A step
 
@@ -280,7 +288,7 @@ class Recorder:
         self.step = step
         self._start, self._started, self._window, self.tracer = None, time.perf_counter(), Window(), None
         self.tracer = StepTracer(self.names, self.modules, self.settings)
-        if self._finds_steps:
+        if self._split is not None:
             self.tracer.wait()
         self.tracer.start()
 
@@ -299,18 +307,19 @@ class Recorder:
             following: the next step if it is to be recorded, which what ran since may belong to; None to stop.
         """
         tracer, window = self.tracer, self._window
-        if tracer is None:
+        if tracer is None or self._split is None:
             return
         tracer.stop()
         stepped = len(tracer.events) if window.stepped is None else window.stepped
         cut, passes = window.mark or (len(tracer.events), tracer.attribution.passes)
         identities = (tracer.identity(tensor) for _, tensor in self.names.tensors())
         of_models = {identity[0] for identity in identities if identity is not None}
-        after, rest = split_tail(tracer.events[stepped:cut], of_models)
+        after, rest = self._split(tracer.events[stepped:cut], of_models)
         coming = rest + tracer.events[cut:]
         tracer.events[stepped:] = after
         if after:
-            self._find_updated(tracer, after)
+            if not self.settings.forward:
+                self._find_updated(tracer, after)
             self.save()
         if following is None:
             self.drop()
@@ -323,7 +332,7 @@ class Recorder:
         self._window = Window(forward=None if window.mark is None else len(rest), first_pass=passes)
         tracer.restart(coming, forget_nodes=window.mark is None)
         if window.mark is None:
-            tracer.attribution.stage = PREPARE
+            tracer.attribution.begin_anew(PREPARE)
             tracer.wait()
         tracer.start()
 
@@ -399,7 +408,7 @@ class Recorder:
             # without a forward pass of a module there is nothing to tell what prepares it
             if event.place.phase == PREPARE and window.forward is None:
                 event.place.phase = FORWARD
-        if not self._finds_steps:
+        if self._split is None:
             return tracer.events, 0
         aside = [event for part in (slice(begins), *window.aside) for event in tracer.events[part]]
         unsure = set(map(id, aside))
@@ -421,7 +430,9 @@ class Recorder:
         parameters = list(self.names.parameters())
         answers = incomplete is None or tracer.measuring.statistics.wait(_PATIENCE)
         # nothing is measured of a step that was cut off: there may be no time, and a device may not come to it
-        end = ModelState([*parameters, *self.names.buffers()]) if incomplete is None else None
+        # and nothing of a call, which updates nothing
+        measures = incomplete is None and not self.settings.forward
+        end = ModelState([*parameters, *self.names.buffers()]) if measures else None
         optimizer = self._window.optimizers.as_json(parameters) if answers else None
         summaries = tracer.measuring.statistics.results()
         ranks = tracer.measuring.simulated_ranks
@@ -473,7 +484,7 @@ class Recorder:
                 say_if_open_to_others(path)
             note = f" (incomplete: {incomplete})" if incomplete else ""
             note += f" (replaces {replaces})" if replaces else ""
-            self._unsaid[path] = f"step {self.step}: {len(events)} operations in {path}{note}"
+            self._unsaid[path] = f"{self.settings.noun} {self.step}: {len(events)} operations in {path}{note}"
 
     def _tell(self) -> None:
         """Name the logs that were written."""
@@ -486,7 +497,7 @@ class Recorder:
 
     def _coverage(self, rank: int, end: ModelState | None, parameters: Iterable[tuple[str, Any]]) -> dict[str, Any]:
         """Return what the log covers: optimizers that stepped, models that ran, parameters that changed."""
-        out: dict[str, Any] = {}
+        out: dict[str, Any] = {"forward": True} if self.settings.forward else {}
         if self.optimizers is not None:
             out["optimizers"] = self.optimizers()
         out["models"] = [self.names.title(root) for root in self.names.roots if any(True for _ in root.parameters())]
@@ -512,18 +523,3 @@ def _statistics(tracer: StepTracer) -> dict[str, Any]:
     if tracer.measuring.statistics.notes:
         out["statistics_notes"] = list(tracer.measuring.statistics.notes)
     return out
-
-
-def _keywords() -> dict[str, Any]:
-    """Find the keyword arguments of the module call whose hook is running: a global hook does not receive them."""
-    frame: Any = sys._getframe(1)
-    while frame is not None:
-        if (
-            frame.f_code.co_name in ("inner", "_call_impl")
-            and "kwargs" in frame.f_locals
-            and "torch" in frame.f_code.co_filename
-        ):
-            found = frame.f_locals["kwargs"]
-            return dict(found) if isinstance(found, dict) else {}
-        frame = frame.f_back
-    return {}

@@ -14,9 +14,15 @@ from .messages import describe, say, warn
 from .optimizers import OptimizerWatch
 from .recorder import Recorder
 from .settings import Settings
+from .step_window import split_tail
 from .weights_schedule import WeightsSchedule
 
-__all__ = ["ActivationCaptureProfiler", "AutomaticSchedule", "CaptureSchedule", "trace"]
+__all__ = ["REFUSED", "ActivationCaptureProfiler", "AutomaticSchedule", "CaptureSchedule", "log_paths", "trace"]
+
+REFUSED = (
+    "DataParallel runs a model in several threads at once, so its operations have no order; use "
+    "DistributedDataParallel. The script continues without capture."
+)
 
 
 def log_paths(folder: Path, steps: Sequence[int]) -> Callable[[int, int], Path]:
@@ -198,7 +204,7 @@ class AutomaticSchedule:
             settings,
             on_enter=self._entered,
             on_optimizer=self._optimizer,
-            finds_steps=True,
+            split=split_tail,
         )
         self._optimizers = OptimizerWatch(self._made, self.recorder.broken)
         self.recorder.optimizers = lambda: (len(self._stepped), len(self._stepped | self._live))
@@ -206,7 +212,7 @@ class AutomaticSchedule:
         self._begun = False
         self._stepped: set[int] = set()
         self._later: set[int] = set()
-        self._ever_called = False
+        self._ever_called = self.saw_model = False
         self._refused = False
         self.followed = False
         self._announced: int | None = None
@@ -277,7 +283,8 @@ class AutomaticSchedule:
         if self.recorder.written or incomplete is not None:
             return
         if not self._ever_called:
-            say("no log: no step was recognised, as no module was called with gradients enabled; see capture.trace")
+            if not self.saw_model:  # else the process says more
+                say("no log: no step was recognised, as no module was called with gradients enabled; see capture.trace")
         elif missed:
             say(f"no log: step {missed[0]} was requested, the script ran {self._done}")
 
@@ -309,10 +316,11 @@ class AutomaticSchedule:
         if not self._begun and self.step in self.steps and self.recorder.tracer is None and not self._refused:
             self.recorder.begin(self.step)
 
-    def _entered(self, module: nn.Module) -> bool:
+    def _entered(self, module: nn.Module, _outermost: bool) -> bool:
         """Return False for a pass that prepares no step and is no part of one."""
         if self._refused or torch.compiler.is_compiling():
             return True
+        self.saw_model = self.saw_model or any(True for _ in module.parameters())
         # a graph has its backward pass in it and needs no gradients
         evaluates = not torch.is_grad_enabled() and not isinstance(module, torch.fx.GraphModule)
         if evaluates or self._between:
@@ -323,10 +331,7 @@ class AutomaticSchedule:
         if isinstance(module, nn.DataParallel):
             self._refused = True
             self.recorder.drop()
-            warn(
-                "DataParallel runs a model in several threads at once, so its operations have no order; use "
-                "DistributedDataParallel. The training continues without capture."
-            )
+            warn(REFUSED)
             return True
         self._ever_called = True
         if torch._C._current_graph_task_id() != -1 or self._inside_optimizer:

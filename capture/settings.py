@@ -30,6 +30,8 @@ class Settings:
         compact: write once what repeats in a log (docs/log-format.md).
         keep_diff: keep the uncommitted changes of the training code in the header, as text.
         hash: a function of a tensor, or its name as `module:function`, whose values are recorded for every output.
+        forward: a step is a call of a model, with gradients or without.
+        of: globs over paths of modules; with `forward`, calls of these are the steps. Empty for whole models.
         ranks: ranks that write a log, None for all.
         perturb: seed of a perturbation of all parameters by one ε before the first recorded step, None for none. The
             only setting that changes the run.
@@ -44,17 +46,20 @@ class Settings:
     compact: bool = False
     keep_diff: bool = False
     hash: Callable[[Any], Any] | str | None = None
+    forward: bool = False
+    of: tuple[str, ...] = ()
     ranks: tuple[int, ...] | None = None
     perturb: int | None = None
     hash_function: Callable[[Any], Any] | None = field(init=False, repr=False, compare=False)
     _known: dict[tuple[str, str], bool] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for glob in (*self.ops, *self.exclude_ops, *self.modules):
+        for glob in (*self.ops, *self.exclude_ops, *self.modules, *self.of):
             try:
                 fnmatchcase("", glob)
             except re.error as error:  # before Python 3.11, as of `[z-a]`
                 raise ValueError(f"{glob}: no pattern of names: {error}") from None
+        object.__setattr__(self, "forward", self.forward or bool(self.of))
         object.__setattr__(self, "hash_function", _resolved(self.hash))
 
     def wants_op(self, name: str) -> bool:
@@ -78,6 +83,11 @@ class Settings:
         return self.ranks is None or rank in self.ranks
 
     @property
+    def noun(self) -> str:
+        """What is counted and recorded: a step, or a call of a model."""
+        return "call" if self.forward else "step"
+
+    @property
     def filters_results(self) -> bool:
         """True if an operation's results decide whether it is recorded."""
         return bool(self.dtypes) or self.min_numel > 0
@@ -91,12 +101,14 @@ class Settings:
     def as_json(self) -> dict[str, Any]:
         """Return the settings that differ from the defaults, for the run info."""
         out: dict[str, Any] = {}
-        for name in ("ops", "exclude_ops", "modules", "dtypes", "ranks"):
+        for name in ("ops", "exclude_ops", "modules", "dtypes", "of", "ranks"):
             if value := getattr(self, name):
                 out[name] = list(value)
         if self.min_numel:
             out["min_numel"] = self.min_numel
         out["sketch"] = self.sketch
+        if self.forward:
+            out["forward"] = True
         if self.perturb is not None:
             out["perturb"] = self.perturb
         if self.hash is not None:

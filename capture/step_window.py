@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections.abc import Callable, Container, Iterable, Sequence
 from dataclasses import dataclass, field
 
+from .attribution import FORWARD, PREPARE
 from .event import Event, Input
 from .optimizers import SteppedParameters
 from .step_start import StepStart
 
-__all__ = ["Window", "read_by", "split_tail"]
+__all__ = ["Split", "Window", "read_by", "split_results", "split_tail"]
+
+Split = Callable[[Sequence[Event], Container[int]], tuple[list[Event], list[Event]]]
 
 
 @dataclass
@@ -78,6 +81,25 @@ def split_tail(tail: Sequence[Event], of_models: Container[int]) -> tuple[list[E
         if of_model and not any(among[key].place.running for key in found):
             updates |= found
     return [event for event in tail if id(event) in updates], [event for event in tail if id(event) not in updates]
+
+
+def split_results(tail: Sequence[Event], _of_models: Container[int]) -> tuple[list[Event], list[Event]]:
+    """Split what ran between a call of a model and the next.
+
+    Returns:
+        (what is computed from the call's results, such as a loss or the next token; the rest, which the next call may
+        read and which then prepares it).
+    """
+    among = {id(event) for event in tail}
+    results: set[int] = set()
+    for event in tail:
+        if any(id(producer) in results or id(producer) not in among for producer in _producers(event)):
+            results.add(id(event))
+    rest = [event for event in tail if id(event) not in results]
+    for event in rest:
+        if event.place.phase == FORWARD:
+            event.place.phase, event.place.forward_pass = PREPARE, None
+    return [event for event in tail if id(event) in results], rest
 
 
 def _storage(given: Input) -> int | None:

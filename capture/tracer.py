@@ -34,7 +34,7 @@ from .guard import pass_on
 from .local_parts import dtype_name
 from .measuring import Measuring
 from .messages import describe, warn
-from .mode_stack import compiles, insert_below, inside_compiled_call, is_tracing, never_compile, remove
+from .mode_stack import compiles, insert_below, inside_compiled_call, is_tracing, never_compile, remove, run_parts
 from .modules import ModuleNames, ModuleStack
 from .op_kind import OpKind, kernel_kind, kind_of
 from .process_groups import work_of
@@ -188,6 +188,8 @@ class StepTracer(DebugMode):
                 return func(*args, **kwargs)
         if kind.ignored or is_tracing():
             return func(*args, **kwargs)
+        if kind.composite and torch.is_inference_mode_enabled():
+            return run_parts(self, func, args, kwargs)
         if not types and runs_rank_by_rank():
             # of one rank alone, which nothing tells: the others' logs must not have it
             self._exclude(kind)

@@ -26,7 +26,7 @@ class TrainerCapture:
 
     Args:
         dump_folder: logs go to `numerics/` in it. A second training overwrites those of the first.
-        steps: optimizer steps to record, from 1.
+        steps: optimizer steps to record, from 1; with `forward=True` calls of a model, counted from `begin`.
         weights: optimizer steps to record the weights after.
         **options: the fields of `Settings`.
     """
@@ -45,6 +45,7 @@ class TrainerCapture:
         self._folder = Path(dump_folder)
         self._options = {**options, "steps": tuple(steps), "weights": None if weights == "every" else tuple(weights)}
         self._last = max(steps) if weights == () else None
+        self._forward = bool(options.get("forward") or options.get("of"))
         self._capture: Capture | None = None
 
     def __enter__(self) -> TrainerCapture:
@@ -66,7 +67,7 @@ class TrainerCapture:
         if is_captured():
             say(f"nothing is written to {self._folder}: this process is captured already")
             return
-        if self._last is not None and self._last <= completed:
+        if self._last is not None and self._last <= completed and not self._forward:
             say(f"no log: the last step requested is {self._last}, the training goes on with {completed + 1}")
             return
         args = from_text([], self._folder)

@@ -200,6 +200,18 @@ optimizer.step()
 """
 
 
+INFER = """
+import torch
+
+model = torch.nn.Linear(4, 4)
+torch.nn.init.ones_(model.weight)
+torch.nn.init.zeros_(model.bias)
+with torch.no_grad():
+    x = model(torch.ones(2, 4))
+    model(x)
+"""
+
+
 def test_the_commands_of_the_page_about_capturing_run(
     checkout: Path, path_with_numtui: str, two_ranks: TwoRanks
 ) -> None:
@@ -211,7 +223,7 @@ def test_the_commands_of_the_page_about_capturing_run(
     from tests.capture.logs import read_logs
     from tests.capture.runs import EXAMPLE, SMALL
 
-    [block] = [block for block in blocks(TEXTS["docs/capture.md"], "sh") if "numtui capture" in block]
+    block, calls = [block for block in blocks(TEXTS["docs/capture.md"], "sh") if "numtui capture" in block]
     (checkout / "package").mkdir()
     for path in ("train.py", "package/train.py"):
         (checkout / path).write_text(TRAIN)
@@ -219,6 +231,10 @@ def test_the_commands_of_the_page_about_capturing_run(
     for command in (alone, module):
         captured(command)
     assert run(compare, path_with_numtui).returncode in (0, 1)
+    (checkout / "generate.py").write_text(INFER)
+    for path in ("engine", "trainer"):
+        captured(calls.splitlines()[0].replace("runs/engine", f"runs/{path}"))
+    assert run(calls.splitlines()[1], path_with_numtui).returncode == 0
 
     launched = shlex.join([*shlex.split(torchrun)[:-1], str(EXAMPLE), *SMALL, "--parallel", "ddp"])
     done = run(launched, path_with_numtui, timeout=120)

@@ -171,14 +171,29 @@ class TestEnvironment:
         "code",
         [
             "print(2)",
-            # neither a backward pass nor an optimizer, but a model called with gradients enabled
-            "import torch; print(torch.nn.Linear(2, 2)(torch.ones(2)).numel())",
+            "import torch; print(torch.nn.ReLU()(torch.ones(2)).numel())",
         ],
     )
-    def test_a_process_that_never_trains_says_nothing(self, run: Runs, code: str) -> None:
+    def test_a_process_that_calls_no_model_says_nothing(self, run: Runs, code: str) -> None:
         done = run("-c", code, NUMTUI_CAPTURE="out")
         assert (done.stdout, done.stderr) == ("2\n", "")
         assert not (run.folder / "out").exists()
+
+    def test_one_that_calls_a_model_and_trains_nothing_says_what_records_it(self, run: Runs) -> None:
+        (run.folder / "infers.py").write_text(HEAD + "print(net()(x).numel())")
+        line = "nothing was trained, but a model was called; this records its calls: "
+        done = run("infers.py", NUMTUI_CAPTURE="out", NUMTUI_CAPTURE_ARGS="--compact")
+        assert done.stdout == "4\n"
+        assert done.stderr == f"numtui capture: {line}NUMTUI_CAPTURE_ARGS='--compact --forward'\n"
+        (run.folder / "parent.py").write_text("import subprocess, sys\nsubprocess.run([sys.executable, 'infers.py'])")
+        command = "-m numtui capture --compact -o out -- parent.py"
+        assert f"{line}numtui capture --forward --compact -o out -- parent.py\n" in run(*command.split()).stderr
+        assert not (run.folder / "out").exists()
+
+    def test_calls_of_child_processes_are_recorded(self, run: Runs) -> None:
+        (run.folder / "infers.py").write_text(HEAD + "with torch.inference_mode():\n    print(net()(x).numel())")
+        assert run("infers.py", NUMTUI_CAPTURE="out", NUMTUI_CAPTURE_ARGS="--forward").stdout == "4\n"
+        assert run.logs() == TWO[:1]
 
     def test_a_step_that_an_exception_ends_is_kept(self, run: Runs) -> None:
         (run.folder / "fails.py").write_text(HEAD + "net()(x).sum().backward()\nraise ValueError('too\\nbad')")
