@@ -12,7 +12,7 @@ from matchers.explain.arguments import asked_otherwise
 from matchers.explain.facts import format_error, inputs_of
 from matchers.explain.subject import key_of
 from matchers.ops.arguments import tells_arguments
-from matchers.ops.run_info import same_kernels
+from matchers.ops.run_info import of_call, same_kernels
 from matchers.status import Status
 from matchers.verdict.comparability import other_weights
 
@@ -30,8 +30,8 @@ __all__ = [
 FROM_PYTHON = "from Python"
 """The origin of a tensor of Python's numbers."""
 _ADVICE = {
-    "weights": "Capture an earlier step, or load the same weights.",
-    "buffers": "Capture an earlier step, or load the same buffers.",
+    "weights": "Load the same weights.",
+    "buffers": "Load the same buffers.",
     "the batch": "Give both runs the same batch.",
 }
 _OTHER = {"weights": "other weights", "buffers": "other buffers", "the batch": "another batch"}
@@ -125,6 +125,8 @@ def already_differ(c: Comparison, found: FirstDifference) -> str:
     if dtypes[0] != dtypes[1]:
         return f"The runs already differ at {where}: {dtypes[0]} in a, {dtypes[1]} in b."
     advice = " ".join(_ADVICE[name] for name in found.start)
+    if advice.startswith("Load") and not (of_call(c.a.header.run) or of_call(c.b.header.run)):
+        advice = f"Capture an earlier step, or l{advice[1:]}"
     return f"The runs already differ at {where}: {_before(c, found.start)}. {advice}"
 
 

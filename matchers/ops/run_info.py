@@ -36,6 +36,7 @@ __all__ = [
     "contradictions",
     "cut_gradients",
     "divided_batch",
+    "of_call",
     "same_kernels",
     "start_of",
     "tells_start",
@@ -96,7 +97,6 @@ _ABSENT_MEANS_NONE = ("mesh", "autocast", "mixed_precision", "activation_checkpo
 
 _ENTRIES: tuple[tuple[str, str, str, Severity], ...] = (
     # entry, kind, description, severity; each line of a table counts by itself
-    ("step", "step", "the captured step", Severity.FATAL),
     ("rank", "rank", "the rank", Severity.SUSPICIOUS),
     ("seed", "seed", "the seed", Severity.SUSPICIOUS),
     ("cuda_seed", "seed", "the seed of the GPU", Severity.SUSPICIOUS),
@@ -125,6 +125,8 @@ _TABLES = (
 )
 _OF_KERNELS = ("device", "threads", "deterministic", "precision", "attention", "backends", "environment", "world_size")
 """Entries that decide which kernel an operation runs."""
+_FORWARD = "forward"
+"""The setting of which `_units` tells."""
 _HARMLESS_VERSIONS = ("python", "numpy")
 _MAX_VALUE_LENGTH = 80
 _MAX_CUTS = 3
@@ -147,6 +149,7 @@ def compare_run_info(a: Mapping[str, Any], b: Mapping[str, Any], *, draws: bool)
         *_starts(a, b),
         *_models(a, b),
         *(note for entry in _ENTRIES for note in _entry(a, b, *entry)),
+        *_units(a, b),
         *_generators(a, b, draws),
         *_commands(a, b),
         *_simulations(a, b),
@@ -179,6 +182,11 @@ def captured(log: OpLog) -> str:
         return f"by {log.header.format},{without} completeness unknown"
     run = log.header.run
     return coverage_sentence(run.get("step"), told) if (told := table(run, "coverage")) else ""
+
+
+def of_call(run: Mapping[str, Any]) -> bool:
+    """True of a call of a model (`numtui capture --forward`), which need not be one of a training."""
+    return table(run, "coverage").get("forward") is True
 
 
 def start_of(a: Mapping[str, Any], b: Mapping[str, Any]) -> Start:
@@ -243,7 +251,7 @@ def _entry(
             # a library that only one run loaded, a variable that only one set
             x, y = of_a.get(line), of_b.get(line)
             told = (of_a and of_b) and (name in ("environment", "settings") or None not in (x, y))
-            if told and x != y and not _same(x, y):
+            if told and line != _FORWARD and x != y and not _same(x, y):
                 light = name == "versions" and line in _HARMLESS_VERSIONS
                 yield Note(Severity.HARMLESS if light else severity, kind, _against(f"{what} {line}", x, y))
         return
@@ -362,6 +370,16 @@ def _models(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
     x, y = (", ".join(map(_shown, sorted(table(one, "devices")))) for one in (of_a, of_b))
     if x != y:
         yield Note(Severity.SUSPICIOUS, "device", _against("the parameters' device", x, y))
+
+
+def _units(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
+    if of_call(a) == of_call(b):
+        what, severity = ("call", Severity.HARMLESS) if of_call(a) else ("step", Severity.FATAL)
+        yield from _entry(a, b, "step", "step", f"the captured {what}", severity)
+    else:
+        call, step = ("a", "b") if of_call(a) else ("b", "a")
+        text = f"{call} is a call of a model: what {step} does around its forward pass needs no partner"
+        yield Note(Severity.HARMLESS, "capture", text)
 
 
 def _generators(a: Mapping[str, Any], b: Mapping[str, Any], draws: bool) -> Iterator[Note]:

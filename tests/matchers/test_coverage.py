@@ -50,6 +50,18 @@ def test_all_of_two_equal_logs_is_compared() -> None:
     assert not known.parts
 
 
+def test_a_call_of_a_model_covers_the_forward_pass_of_a_training() -> None:
+    """What the training does around it has no partner there, and need not have one; nor has the call all of it."""
+    call = [one for one in STEP if one.phase is None]
+    run = {"coverage": {"forward": True}}
+    c = compare(made_up_log(STEP), made_up_log(call, run=run))
+    assert c.coverage.enough
+    assert c.coverage.a == c.coverage.b == Side(len(call), 0, 0, 0)
+    half = compare(made_up_log(STEP), made_up_log(call[:10], run=run)).coverage
+    assert half.missing == "the end of a (16)"
+    assert not compare(made_up_log(STEP), made_up_log(call)).coverage.enough
+
+
 @pytest.mark.parametrize("missing", [{"shape": None}, {"min": None}, {"outputs": ()}], ids=["shape", "min", "norms"])
 def test_values_that_only_one_log_has_are_said(missing: dict[str, object]) -> None:
     """An equality of what is left is not one of all; values that both logs lack are missing in neither."""
