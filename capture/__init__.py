@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from .determinism import make_deterministic
     from .inherited import install
+    from .process import step
     from .replay import FQNInterpreter
     from .schedule import ActivationCaptureProfiler, CaptureSchedule, trace
     from .settings import Settings
@@ -27,6 +28,7 @@ __all__ = [
     "TrainerCapture",
     "install",
     "make_deterministic",
+    "step",
     "trace",
 ]
 
@@ -38,9 +40,10 @@ _HOMES = {
     "TrainerCapture": ".trainer",
     "install": ".inherited",
     "make_deterministic": ".determinism",
+    "step": ".process",
     "trace": ".schedule",
 }
-_WITHOUT_TORCH = (".inherited", ".settings")
+_WITHOUT_TORCH = (".inherited", ".process", ".settings")
 
 
 def __getattr__(name: str) -> Any:

@@ -80,6 +80,9 @@ class ForwardSchedule:
     def batch_ends(self, completed: int | None) -> None:
         """Ignore it likewise."""
 
+    def step_ends(self) -> None:
+        """Ignore what the program says of steps of a training."""
+
     @property
     def trained(self) -> bool:
         """True once there was a call."""

@@ -6,7 +6,7 @@ import ctypes
 import hashlib
 import random
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import torch
@@ -14,7 +14,7 @@ import torch
 from .kernels.guards import unnoticed
 from .machine import started_cuda
 
-__all__ = ["draws_of", "rng_digests"]
+__all__ = ["draws_of", "draws_of_call", "rng_digests"]
 
 
 def rng_digests() -> dict[str, str]:
@@ -65,6 +65,18 @@ def draws_of(device: torch.device, given: torch.Generator | None) -> dict[str, A
     except RuntimeError:  # of a graph that is being recorded, or of a backend without these
         return None
     return found if given is None else {**found, "given": True}
+
+
+def draws_of_call(tensors: Sequence[torch.Tensor], others: Sequence[Any]) -> dict[str, Any] | None:
+    """Return the same of a call: of a generator among its arguments, else of its device.
+
+    Args:
+        tensors: its arguments that are tensors.
+        others: the other ones.
+    """
+    devices = [tensor.device for tensor in tensors[:1]] + [value for value in others if type(value) is torch.device]
+    given = next((value for value in others if isinstance(value, torch.Generator)), None)
+    return draws_of(devices[0] if devices else torch.device("cpu"), given)
 
 
 def _default(device: torch.device) -> Any:

@@ -254,6 +254,8 @@ def coverage_sentence(step: Any, coverage: Mapping[str, Any]) -> str:
         pair = coverage.get(name)
         if isinstance(pair, (list, tuple)) and len(pair) == 2 and all(isinstance(n, int) for n in pair):
             n, of = pair
+            if not of:  # they were updated by hand, or could not be read
+                continue
             many = f"{n:,} {what}{'s' * (n != 1)}" if n == of else f"{n:,} of {of:,} {what}s"
             told.append(f"{many} {done}")
     models = coverage.get("models")

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from .messages import printable
-from .settings import Settings
+from .settings import MAX_OPERATIONS, Settings
 
 __all__ = ["ABOUT", "EXAMPLES", "USAGE", "add_options", "from_text", "make_parser", "settings_of"]
 
@@ -68,6 +68,20 @@ def _module_glob(text: str) -> str:
     return glob
 
 
+def _function(text: str) -> str:
+    module, colon, function = text.partition(":")
+    if not (module and colon and function):
+        raise argparse.ArgumentTypeError(f"{text!r}: expected module:function, as in mypackage.train:update")
+    return text
+
+
+def _positive(text: str) -> int:
+    number = int(text)
+    if number < 1:
+        raise argparse.ArgumentTypeError(f"{text} is not at least 1")
+    return number
+
+
 class _Calls(argparse.Action):
     """Calls to record in place of steps."""
 
@@ -93,6 +107,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="calls to record, from 1 (default: 1); means --forward")  # fmt: skip
     add("--of", type=_module_glob, nargs="+", default=[], metavar="module:GLOB",
         help="count calls of these modules (module:layers.3); means --forward")  # fmt: skip
+    add("--step-at", type=_function, metavar="module:function",
+        help="a step ends where this function (or module:Class.method) returns, as at capture.step()")  # fmt: skip
+    add("--max-operations", type=_positive, default=MAX_OPERATIONS, metavar="N",
+        help="stop recording a step after N operations (default: 2,000,000)")  # fmt: skip
     add("--ops", nargs="+", default=[], metavar="GLOB", help="record only operations with these names")
     add("--exclude-ops", nargs="+", default=[], metavar="GLOB", help="leave operations with these names out")
     add("--modules", nargs="+", default=[], metavar="GLOB", help="record only these modules and what is in them")
@@ -171,12 +189,15 @@ def settings_of(args: argparse.Namespace) -> Settings:
     if forward and args.weights != ():
         given = "every" if args.weights is None else ",".join(map(str, args.weights))
         raise ValueError(f"--weights {given}: of training steps; the log of a call has all weights' digests")
+    if forward and args.step_at is not None:
+        raise ValueError(f"--step-at {args.step_at}: of training steps; the steps of --forward are calls")
     return Settings(
         ops=tuple(args.ops),
         exclude_ops=tuple(args.exclude_ops),
         modules=tuple(args.modules),
         dtypes=tuple(name.removeprefix("torch.") for name in args.dtypes),
         min_numel=args.min_numel,
+        max_operations=args.max_operations,
         sketch=args.sketch,
         compact=args.compact,
         keep_diff=args.keep_diff,

@@ -3,17 +3,15 @@
 from __future__ import annotations
 
 import atexit
-import contextlib
 import os
 import sys
 from collections.abc import Callable, Sequence
-from importlib.machinery import ModuleSpec
 from pathlib import Path
-from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from . import session
 from .guard import no_harm
+from .imports import when_imported
 from .messages import describe, say
 from .termination import Termination
 
@@ -23,9 +21,10 @@ if TYPE_CHECKING:
     from .forward import ForwardSchedule
     from .schedule import AutomaticSchedule
     from .settings import Settings
+    from .step_at import StepAt
     from .weights_schedule import WeightsSchedule
 
-__all__ = ["Capture", "close", "is_captured"]
+__all__ = ["Capture", "close", "is_captured", "step"]
 
 
 class Capture:
@@ -53,6 +52,7 @@ class Capture:
         self._places = session.Places(folder)
         self._schedule: AutomaticSchedule | ForwardSchedule | None = None
         self._weights: WeightsSchedule | None = None
+        self._step_at: StepAt | None = None
         self._begun = self._closed = False
         self._started = self._in_fork = False
         self._last_step = 0
@@ -95,6 +95,10 @@ class Capture:
                     say(line)
             if args.weights != ():
                 self._weights = WeightsSchedule(self._folder, args.weights, settings, place=self._places)
+            if args.step_at is not None:
+                from .step_at import StepAt
+
+                self._step_at = StepAt(args.step_at, step)
             self._schedule = self._schedule_for(args.steps, settings)
             self._schedule.install()
             atexit.register(_program_ends)
@@ -107,7 +111,13 @@ class Capture:
         from .schedule import AutomaticSchedule
 
         return AutomaticSchedule(
-            self._folder, steps, settings, weights=self._weights, on_begin=self._on_begin, place=self._places
+            self._folder,
+            steps,
+            settings,
+            weights=self._weights,
+            on_begin=self._on_begin,
+            place=self._places,
+            on_call=None if self._step_at is None else self._step_at.look,
         )
 
     def close(self, reason: str | None = None, *, quiet: bool = False) -> None:
@@ -136,6 +146,10 @@ class Capture:
                 schedule.discard()
             else:
                 schedule.close(reason)
+        if self._step_at is not None:
+            self._step_at.remove()
+            if schedule is not None and schedule.saw_model and not self._step_at.found:
+                say(f"--step-at {self._step_at.name}: no such function was found")
         if quiet:
             return
         if schedule is not None and schedule.saw_model and not (trained or others or reason):
@@ -184,6 +198,13 @@ def close(*, quiet: bool = False) -> None:
     """Close the capture of this process, if it has one."""
     if _current is not None:
         _current.close(quiet=quiet)
+
+
+def step() -> None:
+    """Say that a step of the training ends here; without a capture it does nothing."""
+    if _current is not None and _current.schedule is not None:
+        with no_harm("a step did not end well"):
+            _current.schedule.step_ends()
 
 
 def is_captured() -> bool:
@@ -258,45 +279,3 @@ def _at_end_of_child(capture: Capture) -> None:
         util.Finalize(capture, _program_ends, exitpriority=0)
         # a child forgets what its parent wanted to finalize, and then calls this
         util.register_after_fork(capture, _at_end_of_child)
-
-
-def when_imported(name: str, then: Callable[[], None]) -> None:
-    """Call `then` as soon as a module has been imported, at once if it has been."""
-    if name in sys.modules:
-        then()
-    else:
-        sys.meta_path.insert(0, _Waiting(name, then))
-
-
-class _Waiting:
-    """Import hook that finds nothing itself, and calls `then` when the module that others find has been executed."""
-
-    def __init__(self, name: str, then: Callable[[], None]) -> None:
-        self._name, self._then = name, then
-
-    def find_spec(self, fullname: str, *place: Any) -> ModuleSpec | None:
-        if fullname != self._name:
-            return None
-        for finder in sys.meta_path:
-            find = None if isinstance(finder, _Waiting) else getattr(finder, "find_spec", None)
-            spec = find and find(fullname, *place)
-            if spec is not None:
-                self._watch(spec.loader)
-                return spec
-        return None
-
-    def _watch(self, loader: Any) -> None:
-        """Wrap the execution by this loader, which is made for one module."""
-        execute = getattr(loader, "exec_module", None)
-        if execute is None:
-            return
-
-        def exec_module(module: ModuleType) -> None:
-            del loader.exec_module
-            execute(module)
-            if self in sys.meta_path:
-                sys.meta_path.remove(self)
-                self._then()
-
-        with contextlib.suppress(AttributeError):
-            loader.exec_module = exec_module

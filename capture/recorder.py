@@ -275,9 +275,10 @@ class Recorder:
         if self._on_optimizer is not None:
             self._on_optimizer(optimizer, False)
 
-    def may_be_over(self, tracer: StepTracer) -> None:
-        """Take what follows for no part of the step, except as far as it belongs to it by `split`."""
-        self._window.stepped, self._window.mark, self._window.start_at_mark = len(tracer.events), None, None
+    def may_be_over(self, tracer: StepTracer, at: int | None = None) -> None:
+        """Take what follows, or what is from `at` on, for no part of the step, except as far as `split` finds it is."""
+        self._window.stepped = len(tracer.events) if at is None else at
+        self._window.mark, self._window.start_at_mark = None, None
         tracer.wait()
 
     # A step
@@ -317,9 +318,9 @@ class Recorder:
         after, rest = self._split(tracer.events[stepped:cut], of_models)
         coming = rest + tracer.events[cut:]
         tracer.events[stepped:] = after
-        if after:
-            if not self.settings.forward:
-                self._find_updated(tracer, after)
+        if after and not self.settings.forward:
+            self._find_updated(tracer, after)
+        if after or not self._unsaid:
             self.save()
         if following is None:
             self.drop()
@@ -503,7 +504,7 @@ class Recorder:
         out["models"] = [self.names.title(root) for root in self.names.roots if any(True for _ in root.parameters())]
         if self._start is not None and end is not None:
             before, now = self._start.parameters.digests(rank), end.digests(rank)
-            trained = [name for name, p in parameters if name in before and self._is_trained(p)]
+            trained = [n for n, p in parameters if before.get(n, "-") != "-" != now[n] and self._is_trained(p)]
             out["parameters"] = sum(now[name] != before[name] for name in trained), len(trained)
         return out
 

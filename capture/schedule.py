@@ -15,6 +15,7 @@ from .optimizers import OptimizerWatch
 from .recorder import Recorder
 from .settings import Settings
 from .step_window import split_tail
+from .updates import Updates, updated_by_hand
 from .weights_schedule import WeightsSchedule
 
 __all__ = ["REFUSED", "ActivationCaptureProfiler", "AutomaticSchedule", "CaptureSchedule", "log_paths", "trace"]
@@ -195,6 +196,7 @@ class AutomaticSchedule:
         weights: WeightsSchedule | None = None,
         on_begin: Callable[[int], None] | None = None,
         place: Callable[[Path], Path] | None = None,
+        on_call: Callable[[], None] | None = None,
     ) -> None:
         self.steps = frozenset(steps)
         self.step = 1
@@ -208,10 +210,11 @@ class AutomaticSchedule:
         )
         self._optimizers = OptimizerWatch(self._made, self.recorder.broken)
         self.recorder.optimizers = lambda: (len(self._stepped), len(self._stepped | self._live))
-        self._weights, self._on_begin = weights, on_begin
+        self._weights, self._on_begin, self._on_call = weights, on_begin, on_call
         self._begun = False
         self._stepped: set[int] = set()
         self._later: set[int] = set()
+        self._updates = Updates()
         self._ever_called = self.saw_model = False
         self._refused = False
         self.followed = False
@@ -262,11 +265,17 @@ class AutomaticSchedule:
         # a step without an update: the gradients overflowed, or the batch was left out
         if self.step in self.steps:
             if self._begun:
+                updated_by_hand(self.recorder)
                 self.recorder.save()
             self.recorder.drop()
         self.step, self._begun = completed + 1, False
         if self.step in self.steps:
             self.recorder.begin(self.step)
+
+    def step_ends(self) -> None:
+        """End the step here, as the program says."""
+        if self._begun:
+            self.batch_ends(self.step)
 
     def close(self, incomplete: str | None = None) -> None:
         """Write the captured operations and remove all hooks at the end of the script."""
@@ -274,7 +283,7 @@ class AutomaticSchedule:
             self.recorder.end(None)
             if self._weights is not None:
                 self._weights.after_all(self.step, self.recorder)
-        elif self._begun:
+        elif self._begun and not (incomplete is None and self._updates.any_changed() and self._update_ends()):
             self.recorder.save(incomplete or "the script ended before an optimizer stepped")
         self.discard()
         missed = sorted(step for step in self.steps if step > self._done)
@@ -320,6 +329,8 @@ class AutomaticSchedule:
         """Return False for a pass that prepares no step and is no part of one."""
         if self._refused or torch.compiler.is_compiling():
             return True
+        if self._on_call is not None:
+            self._on_call()
         self.saw_model = self.saw_model or any(True for _ in module.parameters())
         # a graph has its backward pass in it and needs no gradients
         evaluates = not torch.is_grad_enabled() and not isinstance(module, torch.fx.GraphModule)
@@ -341,7 +352,27 @@ class AutomaticSchedule:
                 self.recorder.mark()
             else:
                 self._over()
+        elif self._by_hand and (self.recorder.tracer or self.recorder.modules.top_of(module) is module):
+            top = self.recorder.modules.top_of(module)
+            if self._begun and self._updates.changed(top) and not self._update_ends():
+                # they were initialised after a first look at the model
+                self.recorder.drop()
+                self.recorder.begin(self.step)
+                self._updates.forget()
+            self._updates.called(top)
         self._begin()
+        return True
+
+    @property
+    def _by_hand(self) -> bool:
+        """True if parameters may be updated by no optimizer, in a step that matters."""
+        return self._announced is None and not self.has_optimizer and self.step <= max(self.steps, default=0)
+
+    def _update_ends(self) -> bool:
+        """End a step whose parameters were written by no optimizer; False if they were not after a backward pass."""
+        if self.recorder.tracer is not None and not updated_by_hand(self.recorder):
+            return False
+        self._over()
         return True
 
     @property
@@ -379,6 +410,7 @@ class AutomaticSchedule:
         if self._weights is not None:
             self._weights.after_all(self.step, self.recorder)
         self.step = following
+        self._updates.forget()
         self._stepped.clear()
         self._later.clear()
         self._begun = False

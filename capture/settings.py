@@ -11,7 +11,10 @@ from typing import Any
 from .guard import pass_on
 from .messages import describe
 
-__all__ = ["Settings"]
+__all__ = ["MAX_OPERATIONS", "Settings"]
+
+MAX_OPERATIONS = 2_000_000
+"""Of a step that seems never to end."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -26,6 +29,7 @@ class Settings:
         modules: globs over module paths (`layers.3.*`; a path matches its submodules too).
         dtypes: names of dtypes (`float32`); operations without a tensor of one of them are left out.
         min_numel: operations whose results all have fewer elements are left out.
+        max_operations: the recording of a step ends after so many.
         sketch: take sketches (docs/sketch.md).
         compact: write once what repeats in a log (docs/log-format.md).
         keep_diff: keep the uncommitted changes of the training code in the header, as text.
@@ -42,6 +46,7 @@ class Settings:
     modules: tuple[str, ...] = ()
     dtypes: tuple[str, ...] = ()
     min_numel: int = 0
+    max_operations: int = MAX_OPERATIONS
     sketch: bool = True
     compact: bool = False
     keep_diff: bool = False

@@ -10,7 +10,7 @@ from .event import Event, Input
 from .optimizers import SteppedParameters
 from .step_start import StepStart
 
-__all__ = ["Split", "Window", "read_by", "split_results", "split_tail"]
+__all__ = ["Split", "Window", "read_by", "split_results", "split_tail", "upstream"]
 
 Split = Callable[[Sequence[Event], Container[int]], tuple[list[Event], list[Event]]]
 
@@ -50,7 +50,7 @@ def read_by(step: Iterable[Event], before: Sequence[Event]) -> list[Event]:
     The rest (validation, saving, logging) is no part of the step.
     """
     among = {id(event) for event in before}
-    found = _upstream((producer for event in step for producer in _producers(event)), among)
+    found = upstream((producer for event in step for producer in _producers(event)), among)
     return [event for event in before if id(event) in found]
 
 
@@ -76,7 +76,7 @@ def split_tail(tail: Sequence[Event], of_models: Container[int]) -> tuple[list[E
     updates: set[int] = set()
     for events in writers.values():
         found = {id(event) for event in events}
-        found |= _upstream((producer for event in events for producer in _producers(event)), among)
+        found |= upstream((producer for event in events for producer in _producers(event)), among)
         of_model = any(_storage(given) in of_models for key in found for given in among[key].inputs)
         if of_model and not any(among[key].place.running for key in found):
             updates |= found
@@ -110,7 +110,7 @@ def _producers(event: Event) -> Iterable[Event]:
     return (given.producer for given in event.inputs if given.producer is not None)
 
 
-def _upstream(start: Iterable[Event], among: Iterable[int]) -> set[int]:
+def upstream(start: Iterable[Event], among: Iterable[int]) -> set[int]:
     """Return the ids of the events of `among` that are reached from `start` without leaving `among`."""
     inside: Callable[[int], bool] = frozenset(among).__contains__
     found: set[int] = set()

@@ -28,7 +28,7 @@ from .collectives import Collectives, Pending, brought_by_writing
 from .event import Event, Input, Slot
 from .exchange import Exchange
 from .frames import Frame, parse_traceback
-from .generators import draws_of
+from .generators import draws_of_call
 from .graph_nodes import Replayed, of_meta
 from .guard import pass_on
 from .local_parts import dtype_name
@@ -49,8 +49,6 @@ _NAMED = frozenset({GRADIENTS, OPTIMIZER, AFTER})
 """Phases in which all inputs get the names of what they are."""
 _MAX_READS = 16
 """Numbers of one result that Python reads and that are noted, such as those of a list in a loop."""
-_MAX_EVENTS = 2_000_000
-"""Limit for a script that never steps an optimizer."""
 _MAX_PENDING = 20_000
 """Limit for what runs between two steps, such as a validation."""
 
@@ -80,7 +78,7 @@ class StepTracer(DebugMode):
         self.failure: str | None = None
         self.pending: int | None = None
         self.forgotten = 0
-        self._limit = _MAX_EVENTS
+        self._limit = settings.max_operations
         self._modules = modules
         self._collectives = Collectives(self.measuring)
         self._kinds: dict[Any, OpKind] = {}
@@ -240,7 +238,7 @@ class StepTracer(DebugMode):
         tensors, written, overwritten, others = flat_inputs(kind, args, kwargs)
         call = _Call(event, tensors, written, overwritten)
         if kind.random:
-            event.random = _draws(tensors, [value for _, value in others])
+            event.random = draws_of_call(tensors, [value for _, value in others])
         if kind.collective:
             called = self._collectives.called(kind.name, {**dict(zip(kind.arguments, args, strict=False)), **kwargs})
             if called is not None:
@@ -362,8 +360,11 @@ class StepTracer(DebugMode):
         if len(self.events) < self._limit:
             return
         if self.pending is None:
-            self.failure = f"no optimizer stepped within {_MAX_EVENTS:,} operations, the recording stopped there"
-            warn(self.failure)
+            self.failure = f"recording stopped after {len(self.events):,} operations"
+            ends = (
+                "" if self.settings.forward else "; --step-at module:function or capture.step() says where a step ends"
+            )
+            warn(f"{self.failure} (--max-operations){ends}")
         else:
             half = (len(self.events) - self.pending) // 2
             del self.events[self.pending : self.pending + half]
@@ -376,7 +377,7 @@ class StepTracer(DebugMode):
 
     def go_on(self) -> None:
         """Take everything for the step's own from now on."""
-        self.pending, self._limit = None, _MAX_EVENTS
+        self.pending, self._limit = None, self.settings.max_operations
 
     def restart(self, events: list[Event], *, forget_nodes: bool) -> None:
         """Begin another step with some of the events, and forget all others.
@@ -567,13 +568,6 @@ class _Call:
     arriving: list[Pending] = field(default_factory=list)
     exchange: Exchange | None = None
     read_at: Place | None = None
-
-
-def _draws(tensors: list[torch.Tensor], others: list[Any]) -> dict[str, Any] | None:
-    """Return which random numbers a call is about to draw: of a generator among its arguments, else of its device."""
-    devices = [tensor.device for tensor in tensors[:1]] + [value for value in others if type(value) is torch.device]
-    given = next((value for value in others if isinstance(value, torch.Generator)), None)
-    return draws_of(devices[0] if devices else torch.device("cpu"), given)
 
 
 def _spec_list(specs: Any, count: int) -> list[Any]:

@@ -113,15 +113,14 @@ class TestScriptsThatEndEarly:
 
 
 class TestScriptsWithoutAStep:
-    def test_a_script_that_goes_on_without_an_optimizer_is_not_recorded_without_end(
-        self, script: Script, monkeypatch: pytest.MonkeyPatch
-    ) -> None:
-        monkeypatch.setattr("capture.tracer._MAX_EVENTS", 10)
-        with pytest.warns(RuntimeWarning, match="no optimizer stepped within 10 operations"):
-            run = script("model = net()\nfor _ in range(9):\n    model(x).sum().backward()\nprint('done')")
+    def test_a_script_that_goes_on_without_an_optimizer_is_not_recorded_without_end(self, script: Script) -> None:
+        with pytest.warns(RuntimeWarning, match="after 10 operations .* --step-at module:function or capture.step()"):
+            run = script(
+                "model = net()\nfor _ in range(9):\n    model(x).sum().backward()\nprint('done')", "--max-operations 10"
+            )
         assert run.printed == "done\n"
         assert sum(run.log.ops.values()) == 10
-        assert "no optimizer stepped" in run.log.run["incomplete"]
+        assert "recording stopped after 10 operations" in run.log.run["incomplete"]
 
     def test_a_script_that_never_steps(self, script: Script) -> None:
         run = script("model = net()\nmodel(x).sum().backward()")
