@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import weakref
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from .modules import holder_of
 from .recorder import Recorder
 from .schedule import REFUSED, log_paths
 from .settings import Settings
+from .step_numbers import StepNumbers
 from .step_window import split_results
 
 __all__ = ["ForwardSchedule"]
@@ -46,15 +47,15 @@ class ForwardSchedule:
     def __init__(
         self,
         folder: Path,
-        steps: Sequence[int],
+        steps: StepNumbers,
         settings: Settings,
         *,
         on_begin: Callable[[int], None] | None = None,
         place: Callable[[Path], Path] = lambda path: path,
     ) -> None:
         self.step = 0
-        self._steps, self._settings, self._on_begin = frozenset(steps), settings, on_begin
-        paths = log_paths(folder, sorted(self._steps))
+        self._steps, self._settings, self._on_begin = steps, settings, on_begin
+        paths = log_paths(folder, steps)
         self.recorder = Recorder(
             lambda step, rank: place(paths(step, rank)), settings, on_enter=self._entered, split=split_results
         )
@@ -101,8 +102,8 @@ class ForwardSchedule:
         if not self.step:
             of = ", ".join(self._settings.of) or "a model"
             say(f"no log: no call of {of} was seen; of one inside a compiled function, use capture.trace")
-        elif missed := sorted(step for step in self._steps if step > self.step):
-            say(f"no log: call {missed[0]} was requested, the script made {self.step}")
+        elif (missed := self._steps.following(self.step)) is not None:
+            say(f"no log: call {missed} was requested, the script made {self.step}")
 
     def discard(self) -> None:
         """Remove all hooks; what is not written is lost."""

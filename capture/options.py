@@ -9,6 +9,7 @@ from typing import Any, NoReturn
 
 from .messages import printable
 from .settings import MAX_OPERATIONS, Settings
+from .step_numbers import StepNumbers
 
 __all__ = ["ABOUT", "EXAMPLES", "USAGE", "add_options", "from_text", "make_parser", "settings_of"]
 
@@ -48,6 +49,16 @@ def _numbers(text: str) -> tuple[int, ...]:
             raise argparse.ArgumentTypeError(f"{text!r} is more than {_MOST:,} numbers")
         found |= dict.fromkeys(numbers)
     return tuple(found)
+
+
+def _step_numbers(text: str) -> StepNumbers:
+    """Parse a list such as `1,2,5-7,every:100`."""
+    parts = [part.strip() for part in text.split(",")]
+    every = [part.partition(":")[2] for part in parts if part.startswith("every:")]
+    if any(not (n.isascii() and n.isdigit() and int(n)) for n in every):
+        raise argparse.ArgumentTypeError(f"{text!r} is not a list of steps such as 1,5-7,every:100")
+    numbers = ",".join(part for part in parts if not part.startswith("every:"))
+    return StepNumbers(frozenset(_steps(numbers) if numbers else ()), frozenset(map(int, every)))
 
 
 def _steps(text: str) -> tuple[int, ...]:
@@ -99,11 +110,12 @@ def _seed(text: str) -> int:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options; the command to capture follows them after `--`."""
     add = parser.add_argument
-    add("--steps", "--step", type=_steps, default=(1,), metavar="1,2,5-7", help="steps to record, from 1 (default: 1)")
+    add("--steps", "--step", type=_step_numbers, default=StepNumbers(frozenset({1})), metavar="1,5-7,every:N",
+        help="steps to record, from 1 (default: 1), or every N-th")  # fmt: skip
     add("-o", "--output", type=Path, default=Path(), metavar="DIR", help="logs go to DIR/numerics (default: .)")
     add("--forward", action="store_true",
         help="a step is one outermost call of a model, trained or not (inference, decode steps)")  # fmt: skip
-    add("--calls", type=_steps, action=_Calls, dest="calls", default=argparse.SUPPRESS, metavar="1,2,5-7",
+    add("--calls", type=_step_numbers, action=_Calls, dest="calls", default=argparse.SUPPRESS, metavar="1,5-7,every:N",
         help="calls to record, from 1 (default: 1); means --forward")  # fmt: skip
     add("--of", type=_module_glob, nargs="+", default=[], metavar="module:GLOB",
         help="count calls of these modules (module:layers.3); means --forward")  # fmt: skip

@@ -5,7 +5,7 @@ from __future__ import annotations
 import atexit
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from .schedule import AutomaticSchedule
     from .settings import Settings
     from .step_at import StepAt
+    from .step_numbers import StepNumbers
     from .weights_schedule import WeightsSchedule
 
 __all__ = ["Capture", "close", "is_captured", "step"]
@@ -55,7 +56,7 @@ class Capture:
         self._step_at: StepAt | None = None
         self._begun = self._closed = False
         self._started = self._in_fork = False
-        self._last_step = 0
+        self._last_step = 0.0
         self._termination = Termination(_terminated)
 
     def begin(self) -> None:
@@ -87,7 +88,7 @@ class Capture:
                 return
             from .weights_schedule import WeightsSchedule
 
-            self._last_step = max(args.steps)
+            self._last_step = args.steps.last
             if args.deterministic is not None and not self._in_fork:
                 from .determinism import make_deterministic
 
@@ -103,7 +104,7 @@ class Capture:
             self._schedule.install()
             atexit.register(_program_ends)
 
-    def _schedule_for(self, steps: Sequence[int], settings: Settings) -> AutomaticSchedule | ForwardSchedule:
+    def _schedule_for(self, steps: StepNumbers, settings: Settings) -> AutomaticSchedule | ForwardSchedule:
         if settings.forward:
             from .forward import ForwardSchedule
 

@@ -14,6 +14,7 @@ from .messages import describe, say, warn
 from .optimizers import OptimizerWatch
 from .recorder import Recorder
 from .settings import Settings
+from .step_numbers import StepNumbers
 from .step_window import split_tail
 from .updates import Updates, updated_by_hand
 from .weights_schedule import WeightsSchedule
@@ -26,10 +27,10 @@ REFUSED = (
 )
 
 
-def log_paths(folder: Path, steps: Sequence[int]) -> Callable[[int, int], Path]:
+def log_paths(folder: Path, steps: StepNumbers) -> Callable[[int, int], Path]:
     """Return the log's path by (step, rank): in `numerics/` for one captured step, `numerics/step_S/` for several."""
     base = folder / "numerics"
-    if len(steps) == 1:
+    if not steps.several:
         return lambda _step, rank: base / f"rank_{rank}_activations.log"
     return lambda step, rank: base / f"step_{step}" / f"rank_{rank}_activations.log"
 
@@ -94,7 +95,7 @@ class CaptureSchedule:
     def __init__(
         self,
         model: nn.Module | Sequence[nn.Module],
-        steps: Sequence[int] = (1,),
+        steps: StepNumbers | Sequence[int] = (1,),
         dump_folder: str | Path = ".",
         *,
         settings: Settings | None = None,
@@ -102,9 +103,9 @@ class CaptureSchedule:
         **options: Any,
     ) -> None:
         models = [model] if isinstance(model, nn.Module) else list(model)
-        self._steps = frozenset(steps)
+        self._steps = StepNumbers.of(steps)
         self._recorder = Recorder(
-            log_path or log_paths(Path(dump_folder), sorted(self._steps)), settings or Settings(**options), models
+            log_path or log_paths(Path(dump_folder), self._steps), settings or Settings(**options), models
         )
         self._step = 0
         self._installed = False
@@ -190,7 +191,7 @@ class AutomaticSchedule:
     def __init__(
         self,
         folder: Path,
-        steps: Sequence[int],
+        steps: StepNumbers,
         settings: Settings,
         *,
         weights: WeightsSchedule | None = None,
@@ -198,9 +199,9 @@ class AutomaticSchedule:
         place: Callable[[Path], Path] | None = None,
         on_call: Callable[[], None] | None = None,
     ) -> None:
-        self.steps = frozenset(steps)
+        self.steps = steps
         self.step = 1
-        paths = log_paths(folder, sorted(self.steps))
+        paths = log_paths(folder, steps)
         self.recorder = Recorder(
             paths if place is None else lambda step, rank: place(paths(step, rank)),
             settings,
@@ -286,7 +287,7 @@ class AutomaticSchedule:
         elif self._begun and not (incomplete is None and self._updates.any_changed() and self._update_ends()):
             self.recorder.save(incomplete or "the script ended before an optimizer stepped")
         self.discard()
-        missed = sorted(step for step in self.steps if step > self._done)
+        missed = self.steps.following(self._done)
         if self._refused:
             return
         if self.recorder.written or incomplete is not None:
@@ -294,8 +295,8 @@ class AutomaticSchedule:
         if not self._ever_called:
             if not self.saw_model:  # else the process says more
                 say("no log: no step was recognised, as no module was called with gradients enabled; see capture.trace")
-        elif missed:
-            say(f"no log: step {missed[0]} was requested, the script ran {self._done}")
+        elif missed is not None:
+            say(f"no log: step {missed} was requested, the script ran {self._done}")
 
     def discard(self) -> None:
         """Remove all hooks; what is not written is lost."""
@@ -366,7 +367,7 @@ class AutomaticSchedule:
     @property
     def _by_hand(self) -> bool:
         """True if parameters may be updated by no optimizer, in a step that matters."""
-        return self._announced is None and not self.has_optimizer and self.step <= max(self.steps, default=0)
+        return self._announced is None and not self.has_optimizer and self.step <= self.steps.last
 
     def _update_ends(self) -> bool:
         """End a step whose parameters were written by no optimizer; False if they were not after a backward pass."""

@@ -13,6 +13,7 @@ from .messages import describe, say
 from .options import from_text, settings_of
 from .process import Capture, is_captured
 from .settings import Settings
+from .step_numbers import StepNumbers
 
 __all__ = ["TrainerCapture"]
 
@@ -43,7 +44,11 @@ class TrainerCapture:
             raise ValueError(f"steps={steps!r}: steps are counted from 1")
         Settings(**options)
         self._folder = Path(dump_folder)
-        self._options = {**options, "steps": tuple(steps), "weights": None if weights == "every" else tuple(weights)}
+        self._options = {
+            **options,
+            "steps": StepNumbers.of(steps),
+            "weights": None if weights == "every" else tuple(weights),
+        }
         self._last = max(steps) if weights == () else None
         self._forward = bool(options.get("forward") or options.get("of"))
         self._capture: Capture | None = None

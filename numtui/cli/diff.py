@@ -73,6 +73,10 @@ def _run(args: argparse.Namespace) -> int:
         return _of_weights(args, form)
     fail_on = tuple(dict.fromkeys(args.fail_on or FAIL_ON))
     allow = None if args.allow is None else typed_path(args.allow)
+    from numtui.cli.steps import at_first_difference
+
+    shown = any(target == ("text", None) for target in targets_of(args))
+    args = at_first_difference(args, sys.stdout if shown else None, fail_on, allow)
     if are_runs(args):
         return report_runs(args, targets_of(args), fail_on, allow)
     return report(requested(args), targets_of(args), fail_on=fail_on, allow=allow)

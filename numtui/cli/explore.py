@@ -105,7 +105,9 @@ def _run(args: argparse.Namespace) -> int:
                 f"compare it with 'numtui weights {args.a} {args.b or 'OTHER'}'"
             )
     from numtui.cli.ranks import are_runs, explore_runs  # which shows the explorer, too
+    from numtui.cli.steps import at_first_difference
 
+    args = at_first_difference(args, None if is_terminal(sys.stdout) else sys.stdout)
     if are_runs(args):
         return explore_runs(args)
     return explore(requested(args) if args.b is not None else requested_of_one(args))

@@ -69,6 +69,7 @@ class TestMistakes:
             (["--", shutil.which("tar"), "-x"], "tar: no such script"),
             (["--steps", "0", "--", EXAMPLE], "steps are counted from 1"),
             (["--steps", "one", "--", EXAMPLE], "not a list of numbers"),
+            (["--steps", "1,every:0", "--", EXAMPLE], "not a list of steps such as 1,5-7,every:100"),
             (["--nonsense", "--", EXAMPLE], "--nonsense"),
             (["--steps", "1-1000000000000", "--", EXAMPLE], "more than 100,000 numbers"),
             (["--ranks", "5-3", "--", EXAMPLE], "not a list of numbers"),

@@ -59,6 +59,12 @@ class TestScripts:
         assert first.keys == third.keys
         assert first.rows[0].values != third.rows[0].values
 
+    def test_every_nth_step_can_be_recorded(self, script: Script) -> None:
+        run = script(LOOP.replace("range(3)", "range(6)"), "--steps 1,every:3")
+        assert [log.run["step"] for log in run.logs.values()] == [1, 3, 6]
+        assert "step 10 was requested, the script ran 3" in script(LOOP, "--steps every:10").said
+        assert set(script(LOOP, "--calls every:2").logs) >= {"step_2/rank_0_activations.log"}
+
     def test_optimizers_that_step_one_after_the_other_are_one_step(self, script: Script) -> None:
         log = script("""
             model = net()

@@ -150,10 +150,12 @@ def test_an_internal_error_of_one_rank_leaves_the_others(
     assert "rank 1: internal error: RuntimeError: broken (this is a bug)" in capsys.readouterr().err
 
 
-def test_several_steps_need_a_choice(capsys: pytest.CaptureFixture[str]) -> None:
+def test_of_several_steps_one_can_be_chosen(capsys: pytest.CaptureFixture[str]) -> None:
     write_runs(red=(), step=1)
     write_runs(red=(2,), step=2)
-    assert diff() == 2
+    assert diff() == 1
+    assert "First to differ: step 2\n" in capsys.readouterr().out
+    assert diff("--shard", "1/1", "-o", "part.json") == 2
     assert "--step" in capsys.readouterr().err
     assert diff("--step", "1") == 0
     assert diff("--step", "2") == 1
