@@ -6,14 +6,15 @@ another form is skipped.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from capture.log_format import PRIVATE, coverage_sentence, private
+from capture.log_format import coverage_sentence
 from matchers.logs.op_log import OpLog
 from matchers.logs.tells import IMPORTED
+from matchers.ops.commands import command_differences
+from matchers.ops.shown_value import is_private, same_value, shown
 from matchers.ops.start import (
     Start,
     computed,
@@ -128,12 +129,7 @@ _OF_KERNELS = ("device", "threads", "deterministic", "precision", "attention", "
 _FORWARD = "forward"
 """The setting of which `_units` tells."""
 _HARMLESS_VERSIONS = ("python", "numpy")
-_MAX_VALUE_LENGTH = 80
 _MAX_CUTS = 3
-_MASK = "***"
-"""Mask of any secret in older logs."""
-_MAX_WORDS = 100
-"""Of two commands that differ in more, words in clear and digests are not matched."""
 
 
 def compare_run_info(a: Mapping[str, Any], b: Mapping[str, Any], *, draws: bool) -> tuple[Note, ...]:
@@ -151,7 +147,10 @@ def compare_run_info(a: Mapping[str, Any], b: Mapping[str, Any], *, draws: bool)
         *(note for entry in _ENTRIES for note in _entry(a, b, *entry)),
         *_units(a, b),
         *_generators(a, b, draws),
-        *_commands(a, b),
+        *(
+            Note(Severity.HARMLESS, "command", text)
+            for text in command_differences(_list(a, "command"), _list(b, "command"))
+        ),
         *_simulations(a, b),
         *merged,
         *(Note(Severity.HARMLESS, "detach", text) for text in cut_gradients(a, b)),
@@ -251,42 +250,20 @@ def _entry(
             # a library that only one run loaded, a variable that only one set
             x, y = of_a.get(line), of_b.get(line)
             told = (of_a and of_b) and (name in ("environment", "settings") or None not in (x, y))
-            if told and line != _FORWARD and x != y and not _same(x, y):
+            if told and line != _FORWARD and x != y and not same_value(x, y):
                 light = name == "versions" and line in _HARMLESS_VERSIONS
                 yield Note(Severity.HARMLESS if light else severity, kind, _against(f"{what} {line}", x, y))
         return
     x, y = a.get(name), b.get(name)
     # a seed may be a number in one and text in the other
-    if x != y and _shown(x) != _shown(y) and (name in _ABSENT_MEANS_NONE or None not in (x, y)):
+    if x != y and shown(x) != shown(y) and (name in _ABSENT_MEANS_NONE or None not in (x, y)):
         yield Note(severity, kind, _against(what, x, y))
 
 
 def _against(what: str, x: object, y: object) -> str:
-    if _is_private(x) and _is_private(y):
+    if is_private(x) and is_private(y):
         return f"{what} differs (kept private)"
-    return f"{what} is {_shown(x)} in a and {_shown(y)} in b"
-
-
-def _is_private(value: object) -> bool:
-    return isinstance(value, str) and PRIVATE.search(value) is not None
-
-
-def _same(x: object, y: object) -> bool:
-    """True if one run keeps private what the other says: an older log, or a path that only one machine has."""
-    for said, kept in ((x, y), (y, x)):
-        digest = PRIVATE.search(kept) if isinstance(kept, str) else None
-        if digest and isinstance(said, str) and not _is_private(said):
-            at = digest.start()
-            return said[:at] == digest.string[:at] and (said[at:] == _MASK or private(said[at:]) == digest[0])
-    return False
-
-
-def _shown(value: object) -> str:
-    if value is None or value == {} or value == []:
-        return "not set"
-    text = value if isinstance(value, str) else json.dumps(value, ensure_ascii=False, default=str)
-    text = PRIVATE.sub("(private)", text)
-    return text if len(text) <= _MAX_VALUE_LENGTH else text[: _MAX_VALUE_LENGTH - 1] + "…"
+    return f"{what} is {shown(x)} in a and {shown(y)} in b"
 
 
 # The start of the step
@@ -335,7 +312,7 @@ def _batches(a: list[Mapping[str, Any]], b: list[Mapping[str, Any]], together: b
         return
     if not other_batch(a, b):
         differing = [k for k, digest in enumerate(fewer) if digest not in more]
-        which = ", ".join(f"{k + 1} ({a[k].get('dtype')} {_shown(a[k].get('shape'))})" for k in differing)
+        which = ", ".join(f"{k + 1} ({a[k].get('dtype')} {shown(a[k].get('shape'))})" for k in differing)
         verb = "differs" if len(differing) == 1 else "differ"
         yield Note(Severity.SUSPICIOUS, "batch", f"the first tensor given to the model agrees, tensor {which} {verb}")
         return
@@ -361,13 +338,13 @@ def _models(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
         severity = Severity.FATAL if _same_layout(a, b) else Severity.SUSPICIOUS
         yield Note(severity, "model", _against("the model's number of weights", *sizes))
     if _dtypes(a) != _dtypes(b):
-        x, y = (", ".join(map(_shown, _dtypes(run))) for run in (a, b))
+        x, y = (", ".join(map(shown, _dtypes(run))) for run in (a, b))
         text = _against("the parameters' dtype", x, y) if x != y else "the parameters' dtypes differ"
         yield Note(Severity.SUSPICIOUS, "dtype", text)
     if of_a.get("frozen") != of_b.get("frozen"):
         text = _against("the number of frozen parameters", of_a.get("frozen"), of_b.get("frozen"))
         yield Note(Severity.SUSPICIOUS, "model", text)
-    x, y = (", ".join(map(_shown, sorted(table(one, "devices")))) for one in (of_a, of_b))
+    x, y = (", ".join(map(shown, sorted(table(one, "devices")))) for one in (of_a, of_b))
     if x != y:
         yield Note(Severity.SUSPICIOUS, "device", _against("the parameters' device", x, y))
 
@@ -388,56 +365,12 @@ def _generators(a: Mapping[str, Any], b: Mapping[str, Any], draws: bool) -> Iter
     if not differ or a.get("seed") != b.get("seed"):  # the seed has its own note
         return
     drawn = draws and any(name in ("torch", "cuda") for name in differ)
-    means = "and the step draws random numbers" if drawn else "but no captured operation draws random numbers"
+    means = ", and the step draws random numbers" if drawn else ", but no captured operation draws random numbers"
+    if draws and not drawn:
+        means = ", from which no captured operation draws"
     names = ", ".join(map(str, differ))
     severity = Severity.SUSPICIOUS if drawn else Severity.HARMLESS
-    yield Note(severity, "generators", f"random generator states differ ({names}), {means}")
-
-
-def _commands(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
-    """Differences between the training commands; options of the capture itself are left out."""
-    x, y = (_after_capture(_list(run, "command")) for run in (a, b))
-    if not x or not y or x == y:
-        return
-    only = _unlike(x, y)
-    if only is None:
-        return
-    hidden = [{_name_of(words, k) for k in of if _is_private(words[k])} for words, of in zip((x, y), only, strict=True)]
-    both = hidden[0] & hidden[1]
-    sides = [
-        f"{' '.join(told)} only in {side}"
-        for side, words, of in zip("ab", (x, y), only, strict=True)
-        if (told := [_shown(words[k]) for k in of if not (_is_private(words[k]) and _name_of(words, k) in both)])
-    ]
-    if sides or not both:
-        differences = ", ".join(sides) or "only in word order"
-        yield Note(Severity.HARMLESS, "command", f"the command lines differ: {differences}")
-    if both:
-        names = _shown(", ".join(sorted(both - {""})))
-        values = f"the values of {names} differ" if both != {""} else "unnamed arguments differ"
-        yield Note(Severity.HARMLESS, "command", f"{values} (kept private)")
-
-
-def _unlike(x: list[Any], y: list[Any]) -> list[list[int]] | None:
-    """The words of each of two commands that the other lacks; None if they differ in what is kept private of one."""
-    only = [[k for k, word in enumerate(one) if word not in other] for one, other in ((x, y), (y, x))]
-    if max(map(len, only)) > _MAX_WORDS:
-        return only
-    same = [(j, k) for j in only[0] for k in only[1] if _same(x[j], y[k])]
-    only = [sorted(set(of) - {pair[side] for pair in same}) for side, of in enumerate(only)]
-    return None if same and not any(only) else only
-
-
-def _name_of(words: list[Any], k: int) -> str:
-    """The option of a value that is kept private, "" if the command does not tell."""
-    if name := PRIVATE.sub("", words[k]).rstrip("="):
-        return name
-    before = next((word for word in reversed(words[:k]) if not (_is_private(word) and PRIVATE.match(word))), None)
-    return before if isinstance(before, str) and before.startswith("-") and "=" not in before else ""
-
-
-def _after_capture(command: list[Any]) -> list[Any]:
-    return command[command.index("--") + 1 :] if "--" in command else command[1:]
+    yield Note(severity, "generators", f"random generator states differ ({names}){means}")
 
 
 def _simulations(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:

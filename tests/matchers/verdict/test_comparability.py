@@ -163,7 +163,7 @@ def test_values_that_are_kept_private_are_said_to_differ_by_their_option() -> No
     assert command_notes([f"--tag={x}", f"-p{x}"], [f"--tag={y}", f"-p{y}"]) == [
         "the values of --tag, -p differ (kept private)"
     ]
-    assert command_notes(["--tokens", x, x], ["--tokens", x, y]) == ["the command lines differ: (private) only in b"]
+    assert command_notes(["--tokens", x, x], ["--tokens", x, y]) == ["the values of --tokens differ (kept private)"]
     assert command_notes(["--tokens", x, "1"], ["--tokens", y, "1"]) == ["the values of --tokens differ (kept private)"]
     assert command_notes(["--lr", "1", x], ["--lr", "1", y]) == ["unnamed arguments differ (kept private)"]
     assert command_notes(["--lr=1", x], ["--lr=1", y]) == ["unnamed arguments differ (kept private)"]
@@ -241,6 +241,24 @@ def test_the_state_of_the_generators_matters_where_numbers_are_drawn() -> None:
     assert notes(rng_digests=other)["generators"][0] == "harmless"
     assert notes(rng_digests=other)["generators"][1].endswith("but no captured operation draws random numbers")
     assert notes(draws=True, rng_digests=other)["generators"][0] == "suspicious"
+    told = notes(draws=True, rng_digests={"torch": "11", "python": "99"})["generators"]
+    assert told == ("harmless", "random generator states differ (python), from which no captured operation draws")
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "text"),
+    [
+        ("--lr 1 --seed 2", "--seed 2 --lr 1", "only in word order"),
+        ("--lr 1 --x --lr 2", "--lr 2 --x --lr 1", "--lr is 1 then 2 in a, 2 then 1 in b"),
+        ("--lr=1 --lr=2", "--lr=2 --lr=1", "--lr is 1 then 2 in a, 2 then 1 in b"),
+        ("--lr 1 --lr 1", "--lr 1", "--lr 1 only in a"),
+        ("--lr 1 --lr 2 --lr 1", "--lr 2 --lr 1", "--lr 1 only in a"),
+    ],
+)
+def test_an_option_that_is_given_twice_is_no_mere_order_of_words(a: str, b: str, text: str) -> None:
+    runs = [{**RUN, "command": ["python", "-m", "capture", "--", "train.py", *words.split()]} for words in (a, b)]
+    (note,) = compare_run_info(*runs, draws=False)
+    assert note.text == f"the command lines differ: {text}"
 
 
 _JSON = st.recursive(
