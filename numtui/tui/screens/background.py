@@ -103,11 +103,12 @@ class Background:
         def then(found: T) -> None:
             if serial != self._serial:
                 return
-            self._say("")
             if about is not self._session.comparison:
                 # Rules or logs have changed meanwhile: row numbers are stale.
                 self._ahead = None
+                self._say("the verdicts have changed meanwhile: press the key again")
                 return
+            self._say("")
             show(found)
             self._pass_on()
 

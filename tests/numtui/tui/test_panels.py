@@ -330,5 +330,6 @@ async def test_what_was_found_out_about_other_rows_is_dropped(tmp_path: Path) ->
         explorer.background.run_then_show("looking", work, shown.append)
         await settled(pilot)
         assert shown == []
+        assert "the verdicts have changed meanwhile: press the key again" in screen(pilot)
         await press(pilot, "g", "j")
         assert session.listing.line == 1, "keys are for the list again"
