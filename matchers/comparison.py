@@ -16,6 +16,7 @@ from matchers.arrays import Bool, columns
 from matchers.causes.consequences import Consequences, consequences
 from matchers.causes.find import first_causes
 from matchers.causes.first_difference import Equality, FirstDifference, differences, first_difference
+from matchers.causes.further_causes import further_causes
 from matchers.causes.proven import proven
 from matchers.coverage import Coverage, coverage
 from matchers.logs.op_log import OpLog
@@ -123,6 +124,11 @@ class Comparison(Rows):
     def consequences(self) -> Consequences:
         """The rows that follow from each first cause; computed on first use."""
         return consequences(self)
+
+    @cached_property
+    def further_causes(self) -> tuple[tuple[int, ...], ...]:
+        """The rows of each cause downstream of a first one that no input brings about; computed on first use."""
+        return () if self.single or not self.cause.any() else further_causes(self, self.asked_otherwise)
 
     @cached_property
     def coverage(self) -> Coverage:

@@ -23,7 +23,16 @@ from matchers.rows import Rows
 from matchers.status import Role, Status
 from matchers.verdict.reason import Reason
 
-__all__ = ["Cause", "Consequences", "ErrorGrowth", "acquit_ignored", "consequences"]
+__all__ = [
+    "Cause",
+    "Consequences",
+    "ErrorGrowth",
+    "acquit_ignored",
+    "adrift",
+    "consequences",
+    "given_fraction",
+    "places",
+]
 
 _MAX_CAUSES: Final = 62
 """Maximum number of causes followed, the earliest ones: each takes one bit of a 64-bit word, and all others share one.
@@ -96,10 +105,10 @@ class Consequences:
 
 def consequences(c: Rows) -> Consequences:
     """Follow the data flow from the first causes through both logs."""
-    places = _places(c)
-    groups, further = places[:_MAX_CAUSES], places[_MAX_CAUSES:]
+    begin = places(c, c.cause)
+    groups, further = begin[:_MAX_CAUSES], begin[_MAX_CAUSES:]
     start = np.zeros(len(c), np.uint64)
-    for k, rows in enumerate(places):
+    for k, rows in enumerate(begin):
         start[list(rows)] |= np.uint64(1 << min(k, _MAX_CAUSES))
     flow, reach = _spread(c, start, c.cause)
     masked = marked(c.edges.row[c.red[c.edges.value]], len(c)) & (c.status == Status.SAME_PRINT)
@@ -150,13 +159,22 @@ def _spread(c: Rows, start: Hash, cause: Bool) -> tuple[Hash, Hash]:
     Such a row shares the causes of the red row before it, or of an ignored first cause.
     """
     flow = c.reached(start)
-    lost = c.red & (flow == 0)
-    known = (c.red & ~lost) | (cause & (c.status == Status.IGNORED))
-    last = np.maximum.accumulate(np.where(known, np.arange(len(c)), -1)) if len(c) else np.zeros(0, np.int64)
-    adrift = np.flatnonzero(lost & (last >= 0))
+    lost, last = adrift(c, flow != 0, cause)
     start = start.copy()
-    start[adrift] = flow[last[adrift]]
+    start[lost] = flow[last]
     return flow, c.reached(start)
+
+
+def adrift(c: Rows, led: Bool, cause: Bool) -> tuple[Int64, Int64]:
+    """Red rows to which no cause leads, and for each the row before it whose causes it shares.
+
+    Args:
+        led: bool[r], a cause leads to the row.
+    """
+    known = led & (c.red | (cause & (c.status == Status.IGNORED)))
+    last = np.maximum.accumulate(np.where(known, np.arange(len(c)), -1)) if len(c) else np.zeros(0, np.int64)
+    lost = np.flatnonzero(c.red & ~led & (last >= 0))
+    return lost, last[lost]
 
 
 def _gravity(c: Rows, cause: Cause) -> int:
@@ -170,19 +188,24 @@ def _gravity(c: Rows, cause: Cause) -> int:
 
 
 def _given_otherwise(c: Rows, row: int) -> bool:
-    """True for a pair that was given another number with equal inputs; whole ones may count parts of the form."""
+    """True for a pair that was given another fraction with equal inputs."""
     if c.pair[row] < 0 or c.reason[row] != Reason.ARGUMENTS or not c.inputs_equal[row]:
         return False
+    return given_fraction(c, row)
+
+
+def given_fraction(c: Rows, row: int) -> bool:
+    """True if the sides of a pair were given other numbers that are not whole: those may count parts of the form."""
     told = argument_differences(c.a, c.b, int(c.row_a[row]), int(c.row_b[row]))
     return any(isinstance(n, float) and not n.is_integer() for each in told for n in (each.a, each.b))
 
 
-def _places(c: Rows) -> list[tuple[int, ...]]:
-    """The rows of first causes, grouped by place in the program, in screen order."""
+def places(c: Rows, starts: Bool) -> list[tuple[int, ...]]:
+    """Rows that start causes (bool[r]), grouped by place in the program, in screen order."""
     found: dict[tuple[object, ...], list[int]] = {}
     # recomputed operations belong to the forward pass
     again = {} if c.recomputed is None else {id(c.a): c.recomputed[0], id(c.b): c.recomputed[1]}
-    for row in np.flatnonzero(c.cause).tolist():
+    for row in np.flatnonzero(starts).tolist():
         log, record = c.shown(row)
         where = log.location_text(record)
         unpaired = int(c.status[row]) if c.pair[row] < 0 else -1

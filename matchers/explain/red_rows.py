@@ -49,12 +49,14 @@ def difference(of: Subject) -> str:
 
 def red_headline(of: Subject) -> str:
     """The headline of a red row: what it was asked otherwise, or else what differs."""
-    asked = asked_otherwise(of.c, of.row) if of.is_cause or of.reason == Reason.ARGUMENTS else ""
+    further = of.is_further
+    asked = asked_otherwise(of.c, of.row) if of.is_cause or further or of.reason == Reason.ARGUMENTS else ""
     if not asked and of.is_cause and of.role == Role.UNKNOWN and (start := start_of(of.c, of.row)):
         return f"FIRST CAUSE: {start}"
     if of.reason == Reason.OTHER_START and (weights := of.c.start.parameters) is not None:
         return f"FIRST CAUSE: {weights.text}"
     role = "LIKELY CAUSE" if of.is_cause and of.role != Role.ORIGIN else of.role.word.upper()
+    role = "FURTHER CAUSE" if further else role
     return f"{role}: {asked}{_what_follows(of)}" if asked else f"{role}: {_BY_STATUS[of.status](of)}"
 
 

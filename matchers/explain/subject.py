@@ -49,6 +49,11 @@ class Subject:
         return bool(self.c.cause[self.row])
 
     @property
+    def is_further(self) -> bool:
+        """A cause downstream of a first one."""
+        return any(self.row in rows for rows in self.c.further_causes)
+
+    @property
     def records(self) -> tuple[int, int]:
         """The record of a and that of b, -1 for none."""
         return int(self.c.row_a[self.row]), int(self.c.row_b[self.row])

@@ -69,6 +69,8 @@ def _head(r: Report) -> dict[str, Any]:
         "first_difference": None if r.first_difference is None else _difference(r.first_difference),
         "first_causes": r.cause_count,
         "causes": [_cause(cause) for cause in r.causes(_MAX_ROWS)],
+        "further_causes": [_row(row) for row in r.further(_MAX_ROWS)],
+        "independent_causes": r.independent or None,
         "beginnings": [_row(row) for row in map(r.row, r.beginning_rows[:_MAX_ROWS].tolist())],
         "recompute_mismatches": [asdict(found) for found in r.mismatches[:_MAX_ROWS]],
         "regions": [asdict(region) for region in islice(regions_of(r.comparison), _MAX_ROWS)],

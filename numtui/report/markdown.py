@@ -153,6 +153,10 @@ def _causes(r: Report) -> Iterator[str]:
         indent = " " * len(f"{number}. ")
         yield from (indent + line for line in rest)
     yield from more(r.cause_count - len(causes))
+    if found := r.further(_MAX_CAUSES):
+        yield from _heading("Further causes, independent of those above")
+        yield "\n".join(map(row_markdown, found)).rstrip("\n")
+        yield from more(len(r.comparison.further_causes) - len(found))
 
 
 def _table(r: Report) -> Iterator[str]:

@@ -106,7 +106,10 @@ class Report(GatedRows):
         c = self.comparison
         if self.red:
             rows = f"{self.red:,} of {plural(len(c), 'row')} {'is' if self.red == 1 else 'are'} red"
-            found = f"{rows}, {plural(self.cause_count, 'first cause')}"
+            causes = plural(self.cause_count, "first cause")
+            if further := len(c.further_causes):
+                causes += f" and {further:,} further {'cause' if further == 1 else 'causes'}"
+            found = f"{rows}, {f'{n:,} independent causes' if (n := self.independent) else causes}"
             if self.broken_rules:
                 found += f"; {broken_entries(len(self.broken_rules))}"
             if not c.coverage.parts:
@@ -146,6 +149,19 @@ class Report(GatedRows):
     def cause_count(self) -> int:
         """Number of first causes; rows of one place in the program count as one."""
         return len(self.comparison.consequences.starts)
+
+    @property
+    def independent(self) -> int:
+        """Number of causes of which certainly none follows from another; 0 where there is one or it is not certain."""
+        c = self.comparison
+        starts = sorted(c.consequences.starts)
+        own = c.red & c.inputs_equal
+        n = len(starts) + len(c.further_causes)
+        return n if n > 1 and all(own[list(rows)].any() for rows in starts[1:]) else 0
+
+    def further(self, limit: int) -> tuple[RowFacts, ...]:
+        """Return the first rows of causes downstream of a first one, see `matchers.causes.further_causes`."""
+        return tuple(self.row(rows[0]) for rows in self.comparison.further_causes[:limit])
 
     @cached_property
     def first_difference(self) -> DifferenceFacts | None:

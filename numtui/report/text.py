@@ -48,6 +48,7 @@ def _lines(r: Report, paint: Paint) -> Iterator[str]:
         _first_difference(r),
         _realignments(r),
         _causes(r, paint),
+        _further(r, paint),
         _recomputed(r),
         _beginnings(r),
         _certificate(r),
@@ -137,6 +138,20 @@ def _causes(r: Report, paint: Paint) -> Iterator[str]:
     left = r.comparison.consequences.unexplained if causes else 0
     if left:
         yield f"  {plural(left, 'red row')} {'lies' if left == 1 else 'lie'} upstream of all of them"
+
+
+def _further(r: Report, paint: Paint) -> Iterator[str]:
+    """Yield the causes downstream of a first one."""
+    found = r.further(_MAX_CAUSES)
+    if not found:
+        return
+    yield "Further causes, independent of those above"
+    for row in found:
+        yield f"  {paint(RED, _keys(row))}"
+        yield f"     {_facts(row)}"
+        yield from wrapped(row.sentence, "     ", "     ")
+    if (total := len(r.comparison.further_causes)) > len(found):
+        yield f"  ... and {total - len(found):,} more"
 
 
 def _recomputed(r: Report) -> Iterator[str]:

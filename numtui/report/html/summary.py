@@ -64,6 +64,9 @@ def _reasons(r: Report, causes: Sequence[CauseFacts], difference: int) -> Iterat
             yield from _rows("First cause: the same row", rows, 1, named=difference)
         else:
             yield from _rows("First cause", rows, 1)
+        if further := r.further(_MAX_CAUSES):
+            told = [(row, "") for row in further]
+            yield from _rows("Further causes, independent of those", told, len(r.comparison.further_causes))
     elif r.red:
         yield from _rows("Red rows", [(row, "") for row in r.reds(_MAX_REDS, explained=True)], r.red)
     else:
