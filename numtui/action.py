@@ -100,7 +100,7 @@ class Group:
 
 
 _ABOUT_TWO = (
-    "save", "html", "copy_row", "causes", "commits", "comparability", "first_difference",
+    "save", "html", "copy_row", "causes", "commits", "comparability", "assume", "first_difference",
     "toggle_close", "toggle_equal", "toggle_only_a", "toggle_only_b", "fold", "columns",
 )  # fmt: skip
 _OPENS = (

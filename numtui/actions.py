@@ -192,6 +192,12 @@ ACTIONS: tuple[Action, ...] = (
         footer="why",
     ),
     _a(
+        "assume",
+        "W",
+        Group.FLOW,
+        "what if this red row were equal: grey what it explains, go to the next independent cause; again takes it back",
+    ),
+    _a(
         "back",
         "ctrl+o  ' '",
         Group.FLOW,
@@ -268,7 +274,7 @@ ACTIONS: tuple[Action, ...] = (
         "columns", "|", Group.LIST, 'show the names in two columns (`"`: as in a), or in one: `a ⇄ b` where they differ'
     ),
     _a("fold", "=", Group.LIST, "fold or unfold each stretch of equal rows, or of another form"),
-    _a("reset", "escape", Group.LIST, "cancel in turn: preview, mark, search, filters"),
+    _a("reset", "escape", Group.LIST, "cancel in turn: preview, mark, search, what if, filters"),
     _a(
         "suggestions",
         "s",

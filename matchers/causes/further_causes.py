@@ -57,7 +57,7 @@ def possible_causes(c: Rows, asked_otherwise: Bool, further: Iterable[tuple[int,
 
 
 def explained_by(c: Rows, assumed: Int64, causes: Bool) -> Bool:
-    """bool[r]: red rows that no other cause leads to if the results of some rows were equal, those rows among them.
+    """bool[r]: red rows and causes that no other cause leads to if the results of some rows were equal, those too.
 
     Args:
         assumed: these rows.
@@ -71,7 +71,7 @@ def explained_by(c: Rows, assumed: Int64, causes: Bool) -> Bool:
     left = downstream(c.edges, after, (different & ~equal) | after)
     left[lost] = left[last]
     left = downstream(c.edges, left, (different & ~equal) | left)
-    return (c.red | c.cause) & known & ~left
+    return (c.red | before) & known & ~left
 
 
 def _asked(c: Rows, asked_otherwise: Bool) -> Bool:

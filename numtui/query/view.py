@@ -126,6 +126,7 @@ class View:
         stretch: int32[v] of `foldable`, what the rows of a folded stretch are.
         passing: bool[r], the listed rows, folded ones included.
         order: sort order of the lines.
+        explained: bool[r], rows that do not matter, because what is assumed explains them; None for none.
     """
 
     comparison: Comparison
@@ -134,6 +135,7 @@ class View:
     stretch: Int32
     passing: Bool
     order: Order = Order.DISPATCH
+    explained: Bool | None = None
 
     def __len__(self) -> int:
         return len(self.row)
@@ -196,7 +198,8 @@ class View:
     def _matters(self) -> Bool:
         """bool[v]: red lines and first causes."""
         c = self.comparison
-        return (c.red | c.cause)[self.row]
+        matters = (c.red | c.cause)[self.row]
+        return matters if self.explained is None else matters & ~self.explained[self.row]
 
     def map(self, height: int) -> Bool:
         """bool[height]: the stretches with a red line or a first cause, the whole view scaled to `height` lines."""

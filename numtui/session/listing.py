@@ -10,7 +10,7 @@ from enum import IntEnum
 
 import numpy as np
 
-from matchers.arrays import Bool, Int32
+from matchers.arrays import Bool, Int32, marked
 from matchers.comparison import Comparison
 from matchers.explain.first_difference import first_difference_note, first_difference_reasons
 from matchers.explain.sentences import Explanation, InputFact
@@ -23,6 +23,7 @@ from numtui.query.view import Filter, Order, StatusGroup, build_view, sorted_row
 from numtui.session.annotations import Annotations, row_of
 from numtui.session.jumps import Jumps
 from numtui.session.rule_edits import RecordPair, record_pair_of
+from numtui.session.what_if import WhatIf
 from numtui.text.counts import plural
 
 __all__ = ["Details", "Listing", "Search"]
@@ -77,6 +78,8 @@ class Listing:
         self.saved: dict[str, str] = {}
         """Saved filter queries by name."""
         self.search: Search | None = None
+        self.what_if: WhatIf | None = None
+        """Rows that are assumed equal, until the verdicts change; None for none."""
         self.annotations = Annotations()
         self._jumps = Jumps()
         self._opened: Bool | None = None
@@ -110,7 +113,7 @@ class Listing:
         if reread:
             self._opened = None
         self._carry_opened(comparison)
-        self.comparison = comparison
+        self.comparison, self.what_if = comparison, None
         # Caches of another comparison would keep it in memory.
         self._queried = [entry for entry in self._queried if entry[0] is comparison]
         row = self.row_of(spot)
@@ -186,6 +189,18 @@ class Listing:
         if self.search is not None:
             self.search = self.hits(self.search.text)
 
+    def assume(self, found: WhatIf | None) -> None:
+        """Show what is left if some rows were equal, and go to its first cause; None: nothing is assumed."""
+        self.what_if = found if found is not None and found.assumed else None
+        self._rebuild()
+        if self.what_if is not None and self.what_if.next >= 0:
+            self.go(self.what_if.next)
+
+    @property
+    def explained(self) -> Bool | None:
+        """bool[r], what the rows that are assumed equal explain; None where none is."""
+        return None if self.what_if is None else self.what_if.explained
+
     def toggle_fold(self) -> None:
         """Fold the stretches of equal rows and of regions, or unfold them; the choice is remembered."""
         self.fold_chosen = not self.folded
@@ -222,7 +237,7 @@ class Listing:
 
     def _rebuild(self, on_fold: bool = False) -> None:
         cursor = -1 if on_fold else self.cursor
-        self.view = build_view(
+        view = build_view(
             self.comparison,
             self.filter,
             folded=self.folded,
@@ -232,6 +247,7 @@ class Listing:
             queried=self.wanted(self.filter.query) if self.filter.query else None,
             ranked=self.ranked(self.order),
         )
+        self.view = replace(view, explained=self.explained)
         self.cursor = self.view.row_at(self.line)
 
     def ranked(self, order: Order, comparison: Comparison | None = None) -> Int32 | None:
@@ -347,11 +363,16 @@ class Listing:
         """
         c = self.comparison
         stops = c.red | c.cause
+        if (explained := self.explained) is not None:
+            return self._step(stops & ~explained, by, "red", "red row that is left")
         besides = " or first cause" if np.any(c.cause & ~c.red) else ""
         return self._stop(stops, by, "red", f"red row{besides}" if c.red.any() or not besides else "first cause")
 
     def next_cause(self, by: int = 1) -> str:
         """Go to the next (or previous) first cause, or to the first difference."""
+        if (assumed := self.what_if) is not None:
+            left = marked([cause.rows[0] for cause in assumed.left], len(self.comparison))
+            return self._step(left, by, "cause", "cause that is left")
         return self._stop(self.comparison.cause, by, "cause", "first cause")
 
     def first_difference(self) -> str:

@@ -13,13 +13,14 @@ from matchers.single_run import explained
 from matchers.status import Status
 from numtui.query.source_line import source_lines
 from numtui.query.view import uncompared
+from numtui.session.what_if import WhatIf
 from numtui.text.counts import plural
 from numtui.text.lines import Line, fit_line, line_width, width_of
 from numtui.text.names import MAX_KEY_LENGTH
 from numtui.text.safe import safe_text
 from numtui.text.short_names import shortened
 
-__all__ = ["banner"]
+__all__ = ["assuming", "banner"]
 
 _NAME = 20
 """Cells that a name has before a reason or a place: a layer, a module and its operation."""
@@ -42,6 +43,15 @@ def banner(c: Comparison, width: int) -> Line:
         if left >= min(width_of(key), _NAME):
             break
     return fit_line([*before, (shortened(key, left), "cause"), *after], width)
+
+
+def assuming(found: WhatIf, width: int) -> Line:
+    """Return what is left if some rows were equal."""
+    if len(found.assumed) == 1:
+        which = f"row {found.assumed[0] + 1:,}"
+    else:
+        which = f"{plural(len(found.assumed), 'row')} from {found.assumed[0] + 1:,} on"
+    return fit_line([(f" if {which} were equal: ", "close"), (f"{found.told} · esc ends", "")], width)
 
 
 def _not_compared(c: Comparison, width: int) -> Line:

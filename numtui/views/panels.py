@@ -13,6 +13,7 @@ from matchers.causes.consequences import Cause
 from matchers.comparison import Comparison
 from matchers.explain.first_difference import first_difference_note, first_difference_reasons
 from matchers.explain.sentences import format_error
+from matchers.single_run import explained
 from matchers.status import Status
 from numtui.query.flow import Hop, Neighbour
 from numtui.query.grouping import RowGroup
@@ -95,7 +96,8 @@ def causes_title(c: Comparison) -> str:
         told[0] = f"the earliest {followed:,} of {len(starts):,}"
     if rows > len(starts):
         told.append(f"{rows:,} rows start them")
-    return f"first causes ({', '.join(told)})"
+    further = f", {len(c.further_causes):,} further" if c.further_causes else ""
+    return f"first causes ({', '.join(told)}){further}"
 
 
 def cause_entries(c: Comparison, follows: Sequence[str], width: int) -> list[Entry]:
@@ -112,6 +114,10 @@ def cause_entries(c: Comparison, follows: Sequence[str], width: int) -> list[Ent
         if growth := _growth(c, cause):
             lines += [[(indent + text, "dim")] for text in wrap(growth, width - len(indent) - 1)]
         entries.append(Entry(tuple(lines), cause.rows[0]))
+    for rows in c.further_causes:
+        told = wrap(explained(c, rows[0]).headline, width - len(indent) - 1)
+        lines = [row_line(c, rows[0], width, "   +  "), *([(indent + text, "")] for text in told)]
+        entries.append(Entry(tuple(lines), rows[0]))
     found = c.first_difference
     if found is not None and not c.cause[found.row]:
         said = "; ".join((first_difference_note(c), *first_difference_reasons(c)))

@@ -44,6 +44,8 @@ __all__ = [
 CAUSE = "●"
 FIRST = "○"
 """Sign of the first difference, where it is no first cause."""
+EXPLAINED = "×"
+"""Glyph of a red row that what is assumed equal explains."""
 OTHER_ARGUMENTS = "≠"
 """Sign of a row whose sides were given other arguments, where it is neither."""
 
@@ -207,19 +209,22 @@ class RowWriter:
         a, b = (np.count_nonzero(side[rows] >= 0) for side in (c.row_a, c.row_b))
         return f"{a:,} in a, {b:,} in b: {FOLD_WORDS[Kind(c.regions.kind[stretch - 1])]}"
 
-    def row(self, row: int, marked: bool, tag: str = " ") -> Line:
-        """Format one row; `tag` is the sign of a mark or note, for rows that are no first cause or difference."""
+    def row(self, row: int, marked: bool, tag: str = " ", *, explained: bool = False) -> Line:
+        """Format one row; `tag` is the sign of a mark or note, for rows that are no first cause or difference.
+
+        `explained`: what is assumed equal explains the row.
+        """
         c, w = self.comparison, self.columns
         status = Status(int(c.status[row]))
-        role = STYLES.get(status, "dim")
+        role = "dim" if explained else STYLES.get(status, "dim")
         cause = bool(c.cause[row])
         number = str(row + 1).rjust(w.number)
-        glyph = "m" if marked else GLYPHS[status]
+        glyph = "m" if marked else EXPLAINED if explained else GLYPHS[status]
         found = c.first_difference
         sign = CAUSE if cause else FIRST if found is not None and found.row == row else tag
         if sign == " " and c.asked_otherwise[row]:
             sign = OTHER_ARGUMENTS
-        line: Line = [(sign, "cause" if cause else "close" if sign == FIRST else "")]
+        line: Line = [(sign, "dim" if explained else "cause" if cause else "close" if sign == FIRST else "")]
         line.append((f"{number} ", "dim" if role == "dim" else ""))
         line.append((f"{glyph} ", "cause" if marked else role))
         text_role = "dim" if role == "dim" else "alone" if role == "alone" else ""

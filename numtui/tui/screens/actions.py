@@ -88,6 +88,7 @@ class Actions:
             "plot": lambda: panels.open_plot(screen),
             "causes": lambda: panels.open_causes(screen),
             "why": lambda: panels.open_explanation(screen),
+            "assume": lambda: panels.assume_equal(screen),
             "neighbours": lambda: panels.open_neighbours(screen),
             "drift": lambda: panels.open_drift(screen),
             "places": lambda: panels.open_places(screen),
@@ -322,6 +323,9 @@ class Actions:
         elif listing.search is not None:
             listing.search = None
             screen.draw()
+        elif listing.what_if is not None:
+            listing.assume(None)
+            screen.say("nothing is assumed equal any more")
         elif listing.clear_filter():
             screen.say("the only row is listed" if (n := len(listing.view)) == 1 else f"all {n:,} rows are listed")
         elif listing.order is not Order.DISPATCH:

@@ -13,6 +13,7 @@ from numtui.query.view import uncompared
 from numtui.report.explanation import RowExplanation, explain_row
 from numtui.report.model import Report
 from numtui.report.options import ReportOptions
+from numtui.session.what_if import WhatIf, what_if
 from numtui.text.counts import plural
 from numtui.text.glyphs import WORDS
 from numtui.tui.screens.panel import Panel, Picked
@@ -28,6 +29,7 @@ from numtui.views.panels import (
 )
 
 __all__ = [
+    "assume_equal",
     "go_to",
     "open_causes",
     "open_drift",
@@ -124,6 +126,21 @@ def _show_explanation(explorer: MainScreen, told: RowExplanation) -> None:
         row=-1 if told.way is None else told.way.cause,
     )
     explorer.app.push_screen(panel, _goes_there(explorer))
+
+
+def assume_equal(explorer: MainScreen) -> None:
+    """Assume the current row to be equal, with its cause, and go to the next cause; again takes it back."""
+    listing = explorer.session.listing
+
+    def show(found: WhatIf | str) -> None:
+        if isinstance(found, WhatIf):
+            back = f"row {listing.cursor + 1:,} is assumed equal: W there takes it back"
+            listing.assume(found)
+            found = back if found.assumed else found.told
+        explorer.say(found)
+
+    work = partial(what_if, listing.comparison, listing.what_if, listing.cursor)
+    explorer.background.run_then_show("looking for other causes", work, show)
 
 
 _MAX_UNCOMPARED = 200

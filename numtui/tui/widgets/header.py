@@ -6,7 +6,7 @@ from matchers.comparison import Comparison
 from numtui.session.session import Session
 from numtui.text.lines import Line
 from numtui.tui.widgets.lines import Lines
-from numtui.views.banner import banner
+from numtui.views.banner import assuming, banner
 from numtui.views.header import header
 
 __all__ = ["Header"]
@@ -20,9 +20,10 @@ class Header(Lines):
 
     def show(self, session: Session, work: str = "") -> None:
         c, width, made = session.comparison, self.size.width, self._made
-        inputs = (width, work, session.file.path, session.rules_off)
+        assumed = session.listing.what_if
+        inputs = (width, work, session.file.path, session.rules_off, assumed)
         if made is None or made[0] is not c or made[1] != inputs:
-            verdict = banner(c, width)
+            verdict = banner(c, width) if assumed is None else assuming(assumed, width)
             made = self._made = (c, inputs, [*header(session, width, work), *([verdict] if verdict else [])])
         if self.size.height != len(made[2]):
             self.styles.height = len(made[2])

@@ -101,7 +101,7 @@ class Table(Lines):
         tags = {row: '"' for row, _ in session.listing.annotations.noted(c)} | {
             row: letters[-1] for row, letters in session.listing.annotations.letters(c).items()
         }
-        search = session.listing.search
+        search, explained = session.listing.search, session.listing.explained
         for y in range(min(self.rows, len(view) - self.top)):
             line = self.top + y
             row = int(view.row[line])
@@ -109,7 +109,8 @@ class Table(Lines):
                 lines.append(writer.fold(view, line))
             else:
                 hit = "/" if search is not None and search.text and search.finds(c, row) else " "
-                lines.append(writer.row(row, row == marked, tags.get(row, hit)))
+                grey = explained is not None and bool(explained[row])
+                lines.append(writer.row(row, row == marked, tags.get(row, hit), explained=grey))
         if len(view) > self.rows:  # else all of it is seen
             room = self.size.width - RIGHT
             edge = map_pieces(view, self.rows, *self._window(view))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Any
 
 import numpy as np
 import pytest
@@ -21,7 +22,11 @@ Float32 = NDArray[np.float32]
 X: Float32 = np.arange(1.0, 25.0, dtype=np.float32) / np.float32(24)
 
 
-def stepped(given: Mapping[str, float] = {}, *, bent: str = "", line: int = 10, apart: bool = False) -> OpLog:
+def stepped(given: Mapping[str, float] = {}, **how: Any) -> OpLog:
+    return captured_log(steps_of(given, **how))
+
+
+def steps_of(given: Mapping[str, float] = {}, *, bent: str = "", line: int = 10, apart: bool = False) -> list[Step]:
     """Four layers that scale and square what they read, and the gradient of each scale.
 
     Args:
@@ -53,7 +58,7 @@ def stepped(given: Mapping[str, float] = {}, *, bent: str = "", line: int = 10, 
         number = given.get(f"layers.{layer}/op_0_mul", 0.5)
         key, told = f"layers.{layer}/op_3_mul", {"phase": "backward", "arguments": {"other": number}}
         x, made = ran(key, x * np.float32(number), made, x, line * layer + 1, **told), key
-    return captured_log(steps)
+    return steps
 
 
 def keys(c: Comparison, groups: tuple[tuple[int, ...], ...]) -> list[list[str]]:

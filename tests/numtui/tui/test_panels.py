@@ -10,11 +10,14 @@ from textual import events
 
 from matchers.comparison import compare
 from matchers.status import Status
+from numtui.inputs import OpenRequest
 from numtui.text.lines import width_of
 from numtui.tui.screens.explorer import Explorer
 from numtui.tui.screens.plot import PlotScreen
 from numtui.views.panels import cause_entries, causes_title, place_entries, row_line
 from tests.builders import Op, op, training_step, write_log
+from tests.captured import write_captured
+from tests.matchers.causes.test_further_causes import FIRST, SECOND, steps_of
 from tests.matchers.drifted_logs import made_up_log
 from tests.numtui.fakes import comparison_of
 from tests.numtui.query.test_flow import diverging
@@ -333,3 +336,31 @@ async def test_what_was_found_out_about_other_rows_is_dropped(tmp_path: Path) ->
         assert "the verdicts have changed meanwhile: press the key again" in screen(pilot)
         await press(pilot, "g", "j")
         assert session.listing.line == 1, "keys are for the list again"
+
+
+async def test_a_red_row_is_assumed_equal_and_the_next_cause_is_shown(tmp_path: Path) -> None:
+    given = {FIRST: 0.25, SECOND: 0.75}
+    for name, steps in (("a", steps_of()), ("b", steps_of(given))):
+        write_captured(tmp_path / f"{name}.log", steps)
+    asked = OpenRequest(
+        path_a=f"{tmp_path}/a.log",
+        path_b=f"{tmp_path}/b.log",
+        name_a="one",
+        name_b="two",
+        rules_path=tmp_path / "r.yaml",
+    )
+    async with opened(asked) as (pilot, explorer):
+        await press(pilot, "C")
+        assert "first causes (1), 1 further" in screen(pilot)
+        assert "FURTHER CAUSE: other 0.5 in a, 0.75 in b" in screen(pilot)
+        await press(pilot, "q", "W")
+        shown = screen(pilot)
+        assert "if row 3 were equal: 6 red rows left · next: row 7, an independent cause" in shown
+        assert "● 1 first cause" in shown
+        assert "3 × layers.1/op_0_mul" in shown
+        assert key(explorer) == SECOND
+        await press(pilot, "W")
+        assert "if 2 rows from 3 on were equal: no red row is left" in screen(pilot)
+        await press(pilot, "escape")
+        assert "were equal" not in screen(pilot)
+        assert "3 ✗ layers.1/op_0_mul" in screen(pilot)
