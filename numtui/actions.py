@@ -311,6 +311,12 @@ ACTIONS: tuple[Action, ...] = (
         "open the source line in `$VISUAL` or `$EDITOR`, if below this folder; `2V` that of b",
     ),
     _a(
+        "code",
+        "K",
+        Group.PROGRAM,
+        "show the code around the source line, of both runs where it differs; files as for `V`",
+    ),
+    _a(
         "copy",
         "y",
         Group.PROGRAM,
@@ -387,6 +393,7 @@ _HELP_OF_ONE_LOG = {
     "toggle_red": "show or hide rows with NaN or Inf",
     "toggle_other": "show or hide rows without NaN or Inf",
     "reset": "cancel in turn: search, filters",
+    "code": "show the code around the source line; files as for `V`",
     "edit": "open the source line in `$VISUAL` or `$EDITOR`, if below this folder",
     "copy": "copy the row's key; again copies the source line",
     "info": "show what is known, in pages: log header, the row's records, messages",

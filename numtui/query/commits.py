@@ -18,10 +18,11 @@ from typing import Any
 
 from matchers.comparison import Comparison
 from matchers.errors import InputError
+from matchers.logs.op_log import OpLog
 from matchers.ops.start import table
 from numtui.query.source_line import find_source, split_location
 
-__all__ = ["Commit", "Touched", "commits", "revisions"]
+__all__ = ["MAX_SOURCE", "Commit", "Repository", "Touched", "commits", "committed", "revisions", "uncommitted_files"]
 
 _REVISION = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", re.ASCII)
 _GIT = (
@@ -33,7 +34,8 @@ _PATIENCE = 20.0
 _MAX_COMMITS = 50
 _MAX_LINES = 12
 """Source lines of the data path that are looked up, the nearest ones."""
-_MAX_SOURCE = 2_000_000
+MAX_SOURCE = 2_000_000
+"""Bytes of a source file that are read."""
 _LINE, _FUNCTION, _PATH = "its line", "its function", "a line on its data path"
 
 
@@ -61,9 +63,20 @@ class Touched:
 
 def revisions(c: Comparison) -> tuple[str, str] | None:
     """The commits of the code of a and b; None where a log does not say."""
-    a, b = (table(log.header.run, "git").get("commit") for log in (c.a, c.b))
-    both = isinstance(a, str) and isinstance(b, str) and bool(_REVISION.fullmatch(a) and _REVISION.fullmatch(b))
-    return (str(a), str(b)) if both else None
+    a, b = map(committed, (c.a, c.b))
+    return (a, b) if a and b else None
+
+
+def committed(log: OpLog) -> str:
+    """The commit of the code of a run; empty where its log does not say."""
+    commit = table(log.header.run, "git").get("commit")
+    return commit if isinstance(commit, str) and _REVISION.fullmatch(commit) else ""
+
+
+def uncommitted_files(log: OpLog) -> tuple[str, ...]:
+    """The files that a run had changed since its commit."""
+    names = table(log.header.run, "git").get("files")
+    return tuple(map(str, names)) if isinstance(names, list) else ()
 
 
 def commits(c: Comparison, row: int, roots: Sequence[Path]) -> list[Touched]:
@@ -80,13 +93,13 @@ def commits(c: Comparison, row: int, roots: Sequence[Path]) -> list[Touched]:
     if known[0] == known[1]:
         raise InputError(f"both runs are of commit {known[0][:12]}{_uncommitted(c)}")
     found: dict[str, dict[str, Commit]] = {_LINE: {}, _FUNCTION: {}, _PATH: {}}
-    repositories: dict[Path, _Repository | None] = {}
+    repositories: dict[Path, Repository | None] = {}
     for side, record, (new, old) in (("a", c.row_a[row], known), ("b", c.row_b[row], known[::-1])):
         for n, location in enumerate(_locations(c, side, int(record))):
             name, line = split_location(location)
             path = find_source(name, roots)
             if path is not None and path not in repositories:
-                repositories[path] = _Repository.of(path, known)
+                repositories[path] = Repository.of(path, known)
             repository = None if path is None else repositories[path]
             if repository is None:
                 continue
@@ -111,12 +124,8 @@ def _uncommitted(c: Comparison) -> str:
     of = [table(log.header.run, "git") for log in (c.a, c.b)]
     if of[0].get("changes") == of[1].get("changes"):
         return ""
-    files: list[list[Any]] = [names if isinstance(names := git.get("files"), list) else [] for git in of]
-    return "".join(
-        f"; uncommitted changes of {side}: {', '.join(map(str, names))}"
-        for side, names in zip("ab", files, strict=True)
-        if names
-    )
+    files = zip("ab", map(uncommitted_files, (c.a, c.b)), strict=True)
+    return "".join(f"; uncommitted changes of {side}: {', '.join(names)}" for side, names in files if names)
 
 
 def _locations(c: Comparison, side: str, record: int) -> Iterator[str]:
@@ -135,14 +144,14 @@ def _locations(c: Comparison, side: str, record: int) -> Iterator[str]:
 
 
 @dataclass(frozen=True, slots=True)
-class _Repository:
+class Repository:
     """The repository of a source file: its top folder, and the file's path in it."""
 
     top: str
     path: str
 
     @classmethod
-    def of(cls, path: Path, revisions: Sequence[str]) -> _Repository | None:
+    def of(cls, path: Path, revisions: Sequence[str]) -> Repository | None:
         """The repository of a file; None where it has none, or one without these commits."""
         real = os.path.realpath(path)
         top = _git(os.path.dirname(real), "rev-parse", "--show-toplevel")
@@ -166,10 +175,14 @@ class _Repository:
             if len(fields) == 5 and fields[1].isdigit():
                 yield Commit(fields[0], int(fields[1]), *fields[2:])
 
+    def text(self, revision: str) -> str | None:
+        """The file at a revision; None where it is not there, or too large."""
+        source = _git(self.top, "cat-file", "blob", f"{revision}:{self.path}")
+        return None if source is None or len(source) > MAX_SOURCE else source
+
     def function(self, revision: str, line: int) -> tuple[int, int] | None:
         """First and last line of the innermost function around a line, at a revision; None for none."""
-        source = _git(self.top, "cat-file", "blob", f"{revision}:{self.path}")
-        if source is None or len(source) > _MAX_SOURCE:
+        if (source := self.text(revision)) is None:
             return None
         try:
             tree = ast.parse(source)

@@ -80,7 +80,7 @@ def what_if(c: Comparison, before: WhatIf | None, row: int) -> WhatIf | str:
 
 def _causes(c: Comparison) -> Iterator[_Cause]:
     """Yield all causes, those that are certain first, each kind in the order of the step."""
-    yield from (_Cause(rows, "a first cause") for rows in sorted(c.consequences.starts))
-    yield from (_Cause(rows, "an independent cause") for rows in c.further_causes)
+    yield from (_Cause(rows, "first cause") for rows in sorted(c.consequences.starts))
+    yield from (_Cause(rows, "independent cause") for rows in c.further_causes)
     possible = possible_causes(c, c.asked_otherwise, c.further_causes)
-    yield from (_Cause(rows, "possibly an independent cause") for rows in possible)
+    yield from (_Cause(rows, "possible cause") for rows in possible)

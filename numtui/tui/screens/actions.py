@@ -88,6 +88,7 @@ class Actions:
             "plot": lambda: panels.open_plot(screen),
             "causes": lambda: panels.open_causes(screen),
             "why": lambda: panels.open_explanation(screen),
+            "code": lambda: panels.open_code(screen),
             "assume": lambda: panels.assume_equal(screen),
             "neighbours": lambda: panels.open_neighbours(screen),
             "drift": lambda: panels.open_drift(screen),

@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import partial
+from pathlib import Path
 
+from matchers.errors import UserError
 from matchers.explain.first_difference import first_difference_note
 from matchers.single_run import explained
 from matchers.status import Status
 from numtui.query.flow import consuming, producing
+from numtui.query.source_code import Excerpt, excerpts
 from numtui.query.view import uncompared
 from numtui.report.explanation import RowExplanation, explain_row
 from numtui.report.model import Report
@@ -27,11 +30,13 @@ from numtui.views.panels import (
     place_entries,
     uncompared_entries,
 )
+from numtui.views.source_code import code_entries
 
 __all__ = [
     "assume_equal",
     "go_to",
     "open_causes",
+    "open_code",
     "open_drift",
     "open_neighbours",
     "open_places",
@@ -141,6 +146,26 @@ def assume_equal(explorer: MainScreen) -> None:
 
     work = partial(what_if, listing.comparison, listing.what_if, listing.cursor)
     explorer.background.run_then_show("looking for other causes", work, show)
+
+
+def open_code(explorer: MainScreen) -> None:
+    """Open the source code around the row's line."""
+    c, row = explorer.session.comparison, explorer.session.listing.cursor
+
+    def work() -> list[Excerpt] | str:
+        try:
+            return excerpts(c, row, (Path.cwd(), *explorer.sources))
+        except (OSError, UserError) as error:
+            return str(error)
+
+    def show(found: list[Excerpt] | str) -> None:
+        if isinstance(found, str):
+            explorer.say(found, trouble=True)
+        else:
+            explorer.app.push_screen(Panel("source", partial(code_entries, found), opened_by="K"))
+
+    if row >= 0:
+        explorer.background.run_then_show("looking for the source", work, show)
 
 
 _MAX_UNCOMPARED = 200

@@ -27,10 +27,10 @@ def three_mistakes() -> tuple[Comparison, list[int]]:
 def test_each_assumption_brings_the_next_cause_until_nothing_red_is_left() -> None:
     c, (first, second, third) = three_mistakes()
     one = assumed(c, None, first)
-    assert (one.next, one.told) == (second, f"{one.red:,} red rows left · next: row {second + 1}, an independent cause")
+    assert (one.next, one.told) == (second, f"{one.red:,} red rows left · next: row {second + 1}, independent cause")
     two = assumed(c, one, second)
     assert two.next == third
-    assert two.told.endswith("possibly an independent cause")
+    assert two.told.endswith("possible cause")
     three = assumed(c, two, third)
     assert (three.red, three.told) == (0, "no red row is left")
     assert two.explained[c.red].sum() > one.explained[c.red].sum()

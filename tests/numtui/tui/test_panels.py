@@ -355,7 +355,7 @@ async def test_a_red_row_is_assumed_equal_and_the_next_cause_is_shown(tmp_path: 
         assert "FURTHER CAUSE: other 0.5 in a, 0.75 in b" in screen(pilot)
         await press(pilot, "q", "W")
         shown = screen(pilot)
-        assert "if row 3 were equal: 6 red rows left · next: row 7, an independent cause" in shown
+        assert "if row 3 were equal: 6 red rows left · next: row 7, independent cause" in shown
         assert "● 1 first cause" in shown
         assert "3 × layers.1/op_0_mul" in shown
         assert key(explorer) == SECOND
@@ -364,3 +364,17 @@ async def test_a_red_row_is_assumed_equal_and_the_next_cause_is_shown(tmp_path: 
         await press(pilot, "escape")
         assert "were equal" not in screen(pilot)
         assert "3 ✗ layers.1/op_0_mul" in screen(pilot)
+
+
+async def test_the_code_around_the_source_line_is_shown(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    async with opened(request(tmp_path, *diverging(CAUSE))) as (pilot, explorer):
+        await press(pilot, "K")
+        assert "model/wk.py not found here; start numtui in the source tree" in screen(pilot)
+        (tmp_path / "model").mkdir()
+        (tmp_path / "model" / "wk.py").write_text("def f(x):\n    return x @ x\n" * 9)
+        await press(pilot, "K")
+        assert "a and b  model/wk.py:14  as the file is now" in screen(pilot)
+        assert "▸ 14      return x @ x" in screen(pilot)
+        await press(pilot, "K", "j")
+        assert explorer.app.screen is explorer
