@@ -251,10 +251,21 @@ class Session:
     def template_edits(self) -> tuple[Edit, ...]:
         """Return templates in place of the pairs they cover; takes half a second for a large log.
 
+        Of a change that is proposed, they generalise the first pair that it makes.
+
         Raises:
             EditError: the row under the cursor is no pair, or no template covers a sibling; the text says why.
         """
-        return template_edits(self.comparison, self.rules, self.listing.cursor)
+        p = self.proposal
+        if p is None:
+            return template_edits(self.comparison, self.rules, self.listing.cursor)
+        if p.comparison is None:
+            raise EditError("the change is being matched: try again in a moment")
+        after = p.comparison.pairing.partner_of_a
+        paired = np.flatnonzero((after != self.comparison.pairing.partner_of_a) & (after >= 0))
+        if not len(paired):
+            raise EditError("this change makes no pair to generalise: enter applies it, esc cancels it")
+        return template_edits(p.comparison, p.edit.rules, int(p.comparison.at_a[paired[0]]))
 
     def next_alternative(self) -> None:
         """Select the next proposed edit."""

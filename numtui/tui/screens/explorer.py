@@ -388,6 +388,8 @@ class Explorer(PresentSize, Screen[None], inherit_bindings=False):
         elif key == "tab":
             self.session.next_alternative()
             self.jobs.start(self.session.preview_job())
+        elif bound_action(self, key) == "generalise":
+            self.run_named("generalise")
         else:
             self.session.cancel()
             if key != "escape":

@@ -37,6 +37,7 @@ class StatusLine(Lines):
         right: Line = [(f"{typed} ", "key")] if typed else _state(session)
         if session.proposal is not None:
             left = _proposal(session.proposal)
+            left += [(f"   {safe_text(message, 600)}", "red")] * (trouble and bool(message))
         elif message or warning:
             told = ((message, "red" if trouble else ""), (warning, "close"))
             left = [(f" {safe_text(text, 600)} ", role) for text, role in told if text]

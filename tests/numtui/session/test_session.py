@@ -113,6 +113,28 @@ class TestRules:
         with pytest.raises(EditError, match="number"):
             session.propose("t", session.template_edits())
 
+    def test_a_pair_that_is_proposed_is_generalised_before_it_is_applied(self, session: Session) -> None:
+        key = "layers.0.attention/op_0_bmm"
+        record = list(session.comparison.a.keys).index(key)
+        session.propose("m", pair_edits(session.comparison, session.rules, (record, -1), (-1, record + 1)))
+        with pytest.raises(EditError, match="being matched"):
+            session.template_edits()
+        job = session.preview_job()
+        assert job is not None
+        job.run()
+        assert session.accept(job)
+        (edit,) = session.template_edits()
+        assert edit.title.startswith("layers.{i}.attention/op_0_bmm ↔ layers.{i}.")
+        assert not any(isinstance(rule, PairRule) and key in rule.a for rule in edit.rules.rules)
+        session.listing.go(row_with(session, key))
+        session.propose_unpair()
+        job = session.preview_job()
+        assert job is not None
+        job.run()
+        assert session.accept(job)
+        with pytest.raises(EditError, match="makes no pair"):
+            session.template_edits()
+
     def test_a_wrong_rule_is_red_and_cutting_it_mends(self, session: Session) -> None:
         assert session.comparison.red.any()
         assert session.listing.next_red() == ""

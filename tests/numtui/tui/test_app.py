@@ -117,6 +117,17 @@ def screen(pilot: Pilot[Any]) -> str:
     return "\n".join(strip.text for strip in pilot.app.screen._compositor.render_strips())
 
 
+async def test_t_in_a_preview_is_about_the_change_that_it_shows(tmp_path: Path) -> None:
+    async with opened(request(tmp_path)) as (pilot, explorer):
+        await press(pilot, "x")
+        assert "cuts 1 pair" in screen(pilot)
+        await press(pilot, "t")
+        assert "cuts 1 pair" in screen(pilot)
+        assert "this change makes no pair to generalise" in screen(pilot)
+        assert explorer.session.proposal is not None
+        assert explorer.session.proposal.key == "x"
+
+
 async def test_a_wrong_rule_is_seen_cut_undone_and_saved(tmp_path: Path) -> None:
     async with opened(request(tmp_path, rules=WRONG)) as (pilot, explorer):
         shown = screen(pilot)
