@@ -9,8 +9,8 @@ from functools import cached_property
 from matchers.runs.diff.comparison import RunComparison
 from matchers.runs.diff.summary import Cell, Event, RankSummary
 from numtui.inputs import OpenRequest
+from numtui.report.runs.matrix import Row, in_mesh_order, rows_of, stretches
 from numtui.session.kept import KeptComparisons
-from numtui.session.rank_matrix import Row, in_mesh_order, rows_of, stretches
 
 __all__ = ["RanksCursor"]
 

@@ -10,6 +10,7 @@ from matchers.runs.diff.classes import Kind, RankClass
 from matchers.runs.diff.comparison import RunComparison
 from matchers.runs.diff.summary import Event, Outcome, RankSummary
 from matchers.status import Status
+from numtui.report.runs.matrix import NOT_READ, Row, layer_of, legend, sign_of
 from numtui.report.runs.words import (
     began,
     by_words,
@@ -22,11 +23,10 @@ from numtui.report.runs.words import (
     result,
     short_name,
 )
-from numtui.session.rank_matrix import Row
 from numtui.session.ranks import RanksCursor
 from numtui.text.counts import plural
 from numtui.text.glyphs import GLYPHS, STYLES, WORDS
-from numtui.text.lines import Line, fit, fit_line, key_line, line_width, width_of, wrap_line
+from numtui.text.lines import Line, fit, fit_line, key_line, line_width, width_of, wrap, wrap_line
 from numtui.text.ranks import ranges, ranks_words
 from numtui.text.safe import safe_text
 
@@ -39,8 +39,6 @@ _MAX_RANKS = 24
 """Characters of a list of ranks; longer ones are in the details."""
 _ROOMY = 20
 """Lines of a terminal that leave some blank."""
-_NOT_READ = "–"
-_BEGAN = "●"
 
 _KEYS = (
     ("↓↑", "rank"),
@@ -77,8 +75,7 @@ HELP: Sequence[Line] = [
     [("  A class is the ranks that the same divergence reached. The matrix has a column per stretch of", "")],
     [("  the step: a phase and a layer. Where the terminal is narrow, a sign stands for several of them.", "")],
     [],
-    [(f"  {_BEGAN} the divergence began here   ✗ ≠ ! red   ≈ close   ≡ = equal   ◀ ▶ only in a, b", "")],
-    [(f"  ∥ … Σ ∅ ? not judged   {_NOT_READ} not compared   blank: this rank has nothing there", "")],
+    *([(f"  {text}", "")] for text in wrap(f"{legend()}  blank: this rank has nothing there", 76)),
 ]
 
 
@@ -96,12 +93,15 @@ def ranks_lines(cursor: RanksCursor, width: int, height: int) -> tuple[list[Line
     if height > _ROOMY:
         lines.append(_more(len(cursor.runs.classes) - len(classes), "class", "classes", "tab"))
     lines += [_cell_line(cursor), _phases(cursor, label, groups, step)]
+    if height > _ROOMY:
+        lines.append(_layers(cursor, label, groups, step))
     items += [-1] * (len(lines) - len(items))
+    matrix = len(lines)
     for at in rows:
         lines.append(_row_line(cursor, at, label, groups, step))
         items.append(cursor.rows[at].ranks[0])
     if height > _ROOMY:
-        lines.append(_more(len(cursor.rows) - len(rows), "row", "rows", "j"))
+        lines.append(_more(len(cursor.rows) - len(rows), "row", "rows", "j") or _legend(lines[matrix:]))
     details = _details(cursor, width)
     shown = details[cursor.top : cursor.top + room]
     if len(details) > cursor.top + room > 0 and shown:
@@ -137,7 +137,7 @@ def next_column(cursor: RanksCursor, width: int, height: int, by: int) -> int:
 
 def _shares(cursor: RanksCursor, height: int) -> tuple[range, range, int]:
     """Return the listed classes and rows, around the cursor, and the number of lines of the details."""
-    room = height - (6 if height > _ROOMY else 4)
+    room = height - (7 if height > _ROOMY else 4)
     classes = _around(cursor.class_at, len(cursor.runs.classes), max(room // 4, 1))
     rows = _around(cursor.at, len(cursor.rows), max(room - len(classes) - max(room // 3, 3), 1))
     return classes, rows, max(room - len(classes) - len(rows), 0)
@@ -159,7 +159,7 @@ def _title(runs: RunComparison) -> str:
 
 _SIGNS: Final = {
     Kind.RED: (GLYPHS[Status.DIVERGED], "red"),
-    Kind.NOT_COMPARED: (_NOT_READ, "alone"),
+    Kind.NOT_COMPARED: (NOT_READ, "alone"),
     Kind.CLOSE: (GLYPHS[Status.CLOSE], "close"),
     Kind.EQUAL: (GLYPHS[Status.EQUAL], "dim"),
 }
@@ -233,7 +233,8 @@ def _cell_line(cursor: RanksCursor) -> Line:
     phase, place = (safe_text(text, _MAX_NAME) for text in cursor.columns[cursor.column])
     line: Line = [(f" {phase} · {place or 'outside modules'}", "title")]
     if cursor.column in cursor.row.began and cursor.event is not None:
-        line.append((f"  {_BEGAN} began here", "cause"))
+        sign, role = sign_of(cursor.row, range(cursor.column, cursor.column + 1), equal=False)
+        line.append((f"  {sign} began here", role))
     if (cell := cursor.cell) is not None:
         red = f", {plural(cell.red, 'red row')}" if cell.red else ""
         status = cell.worst
@@ -252,30 +253,36 @@ def _phases(cursor: RanksCursor, label: int, groups: Sequence[range], step: int)
     return [(" " * label + text, "dim")]
 
 
+def _legend(rows: Sequence[Line]) -> Line:
+    """Return the meaning of the signs in some rows of the matrix."""
+    return [(f" {legend({sign for row in rows for sign, _ in row[1:]})}", "dim")]
+
+
+def _layers(cursor: RanksCursor, label: int, groups: Sequence[range], step: int) -> Line:
+    """Return the numbers of the layers over their columns, as many as have room."""
+    text = " " * label
+    for at, columns in enumerate(groups):
+        number = layer_of(cursor.columns[columns[0]][1])
+        before = label + at * step
+        if number and (before >= len(text) + (len(text) > label) or before == label):
+            text = text.ljust(before) + number
+    return [(text, "dim")]
+
+
 def _row_line(cursor: RanksCursor, at: int, label: int, groups: Sequence[range], step: int) -> Line:
     row, here = cursor.rows[at], at == cursor.at
     text = fit(_label(row), label - 1) + " "
     line: Line = [(f"▸{text[1:]}", "title") if here else (text, "")]
     summary = cursor.runs.summaries[row.ranks[0]]
     if not summary.read:
-        return [*line, (f"{_NOT_READ} {_why(summary)}", "alone")]
+        return [*line, (f"{NOT_READ} {_why(summary)}", "alone")]
     if not groups:
         return [*line, (f"{GLYPHS[Status.EQUAL]} equal", "dim")]
     for columns in groups:
         chosen = here and cursor.column in columns
-        glyph, role = _sign(row, columns, equal=summary.outcome == Outcome.EQUAL)
+        glyph, role = sign_of(row, columns, equal=summary.outcome == Outcome.EQUAL)
         line += [(glyph, "chosen" if chosen else role), (" " * (step - 1), "")]
     return line
-
-
-def _sign(row: Row, columns: range, *, equal: bool) -> tuple[str, str]:
-    """Return the glyph of the worst cell of some columns, and its role."""
-    if any(column in row.began for column in columns):
-        return _BEGAN, "cause"
-    found = [row.cells[column].worst for column in columns if column in row.cells]
-    if not found:
-        return (GLYPHS[Status.EQUAL], "dim") if equal else (" ", "")
-    return GLYPHS[max(found)], STYLES.get(max(found), "dim")
 
 
 # -- details

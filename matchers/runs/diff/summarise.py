@@ -11,6 +11,7 @@ import numpy as np
 
 from matchers.causes.consequences import Cause
 from matchers.comparison import Comparison
+from matchers.coverage import Cover
 from matchers.errors import LogError
 from matchers.explain.first_difference import first_difference_note, first_difference_reasons
 from matchers.explain.sentences import headline
@@ -253,7 +254,12 @@ def _sent(exchanges: Exchanges, least: Given, event_of: _Follows | _After) -> tu
 
 
 def _cells(c: Comparison) -> Iterator[Cell]:
-    """The step in order: stretches of one phase and one place, joined where they come back."""
+    """The step in order: stretches of one phase and one place, joined where they come back.
+
+    What one run alone has counts only where nothing vouches for it: else the other has it in another form.
+    """
+    explained = np.isin(c.status, (Status.ONLY_A, Status.ONLY_B)) & ~c.cause & (c.coverage.cover != Cover.UNCOVERED)
+    status = np.where(explained, np.int8(Status.SAME_PRINT), c.status)
     code = np.full(len(c), -1, np.int64)
     stretches: dict[tuple[int, str], int] = {}
     for log, record in ((c.b, c.row_b), (c.a, c.row_a)):  # a last: its record takes precedence
@@ -268,7 +274,7 @@ def _cells(c: Comparison) -> Iterator[Cell]:
     names = list(stretches)
     for k in found[np.argsort(first)].tolist():
         rows = np.flatnonzero(code == k)
-        worst = rows[int(c.status[rows].argmax())]
+        worst = rows[int(status[rows].argmax())]
         phase, place = names[k]
         red = int(np.count_nonzero(c.red[rows]))
-        yield Cell(Phase(phase).label, place, Status(c.status[worst]).label, red, _record_of_a(c, int(worst)))
+        yield Cell(Phase(phase).label, place, Status(status[worst]).label, red, _record_of_a(c, int(worst)))

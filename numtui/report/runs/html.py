@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from html import escape
+from itertools import groupby
 from typing import Final, TextIO
 
 from matchers.runs.diff.comparison import RunComparison
 from matchers.runs.diff.origins import Origin
-from matchers.runs.diff.summary import Cell, RankSummary
+from matchers.runs.diff.summary import Outcome
 from numtui.report.html.page import bullets, more, static_page
 from numtui.report.html.summary import text
+from numtui.report.runs.matrix import NOT_READ, Row, Stretch, layer_of, legend, rows_of, sign_of, stretches
 from numtui.report.runs.model import RunsReport
 from numtui.report.runs.words import (
     began,
@@ -25,7 +27,6 @@ from numtui.report.runs.words import (
     reasons,
     runs_words,
 )
-from numtui.text.glyphs import GLYPHS
 
 __all__ = ["write"]
 
@@ -70,19 +71,35 @@ def _origin(r: RunsReport, number: int, origin: Origin) -> str:
 
 
 def _matrix(c: RunComparison) -> Iterator[str]:
-    """The step of each rank that was read, left to right."""
-    read = [summary for summary in c.summaries.values() if summary.cells]
-    if read:
-        yield "<h2>Ranks × step</h2>\n<table>"
-        yield from (_row(summary) for summary in read[:_MAX_RANKS])
-        yield f"</table>{more(len(read) - _MAX_RANKS)}"
+    """The step of each rank that was read, left to right: a column for each stretch that any rank has."""
+    columns = stretches(c.summaries.values())
+    rows = rows_of(c, columns, folded=False)
+    if not columns:
+        return
+    yield '<h2>Ranks × step</h2>\n<table class="matrix">'
+    phases = ((phase, len(list(of))) for phase, of in groupby(columns, key=lambda stretch: stretch[0]))
+    heads = "".join(f'<th colspan="{n}">{text(phase, 20)}</th>' for phase, n in phases)
+    yield f"<tr><th></th>{heads}</tr>"
+    yield f"<tr><th></th>{''.join(f'<th>{text(layer_of(place), 9)}</th>' for _, place in columns)}</tr>"
+    yield from (_row(c, row, columns) for row in rows[:_MAX_RANKS])
+    yield f"</table>{more(len(rows) - _MAX_RANKS)}\n<p><small>{escape(legend())}</small></p>"
 
 
-def _row(summary: RankSummary) -> str:
-    return f"<tr><th>{summary.rank}</th><td><code>{''.join(map(_cell, summary.cells))}</code></td></tr>"
+def _row(c: RunComparison, row: Row, columns: Sequence[Stretch]) -> str:
+    summary = c.summaries[row.ranks[0]]
+    where = " ".join(f"{name}={n}" for name, n in row.coordinates.items())
+    head = f"<tr><th>{text(f'{summary.rank} {where}', 60)}</th>"
+    if not summary.read:
+        told = f"{NOT_READ} {summary.outcome.label}" + (f": {summary.why}" if summary.why else "")
+        return f'{head}<td colspan="{len(columns)}">{text(told)}</td></tr>'
+    equal = summary.outcome == Outcome.EQUAL
+    return f"{head}{''.join(_cell(row, at, stretch, equal) for at, stretch in enumerate(columns))}</tr>"
 
 
-def _cell(cell: Cell) -> str:
-    told = text(f"{cell.phase} {cell.place}: {cell.status}" + (f", {cell.red:,} red" if cell.red else ""))
-    red = ' class="red"' if cell.worst.red else ""
-    return f'<span title="{told}"{red}>{escape(GLYPHS[cell.worst])}</span>'
+def _cell(row: Row, at: int, stretch: Stretch, equal: bool) -> str:
+    sign, role = sign_of(row, range(at, at + 1), equal=equal)
+    told = " ".join(filter(None, stretch))
+    if (cell := row.cells.get(at)) is not None:
+        told += f": {cell.status}" + (f", {cell.red:,} red" if cell.red else "")
+    red = ' class="red"' if role in ("red", "cause") else ""
+    return f'<td title="{text(told)}"{red}>{escape(sign)}</td>'

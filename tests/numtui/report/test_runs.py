@@ -161,3 +161,16 @@ def hostile(ranks: int) -> RunComparison:
 
     made = made_runs(ranks).summaries
     return RunComparison((HOSTILE, HOSTILE), {rank: changed(summary) for rank, summary in made.items()})
+
+
+def test_the_page_has_a_column_for_each_stretch_its_layer_and_the_meaning_of_signs() -> None:
+    page = text_of(made_runs(64), "html")
+    table = page.partition('<table class="matrix">')[2].partition("</table>")[0]
+    phases, layers, *rows = table.strip().splitlines()
+    number = layers.count("<th>") - 1
+    assert sum(int(n) for n in re.findall(r'colspan="(\d+)"', phases)) == number
+    assert [int(n) for n in re.findall(r"<th>(\d+)</th>", layers)][:3] == [0, 1, 2]
+    assert all(row.count("<td") in (1, number) for row in rows)
+    assert f'colspan="{number}">– absent: new has no log of it</td>' in table
+    assert 'title="forward layers.2: diverged, 5 red" class="red">●</td>' in table
+    assert "● began here  ○ began here, within tolerance" in page

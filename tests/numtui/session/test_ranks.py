@@ -12,9 +12,9 @@ from matchers.comparison import Comparison
 from matchers.runs.diff.comparison import RunComparison
 from matchers.runs.diff.summary import Cell, Outcome, RankSummary
 from numtui.inputs import OpenRequest
+from numtui.report.runs.matrix import stretches
 from numtui.session.kept import KeptComparisons
 from numtui.session.loading import Loaded, load, open_heads, stamps_of
-from numtui.session.rank_matrix import stretches
 from numtui.session.ranks import RanksCursor
 from numtui.session.same_row import LeftRow
 from numtui.session.session import Session

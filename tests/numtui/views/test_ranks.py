@@ -28,18 +28,19 @@ def text(cursor: RanksCursor, width: int = 80, height: int = 24) -> list[str]:
 
 
 def test_four_ranks() -> None:
-    assert [line.rstrip() for line in text(RanksCursor(made_runs(4)))[:16]] == [
+    assert [line.rstrip() for line in text(RanksCursor(made_runs(4)))[:17]] == [
         " base ⇄ new: 3 of 4 ranks are red; it began on rank 2",
         " ✗ ranks 0–2  layers.2.attention/op_0_mul, model.py:41 · 20–50 red rows · began…",
         " ≡ rank 3  dp=1, tp=1  agree: same records by the footers of their logs",
         "",
         " forward · layers.2  ● began here  ✗ red, 5 red rows",
         "                         forward     backward    optimiz",
+        "                           0 1 2         2 1 0   0 1 2",
         " rank 0  pp=0 dp=0 tp=0  ≡ ≈ ≈ ≡ ≈ ≈ ≡ ≈ ≈ ≡ ≈ ≈ ✗ ✗ ✗ ✗",
         " rank 1  pp=0 dp=0 tp=1  ≡ ≈ ≈ ≡ ≈ ≈ ≡ ≈ ≈ ≡ ≈ ≈ ✗ ✗ ✗ ✗",
         "▸rank 2  pp=0 dp=1 tp=0  ≡ ≈ ≈ ● ✗ ✗ ✗ ✗ ✗ ✗ ✗ ✗ ✗ ✗ ✗ ✗",
         " rank 3  pp=0 dp=1 tp=1  ≡ ≡ ≡ ≡ ≡ ≡ ≡ ≡ ≡ ≡ ≡ ≡ ≡ ≡ ≡ ≡",
-        "",
+        " ● began here  ✗ red  ≈ close  ≡ equal",
         " rank 2 · pp=0 dp=1 tp=0 · node node0 · 50 of 900 rows red",
         " FIRST CAUSE: the output differs by 1.0e-02; all inputs agree",
         " layers.2.attention/op_0_mul, forward, model.py:41 · a line 100, b line 102",
@@ -104,6 +105,8 @@ def test_what_differs_within_tolerance_is_not_red() -> None:
     assert shown[0] == " a ⇄ b: No divergence: 2 ranks agree, 2 of them within tolerance"
     assert shown[1].startswith(" ≈ ranks 0, 1  layers.2.attention/op_0_mul, model.py:41")
     assert any("First difference: row 41" in line for line in shown)
+    assert " forward · layers.2  ○ began here  ≈ close" in map(str.rstrip, shown)
+    assert " ○ began here, within tolerance" in map(str.rstrip, shown)
 
 
 def test_equal_runs_and_runs_that_could_not_be_compared() -> None:

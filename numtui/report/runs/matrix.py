@@ -4,19 +4,41 @@ from __future__ import annotations
 
 import heapq
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Container, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import Final, TypeAlias
 
 from matchers.runs.diff.comparison import RunComparison
 from matchers.runs.diff.summary import Cell, RankSummary
+from matchers.status import Status
+from numtui.text.glyphs import GLYPHS, STYLES
 
-__all__ = ["Row", "Stretch", "in_mesh_order", "rows_of", "stretches"]
+__all__ = [
+    "BEGAN", "BEGAN_WITHIN", "NOT_READ", "Row", "Stretch", "in_mesh_order", "layer_of", "legend", "rows_of", "sign_of",
+    "stretches",
+]  # fmt: skip
 
 Stretch: TypeAlias = tuple[str, str]
 """Phase and place, as in `Cell`."""
 
+BEGAN: Final = "●"
+"""Where the divergence began."""
+BEGAN_WITHIN: Final = "○"
+"""Where a difference began that nothing red follows from."""
+NOT_READ: Final = "–"
+_MEANING: Final = {
+    BEGAN: "began here",
+    BEGAN_WITHIN: "began here, within tolerance",
+    "✗ ≠ !": "red",
+    "≈": "close",
+    "≡ =": "equal",
+    "◀ ▶": "only in a, b",
+    "↻": "recompute",
+    "·": "ignored",
+    "∥ … Σ ∅ ?": "not judged",
+    NOT_READ: "not compared",
+}
 _PHASES: Final = ("prepare", "forward", "backward", "gradients", "optimizer", "after", "other")
 """In the order of the step."""
 
@@ -28,13 +50,15 @@ class Row:
     Attributes:
         ranks: in order.
         cells: the worst cell of them by column; none where no log was read.
-        began: columns in which the divergence began on them.
+        began: columns in which the divergence began on them, or the first difference.
+        red: those of them from which red rows follow.
         coordinates: those that all of them have, along each dimension of the mesh.
     """
 
     ranks: tuple[int, ...]
     cells: Mapping[int, Cell]
     began: frozenset[int]
+    red: frozenset[int]
     coordinates: Mapping[str, int]
 
 
@@ -74,12 +98,16 @@ def stretches(summaries: Iterable[RankSummary]) -> tuple[Stretch, ...]:
 
 def _order(stretch: Stretch) -> tuple[int, int]:
     phase, place = stretch
-    last = place.rpartition(".")[2]
-    layer = int(last[:9]) if last.isascii() and last.isdigit() else None
     at = _PHASES.index(phase) if phase in _PHASES else len(_PHASES)
-    if layer is None:
+    if not (layer := layer_of(place)):
         return at, -(1 << 40)
-    return at, -layer if phase == "backward" else layer
+    return at, -int(layer) if phase == "backward" else int(layer)
+
+
+def layer_of(place: str) -> str:
+    """Return the number at the end of a place, `3` of `layers.3`; empty for none."""
+    last = place.rpartition(".")[2][:9]
+    return last if last.isascii() and last.isdigit() else ""
 
 
 def rows_of(runs: RunComparison, columns: Sequence[Stretch], *, folded: bool) -> tuple[Row, ...]:
@@ -89,15 +117,19 @@ def rows_of(runs: RunComparison, columns: Sequence[Stretch], *, folded: bool) ->
     """
     number = {stretch: n for n, stretch in enumerate(columns)}
     began: dict[int, set[int]] = defaultdict(set)
+    red: dict[int, set[int]] = defaultdict(set)
     for origin in runs.traced.origins:
         for rank, event in origin.events.items():
             if event.stretch in number:
                 began[rank].add(number[event.stretch])
+                if event.red:
+                    red[rank].add(number[event.stretch])
     rows = {
         rank: Row(
             (rank,),
             {number[cell.stretch]: cell for cell in summary.cells},
             frozenset(began.get(rank, ())),
+            frozenset(red.get(rank, ())),
             summary.coordinates,
         )
         for rank, summary in runs.summaries.items()
@@ -105,6 +137,25 @@ def rows_of(runs: RunComparison, columns: Sequence[Stretch], *, folded: bool) ->
     if not folded:
         return tuple(rows[rank] for rank in in_mesh_order(runs))
     return tuple(_joined(alike) for each in runs.classes for alike in _alike(rows[rank] for rank in each.ranks))
+
+
+def sign_of(row: Row, columns: range, *, equal: bool) -> tuple[str, str]:
+    """Return the sign of the worst cell of some columns, and its role; `equal`: the logs were not read, but agree."""
+    if any(column in row.began for column in columns):
+        return (BEGAN, "cause") if any(column in row.red for column in columns) else (BEGAN_WITHIN, "close")
+    found = [row.cells[column].worst for column in columns if column in row.cells]
+    if not found:
+        return (GLYPHS[Status.EQUAL], "dim") if equal else (" ", "")
+    return GLYPHS[max(found)], STYLES.get(max(found), "dim")
+
+
+def legend(signs: Container[str] | None = None) -> str:
+    """Return the meaning of these signs; None: of all."""
+    told = []
+    for of, word in _MEANING.items():
+        if known := [sign for sign in of.split() if signs is None or sign in signs]:
+            told.append(f"{' '.join(known)} {word}")
+    return "  ".join(told)
 
 
 def in_mesh_order(runs: RunComparison) -> list[int]:
@@ -116,7 +167,7 @@ def _alike(rows: Iterable[Row]) -> Iterable[Sequence[Row]]:
     """Group rows in which the same stretches are red, and the divergence began in the same."""
     found: dict[object, list[Row]] = defaultdict(list)
     for row in rows:
-        found[row.began, tuple((column, cell.worst.red) for column, cell in row.cells.items())].append(row)
+        found[row.began, row.red, tuple((column, cell.worst.red) for column, cell in row.cells.items())].append(row)
     return found.values()
 
 
@@ -128,4 +179,4 @@ def _joined(rows: Sequence[Row]) -> Row:
                 worst[column] = cell
     shared = set.intersection(*(set(row.coordinates.items()) for row in rows))
     coordinates = {name: n for name, n in rows[0].coordinates.items() if (name, n) in shared}
-    return Row(tuple(rank for row in rows for rank in row.ranks), worst, rows[0].began, coordinates)
+    return Row(tuple(rank for row in rows for rank in row.ranks), worst, rows[0].began, rows[0].red, coordinates)
