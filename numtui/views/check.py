@@ -6,8 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from matchers.runs.finding import CheckedRun, Finding
 from matchers.runs.run import Run
-from numtui.report.check.model import CheckReport
-from numtui.report.check.words import log_line, result, run_words, size, summaries, where
+from numtui.report.check.words import log_line, result, run_words, size, summaries, trouble, where
 from numtui.session.findings import FindingsCursor
 from numtui.text.lines import Line, fit, key_line, wrap_line
 from numtui.text.safe import safe_text
@@ -72,10 +71,17 @@ def last_top(cursor: FindingsCursor, width: int, height: int) -> int:
 def checks_lines(checked: CheckedRun) -> list[Line]:
     """Return what came of each check, what was not checked, and the notes."""
     lines: list[Line] = []
+    partly = [*trouble(checked.run)]
     for each in summaries(checked):
         role = "red" if each.findings else "good" if each.made else "dim"
-        lines.append([(f"  {each.verdict:12}", role), (f" {each.sentence}", "")])
-    for heading, sentences in (("Not checked", CheckReport(checked).not_checked), ("Notes", checked.notes)):
+        reasons = [safe_text(reason, _MAX_TEXT) for reason in each.reasons]
+        told = each.sentence
+        if each.findings or each.made:
+            partly += [f"{each.check.label}: {reason}" for reason in reasons]
+        else:
+            told = f"{each.check.label}: {'; '.join(reasons) or 'nothing to check'}"
+        lines.append([(f"  {each.verdict:12}", role), (f" {told}", "")])
+    for heading, sentences in (("Not checked", partly), ("Notes", checked.notes)):
         if sentences:
             lines += [[], [(f" {heading}", "title")]]
             lines += [[(f"  {safe_text(sentence, _MAX_TEXT)}", "")] for sentence in sentences]
@@ -91,10 +97,10 @@ def _rows(cursor: FindingsCursor, height: int) -> range:
 
 
 def _about(checked: CheckedRun) -> Line:
-    held = sum(each.verdict == "held" for each in summaries(checked))
-    not_made = len(CheckReport(checked).not_checked)
-    more = f" · not checked: {not_made:,}" if not_made else ""
-    return [(f" held: {held} of {len(summaries(checked))} checks{more}", "dim@c")]
+    every = summaries(checked)
+    odd, idle = sum(each.findings > 0 for each in every), sum(each.verdict == "not made" for each in every)
+    counts = ((len(every) - odd - idle, "held"), (odd, "with findings"), (idle, "not made"))
+    return [(f" {len(every)} checks: {' · '.join(f'{n} {word}' for n, word in counts if n)}", "dim@c")]
 
 
 def _row(cursor: FindingsCursor, at: int, width: int) -> Line:

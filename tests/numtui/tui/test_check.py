@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable
 from contextlib import AbstractAsyncContextManager
 from dataclasses import replace
@@ -14,6 +15,7 @@ from matchers.errors import InputError
 from matchers.runs.finding import CheckedRun
 from numtui.cli.main import main
 from numtui.inputs import OpenRequest
+from numtui.report.check.words import summaries
 from numtui.session.findings import FindingsCursor
 from numtui.text.lines import line_width
 from numtui.tui.overview_app import OverviewApp
@@ -40,6 +42,21 @@ async def test_a_finding_opens_the_logs_of_its_two_ranks_at_its_record() -> None
     paths = checked_run().run.paths
     assert app.chosen == replace(REQUEST, path_a=paths[2], path_b=paths[0], name_a="rank 2", name_b="rank 0", row=5)
     assert app.return_code == 0
+
+
+async def test_the_counts_of_checks_add_up_and_what_was_not_made_says_why() -> None:
+    cursor = FindingsCursor(checked_run())
+    told = summaries(cursor.checked)
+    async with opened(cursor) as (pilot, _):
+        counted = re.search(r"(\d+) checks: (\d+) held · (\d+) with findings · (\d+) not made", screen(pilot))
+        assert counted is not None
+        number, *parts = map(int, counted.groups())
+        assert number == len(told) == sum(parts)
+        await press(pilot, "c")
+        idle = [each for each in told if each.verdict == "not made"]
+        assert idle
+        for each in idle:
+            assert f"not made     {each.check.label}: {'; '.join(each.reasons) or 'nothing to check'}" in screen(pilot)
 
 
 async def test_keys_move_among_the_findings_and_list_the_checks() -> None:
