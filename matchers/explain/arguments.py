@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from matchers.comparison import Comparison
+from matchers.laws.register import law
 from matchers.logs.op_log import Phase
 from matchers.ops.arguments import ArgumentDifference, argument_differences, tells_arguments
 from matchers.ops.laws import functional
@@ -14,11 +15,17 @@ __all__ = ["argument_reasons", "asked_otherwise"]
 
 
 def argument_reasons(c: Comparison, row: int) -> list[tuple[ArgumentDifference, str]]:
-    """The arguments that a pair was given otherwise, each with the form of the step that explains it, or empty."""
+    """The arguments that a pair was given otherwise, each with the form of the step that explains it, or empty.
+
+    Of a row without a partner those of the two operations that leave something else.
+    """
     i, j = int(c.row_a[row]), int(c.row_b[row])
-    if c.pair[row] < 0 or not (tells_arguments(c.a) and tells_arguments(c.b)):
+    if c.pair[row] < 0 and (left := c.last_contents.of_row(i, j)):
+        i, j = left[0].a, left[0].b
+    if min(i, j) < 0 or not (tells_arguments(c.a) and tells_arguments(c.b)):
         return []
-    if functional(c.a.op_name(i)) != functional(c.b.op_name(j)):
+    one, other = c.a.op_name(i), c.b.op_name(j)
+    if functional(one) != functional(other) and (c.pair[row] >= 0 or law(one).base != law(other).base):
         return []
     found = argument_differences(c.a, c.b, i, j)
     return [(difference, explained_by(c.a, c.b, i, j, difference, c.loss_scale)) for difference in found]

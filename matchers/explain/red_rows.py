@@ -136,8 +136,7 @@ def _what_differs(c: Comparison, row: int) -> str:
 
 def _contents(c: Comparison, row: int) -> tuple[ContentVerdict, ...]:
     """The last contents that a row is red for."""
-    i, j = int(c.row_a[row]), int(c.row_b[row])
-    return c.last_contents.at.get(("a", i)) or c.last_contents.at.get(("b", j)) or ()
+    return c.last_contents.of_row(int(c.row_a[row]), int(c.row_b[row]))
 
 
 def _of_contents(c: Comparison, row: int) -> str:

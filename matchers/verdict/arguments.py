@@ -222,7 +222,13 @@ def explained_by(a: OpLog, b: OpLog, i: int, j: int, difference: ArgumentDiffere
     # another order of the same arithmetic in Python; and of a number that was computed from a tensor
     computed = _computed(difference, _OF_FLOAT32 if enters else _OF_PYTHON)
     limit = default_tolerance(a.dtype_text(i) if enters else "float32") if computed else ROUNDING
-    return "rounding" if all(math.isclose(v, w, rel_tol=limit) for v, w in pairs) else ""
+    close = all(math.isclose(v, w, rel_tol=limit) or _in_float32(v, w) or _in_float32(w, v) for v, w in pairs)
+    return "rounding" if close else ""
+
+
+def _in_float32(v: float, w: float) -> bool:
+    """True if v is w in float32, which a kernel makes of a number that it is given."""
+    return abs(w) < float(np.finfo(np.float32).max) and v == float(np.float32(w))
 
 
 _Shapes = Sequence[tuple[int, ...]]

@@ -71,6 +71,10 @@ class ContentVerdicts:
         """By side and record, the verdict on the content that differs most; on a parameter, if one differs."""
         return {place: _deciding(contents) for place, contents in self.at.items()}
 
+    def of_row(self, a: int, b: int) -> tuple[ContentVerdict, ...]:
+        """The contents that a row of these records is red for; -1 for no record."""
+        return self.at.get(("a", a)) or self.at.get(("b", b)) or ()
+
     @property
     def given(self) -> set[tuple[str, int]]:
         """The records, by side, that are red only for what states before the step make of it."""
@@ -120,5 +124,5 @@ def _deciding(contents: tuple[ContentVerdict, ...]) -> SlotVerdict:
     return replace(decides, reason=reason, more=len(of_kind) - 1, alone=all(content.alone for content in contents))
 
 
-_OF_CONTENTS = (Reason.CHANGED_BY_ONE_RUN, Reason.CHANGED_ONCE_MORE, Reason.BEYOND_WHOLE)
-"""Reasons that only a last content has."""
+_OF_CONTENTS = (Reason.CHANGED_BY_ONE_RUN, Reason.CHANGED_ONCE_MORE, Reason.BEYOND_WHOLE, Reason.ARGUMENTS)
+"""Reasons of a last content that say more than that it differs."""

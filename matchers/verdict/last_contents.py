@@ -17,12 +17,14 @@ import numpy as np
 from matchers.arrays import Int32
 from matchers.laws.law import Amplifies
 from matchers.logs.columns import Ragged
+from matchers.ops.arguments import tells_arguments
 from matchers.ops.last_contents import GRADIENT, Touch
 from matchers.ops.laws import law_of, on_lists
 from matchers.ops.shapes import sharded_runs
 from matchers.ops.values import Result, records_changes
 from matchers.pairing.pairing import Pairing
 from matchers.status import RED, Status
+from matchers.verdict.arguments import unexplained
 from matchers.verdict.case import Case, Judgement
 from matchers.verdict.content_verdicts import ContentVerdict, ContentVerdicts
 from matchers.verdict.judge import Verdicts
@@ -66,7 +68,7 @@ def judge_contents(case: Case, judged: Judgement) -> ContentVerdicts:
 
     left = [name for name in dict.fromkeys((*a.last, *b.last)) if not name.endswith(GRADIENT) and name not in noise]
     names = [name for name in left if not told_by_a_pair(name)]
-    judge = _Judge(case, verdicts, names)
+    judge = _Judge(case, verdicts, judged.loss_scale, names)
     found = {name: verdict for name in names if (verdict := judge(name)) is not None}
     return ContentVerdicts(found, _placed(found.values(), pairing), noise, (a, b), unpaired)
 
@@ -124,9 +126,9 @@ def without_other_tensors(case: Case, judged: Judgement) -> Judgement:
 class _Judge:
     """Judges one name after the other."""
 
-    def __init__(self, case: Case, verdicts: Verdicts, names: Iterable[str]) -> None:
+    def __init__(self, case: Case, verdicts: Verdicts, loss_scale: float, names: Iterable[str]) -> None:
         (self._a, self._b), self._pairing = case.contents, case.pairing
-        self._bitwise, self._rtol = case.bitwise, case.expectation.rtol
+        self._bitwise, self._rtol, self._loss_scale = case.bitwise, case.expectation.rtol, loss_scale
         self._flow, self._verdicts = case.flow, verdicts
         self._contents = {name: self._left(name) for name in names if name in self._a.last and name in self._b.last}
         x, y, alone = zip(*self._contents.values(), strict=True) if self._contents else ((), (), ())
@@ -228,7 +230,17 @@ class _Judge:
             return replace(verdict, status=Status.DIVERGED, reason=Reason.NOT_BITWISE, limit=0.0)
         if verdict.status == Status.DIVERGED and not (alone or self._bitwise or self._rtol is not None):
             return self._explained(verdict, one, other)
+        if verdict.status == Status.CLOSE and self._rtol is None and self._asked_otherwise(name):
+            return replace(verdict, status=Status.DIVERGED, reason=Reason.ARGUMENTS, limit=0.0)
         return verdict
+
+    def _asked_otherwise(self, name: str) -> bool:
+        """True if one operation, on lists or not, writes it in both runs, and was given something else in one."""
+        a, b = self._a.log, self._b.log
+        i, j = self._a.writer(name), self._b.writer(name)
+        if law_of(a, i).base != law_of(b, j).base or not (tells_arguments(a) and tells_arguments(b)):
+            return False
+        return bool(unexplained(a, b, np.array([i]), np.array([j]), self._loss_scale)[0])
 
     def _own_limit(self, x: Result, y: Result, alone: bool) -> float:
         """The tolerance that the user gives, or equal inputs do; NaN for the default."""

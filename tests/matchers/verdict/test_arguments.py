@@ -122,6 +122,7 @@ def test_without_effect_on_a_bit_it_is_a_note(tmp_path: Path) -> None:
         ({"device": "cuda:0"}, {"device": "cuda:1"}, None),
         ({"value": 0.12345678901}, {"value": 0.12345678912}, "rounding"),
         ({"value": 0.3}, {"value": 0.1 + 0.2}, "rounding"),
+        ({"eps": 9.999999747378752e-06}, {"eps": 1e-5}, "rounding"),
     ],
 )
 def test_another_spelling_is_no_difference(

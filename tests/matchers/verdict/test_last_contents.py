@@ -218,6 +218,22 @@ class TestDifference:
         assert told.startswith("FIRST CAUSE: only a changed layers.1.w.weight; it differs after the step by")
         assert told.endswith("no captured operation of b writes to it")
 
+    @pytest.mark.parametrize("weight", [0.1, 0.10000000001, 0.101])
+    def test_another_argument_of_what_writes_them(self, weight: float) -> None:
+        """In a list or one by one; what it changes is within the tolerance."""
+
+        def average(key: str, at: list[int], asked: float) -> Step:
+            fields = {"phase": "after", "parameters": [NAMES[k] for k in at], "arguments": {"weight": asked}}
+            new = {slot: WEIGHTS[k] * np.float32(1 + 5e-3 * asked) for slot, k in enumerate(at)}
+            return Step(key=key, reads=[WEIGHTS[k] for k in at], made=[""] * len(at), changed=new, fields=fields)
+
+        together = average("ema/op_0__foreach_lerp_", [0, 1, 2], 0.1)
+        each = [average(f"ema/op_{k}_lerp_", [k], weight) for k in range(3)]
+        c = compare(log([*backward(), together]), log([*backward(), *each]))
+        assert bool(c.red.any()) is (weight == 0.101)
+        if c.red.any():
+            assert headline(c, only_cause(c)).startswith("FIRST CAUSE: weight 0.1 in a, 0.101 in b; ")
+
     @pytest.mark.parametrize("left", ["as it was", "changed", "with a state"])
     def test_an_update_that_changes_nothing_is_none(self, left: str) -> None:
         """Of a gradient of zeros, where the other run has none; its states are then as states begin."""
