@@ -22,7 +22,7 @@ __all__ = ["NOT_COMPARED", "Allowed", "Failure", "GatedRows", "failing_rows", "f
 
 NOT_COMPARED: Final = "not-compared"
 _MAX_PARTS: Final = 3
-_SETTLES: Final = ": a run of the same layout would settle what differs"
+_SETTLES: Final = ": a run of the same layout would tell what differs"
 
 
 @dataclass(frozen=True, slots=True)

@@ -106,7 +106,7 @@ def quiet_drift(c: Comparison, quiet: Sequence[Suggestion]) -> Iterator[str]:
     if drift:
         rows = [_rows(c, s) for s in drift]
         told = f"Names drift in {plural(len(np.unique(np.concatenate(rows))), 'row')}"
-        # of rows that no rule settles it is not known whether they are red because of their names
+        # of rows that no rule covers it is not known whether they are red because of their names
         if any(s.no_rule and c.red[at].any() for s, at in zip(drift, rows, strict=True)):
             yield f"{told}; rules for {sum(s.settles for s in drift):,} of them change no verdict."
         else:
@@ -176,16 +176,16 @@ def _yaml(
 
 
 def _headline(s: Suggestion) -> str:
-    return f"{s.name}: search failed" if s.failed else f"{s.name}: {plural(s.rows, 'row')}, {_settled(s)}"
+    return f"{s.name}: search failed" if s.failed else f"{s.name}: {plural(s.rows, 'row')}, {_covered(s)}"
 
 
-def _settled(s: Suggestion) -> str:
+def _covered(s: Suggestion) -> str:
     if not s.changes:
         return "no rule"
     if not s.rules:
-        return f"dropping {plural(len(s.drops), 'rule')} settles {s.settles:,}"
+        return f"dropping {plural(len(s.drops), 'rule')} fixes {s.settles:,}"
     instead = f" instead of {len(s.drops):,}" if s.drops else ""
-    return f"{plural(len(s.rules), 'rule')}{instead} {'settles' if len(s.rules) == 1 else 'settle'} {s.settles:,}"
+    return f"{plural(len(s.rules), 'rule')}{instead} {'covers' if len(s.rules) == 1 else 'cover'} {s.settles:,}"
 
 
 def effect_of(s: Suggestion) -> str:

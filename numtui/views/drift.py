@@ -10,6 +10,7 @@ from matchers.comparison import Comparison
 from matchers.pairing.features import LogFeatures
 from matchers.pairing.pairing import Method
 from matchers.status import Status
+from numtui.report.parts import MEANING
 from numtui.text.lines import Line, window, wrap
 from numtui.text.names import MAX_KEY_LENGTH, marked_keys
 from numtui.text.safe import safe_text
@@ -37,19 +38,22 @@ def key_lines(c: Comparison, i: int, j: int, width: int) -> list[Line]:
     return out
 
 
+_BY_RULE = {Method.OVERRIDE: "by a pairs rule", Method.TEMPLATE: "by a template"}
+
+
 def how_it_is(c: Comparison, i: int, j: int) -> str:
     """Describe how two records are compared: paired or not, method and verdict."""
     row = int(c.at_a[i]) if i >= 0 else int(c.at_b[j])
-    label = Status(int(c.status[row])).label
+    label = MEANING[Status(int(c.status[row]))]
     pair = int(c.pair[row])
     if pair < 0 or i < 0 or j < 0:
         return label
     if c.at_b[j] != row:
         return "no pair"
     method = Method(int(c.pairing.method[pair]))
-    sure = "" if method in (Method.OVERRIDE, Method.TEMPLATE) else f" {c.pairing.confidence[pair]:.2f}"
+    how = _BY_RULE.get(method) or f"{method.label} {c.pairing.confidence[pair]:.2f}"
     number = number_of(c, row)
-    return f"{method.label}{sure}, {label}{f' {number}' if c.red[row] else ''}"
+    return f"{how}, {label}{f' {number}' if c.red[row] else ''}"
 
 
 def drift_facts(c: Comparison, i: int, j: int) -> Iterator[tuple[str, int]]:

@@ -29,24 +29,24 @@ _MAX_TEXT: Final = 400
 
 
 def heading(suggested: Suggested) -> str:
-    """Return the number of listed rules that would settle rows, in words."""
+    """Return the number of listed rules, and of the rows that they cover, in words."""
     failed = sum(family.suggestion.failed for family in suggested.families)
-    told = _to_settle(suggested)
+    told = _to_cover(suggested)
     return f"{told}; {plural(failed, 'search', 'searches')} failed" if failed else told
 
 
-def _to_settle(suggested: Suggested) -> str:
+def _to_cover(suggested: Suggested) -> str:
     families, rules, rows = suggested.to_settle()
     if families and not rules:
-        return f"dropping rules would settle {plural(rows, 'row')} in {plural(families, 'family', 'families')}"
+        return f"dropping rules would fix {plural(rows, 'row')} in {plural(families, 'family', 'families')}"
     if families:
-        return f"{plural(rules, 'rule')} would settle {plural(rows, 'row')} in {plural(families, 'family', 'families')}"
+        return f"{plural(rules, 'rule')} would cover {plural(rows, 'row')} in {plural(families, 'family', 'families')}"
     if not suggested.families:
         return "no known kind of drift: the names of the two runs agree"
     if suggested.quiet():
         return "nothing to fix: no rule would change a verdict"
     states = {suggested.state(Node(f)) for f in range(len(suggested.families))}
-    return "all that rules can settle is settled" if State.ACCEPTED in states else "no rule needed"
+    return "rules cover all that they can" if State.ACCEPTED in states else "no rule needed"
 
 
 def quiet_lines(c: Comparison, quiet: Sequence[Suggestion], key: str, width: int) -> list[Line]:
@@ -80,7 +80,7 @@ def node_line(c: Comparison, suggested: Suggested, node: Node, unfolded: bool, w
 
 
 def _standing(suggested: Suggested, node: Node, s: Suggestion, state: State) -> str:
-    """Return the state of a family, and what its open rules would settle."""
+    """Return the state of a family, and what its open rules would cover."""
     accepted = len(suggested.families[node.family].accepted)
     if state is State.NEEDLESS:
         return "search failed" if s.failed else f"no rule: {s.no_rule}"
@@ -90,11 +90,11 @@ def _standing(suggested: Suggested, node: Node, s: Suggestion, state: State) -> 
         return "rejected"
     rules = sum(suggested.state(replace(node, rule=k)) is State.OPEN for k in range(len(s.rules)))
     if not s.rules:
-        return f"dropping {plural(len(s.drops), 'rule')} settles {s.settles:,}"
+        return f"dropping {plural(len(s.drops), 'rule')} fixes {s.settles:,}"
     more = "more " if accepted else ""
     instead = f" instead of {len(s.drops):,}" if s.drops else ""
-    settle = "settles" if rules == 1 else "settle"
-    return f"{plural(rules, more + 'rule')}{instead} {settle} {suggested.settles(node):,}"
+    cover = "covers" if rules == 1 else "cover"
+    return f"{plural(rules, more + 'rule')}{instead} {cover} {suggested.settles(node):,}"
 
 
 def _instance(c: Comparison, i: int, j: int, width: int, indent: int) -> Line:

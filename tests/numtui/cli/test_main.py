@@ -418,7 +418,7 @@ def drifted_logs() -> tuple[str, str]:
 def test_suggestions_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["suggest", *drifted_logs()]) == 0
     out, err = capsys.readouterr()
-    assert "1. equivalent ops: 3 rows, 1 rule settles 3" in out
+    assert "1. equivalent ops: 3 rows, 1 rule covers 3" in out
     assert "Effect: 3 more same-print, 3 fewer only-a, 3 fewer only-b." in out
     assert "ops: {a: silu, b: silu_, why: the same operation under another name}" in out
     assert err == ""
@@ -452,7 +452,7 @@ def test_rules_that_change_no_verdict_are_counted_and_all_writes_them(
     assert "shifted counters" not in out
     assert main(["suggest", *logs, "--format", form, "--all"]) == 0
     out, _ = capsys.readouterr()
-    assert "shifted counters: 140 rows, 28 rules settle 140\n" in out
+    assert "shifted counters: 140 rows, 28 rules cover 140\n" in out
     assert "recomputed copies: 78 rows, no rule" in out
     assert "nothing is red" not in out
     if form == "yaml":
@@ -465,7 +465,7 @@ def test_a_rule_that_is_off_is_suggested_to_be_taken_back(capsys: pytest.Capture
     Path("wrong.yaml").write_text(rule, encoding="utf-8")
     assert main(["suggest", *logs, "-r", "wrong.yaml"]) == 0
     out, _ = capsys.readouterr()
-    assert "1. realign: 4 rows, dropping 1 rule settles 4" in out
+    assert "1. realign: 4 rows, dropping 1 rule fixes 4" in out
     assert "Effect: 8 more same-print, 4 fewer only-a, 4 fewer only-b, 4 fewer diverged." in out
     assert "drop wrong.yaml:2: templates: {a:" in out
     assert "Removes 4 red rows: layers.0.attention.wq/op_0_mm (#4), layers.1.attention.wq/op_0_mm (#" in " ".join(
@@ -474,7 +474,7 @@ def test_a_rule_that_is_off_is_suggested_to_be_taken_back(capsys: pytest.Capture
     assert "… in 4 layers; first cause #4 disappears." in " ".join(out.split())
     assert main(["suggest", *logs, "-r", "wrong.yaml", "--format", "yaml"]) == 0
     out, _ = capsys.readouterr()
-    assert "# realign: 4 rows, dropping 1 rule settles 4\n#   removes 4 red rows: layers.0" in out
+    assert "# realign: 4 rows, dropping 1 rule fixes 4\n#   removes 4 red rows: layers.0" in out
     assert "\n# drop wrong.yaml:2: templates: {a:" in out
     assert out.endswith("version: 1\n")
 

@@ -85,7 +85,7 @@ def test_everything_at_once_settles_every_family(session: Session) -> None:
     assert found.to_settle() == (0, 0, 0)
     assert len(names(found, State.ACCEPTED)) == 5
     assert names(found, State.NEEDLESS) == ["swapped order", "recomputed copies"]
-    assert heading(found) == "all that rules can settle is settled"
+    assert heading(found) == "rules cover all that they can"
     with pytest.raises(EditError, match="nothing left"):
         found.accept_all(session.rules, session.comparison)
     for f in range(5):
@@ -204,7 +204,7 @@ def test_every_line_says_what_there_is_to_know_in_the_room_it_has(session: Sessi
         "".join(text for text, _ in line)
         for line in detail(c, found, Node(1), session.comparison, Effect.between(c, session.comparison), 120, 30)
     )
-    assert "exact 1.00, same-print → template, same-print" in told
+    assert "exact 1.00, same printed values → by a template, same printed values" in told
     assert "Effect: no new pairs · still 0 red; the existing pairs become fixed" in told
 
 

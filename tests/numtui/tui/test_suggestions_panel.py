@@ -119,7 +119,7 @@ async def test_the_cursor_stays_on_the_rule_that_is_accepted(tmp_path: Path) -> 
         assert not explorer.session.rules.rules
         await press(pilot, "x")
         assert explorer.session.suggested.rejected == {rule_name(accepted)}
-        assert "11 rules settle" in screen(pilot)
+        assert "11 rules cover" in screen(pilot)
 
 
 async def test_everything_is_asked_about_before_it_is_accepted(tmp_path: Path) -> None:
@@ -136,7 +136,7 @@ async def test_everything_is_asked_about_before_it_is_accepted(tmp_path: Path) -
         assert not explorer.session.dirty
         await press(pilot, "A")
         await press(pilot, "A")
-        assert "all that rules can settle is settled" in screen(pilot)
+        assert "rules cover all that they can" in screen(pilot)
         assert len(explorer.session.rules.rules) == 73
         await press(pilot, "A")
         assert "nothing left to accept" in screen(pilot)
@@ -170,7 +170,7 @@ async def test_the_question_about_everything_stays_when_another_effect_is_known_
         await processed(pilot)
         assert "enter apply · esc cancel" in screen(pilot)
         await press(pilot, "enter")
-        assert "all that rules can settle is settled" in screen(pilot)
+        assert "rules cover all that they can" in screen(pilot)
         assert explorer.session.dirty
 
 
@@ -188,9 +188,9 @@ async def test_a_rule_is_edited_before_it_is_accepted(tmp_path: Path) -> None:
         assert "edited rule applied" in screen(pilot)
         [rule] = explorer.session.rules.rules
         assert rule.why == "checkpointing runs inner modules directly, says Kim"
-        assert "11 more rules settle 66" in screen(pilot)
+        assert "11 more rules cover 66" in screen(pilot)
         await press(pilot, "u")
-        assert "12 rules settle 72" in screen(pilot)
+        assert "12 rules cover 72" in screen(pilot)
 
 
 async def test_logs_that_are_read_again_meanwhile(tmp_path: Path) -> None:
