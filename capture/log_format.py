@@ -248,7 +248,7 @@ def coverage_sentence(step: Any, coverage: Mapping[str, Any]) -> str:
 
     Entries that are missing or of another form are left out.
     """
-    unit = "call" if coverage.get("forward") is True else "step"
+    unit = "call" if "forward" in coverage else "step"
     told = [f"{unit} {step}"] if isinstance(step, int) else []
     for name, what, done in (("optimizers", "optimizer", "stepped"), ("parameters", "parameter", "updated")):
         pair = coverage.get(name)

@@ -456,6 +456,8 @@ class Recorder:
             run["excluded"] = dict(sorted(excluded.items()))
             run["phases"] = PHASES
             run["coverage"] = self._coverage(rank, end, parameters)
+            if self.settings.forward:
+                run["coverage"]["forward"] = self._window.extent(tracer.events, events)
             if end is not None:
                 run["end_state"] = end.as_json(rank)
             if optimizer:
@@ -498,7 +500,7 @@ class Recorder:
 
     def _coverage(self, rank: int, end: ModelState | None, parameters: Iterable[tuple[str, Any]]) -> dict[str, Any]:
         """Return what the log covers: optimizers that stepped, models that ran, parameters that changed."""
-        out: dict[str, Any] = {"forward": True} if self.settings.forward else {}
+        out: dict[str, Any] = {}
         if self.optimizers is not None:
             out["optimizers"] = self.optimizers()
         out["models"] = [self.names.title(root) for root in self.names.roots if any(True for _ in root.parameters())]

@@ -43,6 +43,15 @@ class Window:
     aside: list[slice] = field(default_factory=list)
     optimizers: SteppedParameters = field(default_factory=SteppedParameters)
 
+    def extent(self, events: Sequence[Event], written: Iterable[Event]) -> tuple[int, int]:
+        """Return how many of the events that are written come before the step's forward pass, and before its end."""
+        begin = self.forward or 0
+        end = len(events) if self.stepped is None else self.stepped
+        before, within = ({id(event) for event in part} for part in (events[:begin], events[begin:end]))
+        numbers = [(id(event) in before, id(event) in within) for event in written]
+        first = sum(early for early, _ in numbers)
+        return first, first + sum(inside for _, inside in numbers)
+
 
 def read_by(step: Iterable[Event], before: Sequence[Event]) -> list[Event]:
     """Return the operations of `before` whose results the step reads, directly or over others of them, in order.

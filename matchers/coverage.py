@@ -6,7 +6,7 @@ that agrees reads its results or reads what such an operation makes of them, and
 tensors that it wrote agree at the end of the step: then an error in it would have shown. This does not hold for a half
 of a log or a phase that the other log does not have. Copies that activation checkpointing computes again are not
 counted, nor are micro-batches that other ranks of the other run have, nor results without elements that one run lacks,
-nor what is around the forward pass where the other log is that of a call, which has no such phase.
+nor what is around a call of a model, or around the forward pass of a step where the other log is that of a call.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ from matchers.logs.op_log import MARKS, NO_DIGEST, STATISTICS, OpLog, Phase
 from matchers.ops.dataflow import upstream
 from matchers.ops.laws import collective, communicating, copies, rows_named, rows_where
 from matchers.ops.module_path import NO_MODULE, canonical
-from matchers.ops.run_info import MERGED_RANKS, of_call
+from matchers.ops.run_info import MERGED_RANKS, call_extent, of_call
 from matchers.ops.shapes import numel
 from matchers.ops.values import records_changes
 from matchers.rows import Rows
@@ -230,9 +230,12 @@ def coverage(c: Rows, kept: tuple[Bool, Bool] | None = None, allowed: Bool | Non
     for log, at in ((c.a, c.at_a), (c.b, c.at_b)):  # an expert without tokens, which the other run may skip
         cover[at[(numel(log)[log.shape] == 0) & (c.pair[at] < 0)]] = Cover.NOT_COUNTED
     for log, at, other in ((c.a, c.at_a, c.b), (c.b, c.at_b, c.a)):
+        around = np.zeros(len(log), bool)
+        if (call := call_extent(log.header.run)) is not None:
+            around[: call[0]] = around[call[1] :] = True
         if of_call(other.header.run):
-            beyond = (log.phase != Phase.FORWARD) & ~np.isin(log.phase, other.phase)
-            cover[at[beyond & (cover[at] == Cover.UNCOVERED)]] = Cover.NOT_COUNTED
+            around |= (log.phase != Phase.FORWARD) & ~np.isin(log.phase, other.phase)
+        cover[at[around & (cover[at] == Cover.UNCOVERED)]] = Cover.NOT_COUNTED
     cover[c.status == Status.IGNORED] = Cover.IGNORED
     left = cover == Cover.UNCOVERED
     if left.any() and agrees.any() and c.flow is not None:

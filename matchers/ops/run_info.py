@@ -32,6 +32,7 @@ __all__ = [
     "DividedBatch",
     "Note",
     "Severity",
+    "call_extent",
     "captured",
     "compare_run_info",
     "contradictions",
@@ -185,7 +186,14 @@ def captured(log: OpLog) -> str:
 
 def of_call(run: Mapping[str, Any]) -> bool:
     """True of a call of a model (`numtui capture --forward`), which need not be one of a training."""
-    return table(run, "coverage").get("forward") is True
+    return "forward" in table(run, "coverage")
+
+
+def call_extent(run: Mapping[str, Any]) -> tuple[int, int] | None:
+    """Return the first record of the call itself, and the one after its last; None if the log does not say."""
+    told = table(run, "coverage").get("forward")
+    known = isinstance(told, list) and len(told) == 2 and all(type(n) is int for n in told)
+    return (told[0], told[1]) if known and isinstance(told, list) and MERGED_RANKS not in run else None
 
 
 def start_of(a: Mapping[str, Any], b: Mapping[str, Any]) -> Start:

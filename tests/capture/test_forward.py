@@ -53,7 +53,7 @@ class TestCalls:
         ]
         assert [f"{row.op} {row.phase}" for row in third][:2] == ["_log_softmax prepare", "argmax prepare"]
         assert third.run["step"] == 3
-        assert third.run["coverage"] == {"forward": True, "models": ["model"]}
+        assert third.run["coverage"] == {"forward": [2, 9], "models": ["model"]}
         assert "call 3: " in run.said
 
     def test_the_header_has_the_weights_and_what_the_call_was_given(self, script: Script) -> None:

@@ -53,13 +53,22 @@ def test_all_of_two_equal_logs_is_compared() -> None:
 def test_a_call_of_a_model_covers_the_forward_pass_of_a_training() -> None:
     """What the training does around it has no partner there, and need not have one; nor has the call all of it."""
     call = [one for one in STEP if one.phase is None]
-    run = {"coverage": {"forward": True}}
+    run = {"coverage": {"forward": [0, len(call)]}}
     c = compare(made_up_log(STEP), made_up_log(call, run=run))
     assert c.coverage.enough
     assert c.coverage.a == c.coverage.b == Side(len(call), 0, 0, 0)
     half = compare(made_up_log(STEP), made_up_log(call[:10], run=run)).coverage
     assert half.missing == "the end of a (16)"
     assert not compare(made_up_log(STEP), made_up_log(call)).coverage.enough
+
+
+def test_what_is_around_a_call_needs_no_partner() -> None:
+    call = chain("embedding", "mm", "silu", "mm")
+    sampled = [*call, *(replace(one, key=f"sample/op_{k}_x", outputs=[k + 7.5]) for k, one in enumerate(call))]
+    run = {"coverage": {"forward": [0, len(call)]}}
+    c = compare(made_up_log(call, run=run), made_up_log(sampled, run=run))
+    assert c.coverage.b == Side(len(call), 0, 0, 0)
+    assert not compare(made_up_log(call), made_up_log(sampled)).coverage.enough
 
 
 @pytest.mark.parametrize("missing", [{"shape": None}, {"min": None}, {"outputs": ()}], ids=["shape", "min", "norms"])

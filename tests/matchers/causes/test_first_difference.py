@@ -190,7 +190,7 @@ def test_other_weights_are_called_what_they_are(size: float) -> None:
         assert sentence.endswith(f"): {before}. Capture an earlier step, or load the same weights.")
         assert before in headline(c, 1)
         assert not any("inputs agree" in headline(c, row) for row in range(1, len(c)))
-    call = [run | {"coverage": {"forward": True}} for run in runs]
+    call = [run | {"coverage": {"forward": [0, 9]}} for run in runs]
     assert first_difference_reasons(compared(step(), step(noisy), *call))[0].endswith("first. Load the same weights.")
 
 

@@ -59,7 +59,7 @@ def cuts(a: dict[str, int], b: dict[str, int]) -> list[str]:
 
 
 def test_calls_of_a_model_are_compared_whatever_their_number_and_with_a_step() -> None:
-    call: dict[str, Any] = {"coverage": {"forward": True}, "settings": {"sketch": True, "forward": True}, "step": 2}
+    call: dict[str, Any] = {"coverage": {"forward": [0, 9]}, "settings": {"sketch": True, "forward": True}, "step": 2}
     assert {text for _, text in notes(**call).values()} == {
         "b is a call of a model: what a does around its forward pass needs no partner"
     }
