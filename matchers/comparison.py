@@ -18,7 +18,7 @@ from matchers.causes.find import first_causes
 from matchers.causes.first_difference import Equality, FirstDifference, differences, first_difference
 from matchers.causes.further_causes import further_causes
 from matchers.causes.proven import proven
-from matchers.coverage import Coverage, coverage
+from matchers.coverage.coverage import Coverage, coverage
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.last_contents import LastContents

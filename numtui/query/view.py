@@ -14,7 +14,7 @@ import numpy as np
 
 from matchers.arrays import Bool, Float64, Int32
 from matchers.comparison import Comparison
-from matchers.coverage import Cover
+from matchers.coverage.cover import Cover
 from matchers.regions.find import Kind
 from matchers.status import LabelledEnum, Status
 from numtui.query.fields import STATUS_WORDS

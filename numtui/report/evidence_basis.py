@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from matchers.comparison import Comparison
-from matchers.coverage import Coverage
+from matchers.coverage.coverage import Coverage
 from matchers.explain.regions import regions_of
 from matchers.logs.op_log import OpLog
 from matchers.logs.tells import coarser

@@ -8,7 +8,7 @@ from pathlib import PurePath
 import numpy as np
 
 from matchers.comparison import Comparison
-from matchers.coverage import Cover
+from matchers.coverage.cover import Cover
 from matchers.single_run import explained
 from matchers.status import Status
 from numtui.query.source_line import source_lines

@@ -11,7 +11,7 @@ import numpy as np
 
 from matchers.causes.consequences import Cause
 from matchers.comparison import Comparison
-from matchers.coverage import Cover
+from matchers.coverage.cover import Cover
 from matchers.errors import LogError
 from matchers.explain.first_difference import first_difference_note, first_difference_reasons
 from matchers.explain.sentences import headline

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from matchers.comparison import Comparison, compare
-from matchers.coverage import Cover
+from matchers.coverage.cover import Cover
 from matchers.drift.divided_losses import divided_losses
 from matchers.explain.sentences import explain, headline
 from matchers.logs.op_log import OpLog

@@ -9,7 +9,8 @@ import numpy as np
 import pytest
 
 from matchers.comparison import Comparison, compare
-from matchers.coverage import Cover, Side
+from matchers.coverage.cover import Cover
+from matchers.coverage.coverage import Side
 from matchers.logs.op_log import Phase
 from matchers.rules.model import IgnoreRule, RuleSet, ToleranceRule
 from matchers.status import Status

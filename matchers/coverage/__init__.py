@@ -1,0 +1,1 @@
+"""How much of two logs was compared, and what of them nothing vouches for."""

@@ -1,0 +1,188 @@
+"""The outcome for each operation of two logs: was it compared, does something vouch for it, or nothing?"""
+
+from __future__ import annotations
+
+from enum import IntEnum
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.arrays import Bool, Float64, Int32, Int64, marked
+from matchers.laws.law import Form
+from matchers.logs.columns import Ragged
+from matchers.logs.op_log import MARKS, NO_DIGEST, STATISTICS, OpLog, Phase
+from matchers.ops.dataflow import upstream
+from matchers.ops.laws import communicating, copies, rows_where
+from matchers.ops.run_info import call_extent, of_call
+from matchers.ops.shapes import numel
+from matchers.rows import Rows
+from matchers.status import AGREE, Status
+from matchers.verdict.reason import Reason
+from matchers.verdict.relative_error import relative
+
+__all__ = ["ENOUGH", "Cover", "covers"]
+
+ENOUGH: Final = 0.5
+"""A part of a log was not compared if this fraction of it is neither compared nor covered."""
+_DIFFERS: Final = (Reason.CANCELLATION, Reason.ROUNDING_UNLIMITED, Reason.REARRANGED, Reason.UNSIZED)
+"""Reasons for not judging a result of which both runs have the same kind, with other bits."""
+_MEAN: Final = STATISTICS.index("Mean")
+_SUMMED: Final = 64 * 2.0**-24
+"""Relative difference of one number that is summed in float32, in another order."""
+_ROUNDING: Final = 1e-12
+"""Relative difference of the norms of the same numbers in another order, in double precision."""
+
+
+class Cover(IntEnum):
+    """The outcome for one operation."""
+
+    NOT_COUNTED = 0
+    COMPARED = 1
+    COVERED = 2
+    UNCOVERED = 3
+    IGNORED = 4
+
+
+def covers(c: Rows, kept: tuple[Bool, Bool] | None) -> NDArray[np.int8]:
+    """int8[r] of `Cover`, by row.
+
+    Args:
+        kept: bool[n_a], bool[n_b], the records that wrote named tensors whose last contents all agree; may be
+            empty for none.
+    """
+    agrees = np.isin(c.verdict, (*AGREE, Status.PARTIAL))  # of partial sums, the total was compared
+    cover = np.full(len(c), Cover.UNCOVERED, np.int8)
+    cover[agrees | c.red | c.cause] = Cover.COMPARED  # a first cause of one run only was found without a partner
+    cover[c.status == Status.PARTIAL] = Cover.COVERED
+    cover[c.status == Status.RECOMPUTE] = Cover.NOT_COUNTED
+    cover[c.of_other_ranks] = Cover.NOT_COUNTED
+    for log, at in ((c.a, c.at_a), (c.b, c.at_b)):  # an expert without tokens, which the other run may skip
+        cover[at[(numel(log)[log.shape] == 0) & (c.pair[at] < 0)]] = Cover.NOT_COUNTED
+    for log, at, other in ((c.a, c.at_a, c.b), (c.b, c.at_b, c.a)):
+        around = np.zeros(len(log), bool)
+        if (call := call_extent(log.header.run)) is not None:
+            around[: call[0]] = around[call[1] :] = True
+        if of_call(other.header.run):
+            around |= (log.phase != Phase.FORWARD) & ~np.isin(log.phase, other.phase)
+        cover[at[around & (cover[at] == Cover.UNCOVERED)]] = Cover.NOT_COUNTED
+    cover[c.status == Status.IGNORED] = Cover.IGNORED
+    left = cover == Cover.UNCOVERED
+    if left.any() and agrees.any() and c.flow is not None:
+        vouched, absent = np.ones(len(c), bool), _absent(c, cover)
+        for side, (log, at, flow) in enumerate(((c.a, c.at_a, c.flow.a), (c.b, c.at_b, c.flow.b))):
+            wrote = kept[side] if kept is not None and len(kept[side]) else np.zeros(len(log), bool)
+            holds = _vouched(log, flow, at, agrees[at], c.red[at], wrote, np.isin(c.reason, _DIFFERS)[at])
+            vouched[at[~holds]] = False
+            absent[at[wrote]] = False
+        cover[left & vouched & ~absent] = Cover.COVERED
+        cover[_same_totals(c, cover == Cover.UNCOVERED)] = Cover.COVERED
+        for log, at, flow in ((c.a, c.at_a, c.flow.a), (c.b, c.at_b, c.flow.b)):
+            cover[at[_exact_copies(log, flow, cover[at] == Cover.COVERED, agrees[at])]] = Cover.COMPARED
+    return cover
+
+
+def _absent(c: Rows, cover: NDArray[np.int8]) -> Bool:
+    """bool[r]: rows of a phase that the other log does not have, or beyond its start or end if that is half of a log.
+
+    No other form of them can be in the other log, and what reads them may have been read from anywhere.
+    """
+    absent = np.zeros(len(c), bool)
+    counted = (cover == Cover.COMPARED) | (cover == Cover.UNCOVERED)
+    common = np.flatnonzero(c.pair >= 0)
+    ends = (slice(0, common[0]), slice(common[-1] + 1, None)) if len(common) else ()
+    for log, mine, other, theirs in ((c.a, c.row_a, c.b, c.row_b), (c.b, c.row_b, c.a, c.row_a)):
+        counts = counted & (mine >= 0)
+        for end in ends:
+            if 0 < ENOUGH * counts.sum() <= counts[end].sum() and not (theirs[end] >= 0).any():
+                absent[end] = True
+        of_phase = np.append(log.phase, -1)[mine]
+        for phase in (Phase.FORWARD, Phase.BACKWARD, Phase.OPTIMIZER, Phase.AFTER):
+            rows = of_phase == phase
+            if not (other.phase == phase).any() and not (rows & (cover == Cover.COMPARED)).any():
+                absent |= rows
+    return absent
+
+
+def _vouched(log: OpLog, flow: Ragged, at: Int32, agrees: Bool, red: Bool, kept: Bool, differs: Bool) -> Bool:
+    """bool[n]: the record agrees, or an error in it would have shown.
+
+    What it made is read by one that agrees, directly or through others, and by no red one; or nothing reads it, and it
+    is a constant or a copy of what agrees. Of what differs, all that read it must agree; and an update by a gradient
+    that differs says nothing of it.
+
+    Args:
+        flow: the record that made each input of each record.
+        at: by record, the row; the members of a group do not vouch for each other.
+        agrees, red: by record, its row was compared and agrees; is red.
+        kept: by record, what it wrote agrees at the end of the step.
+        differs: by record, its result differs, by what could not be judged.
+    """
+    n, every = len(at), np.ones(len(at), bool)
+    unknown, makers, readers = ~(agrees | red), flow.value, flow.row
+    holds = agrees | (unknown & kept)
+    blind = rows_where(log, lambda law: law.blind)
+    asked = (makers >= 0) & (unknown & ~holds)[makers] & (at[makers] != at[readers]) & ~blind[readers]
+    told = asked & (red[readers] | ((differs & (log.phase == Phase.BACKWARD))[makers] & log.updates[readers]))
+    asked &= ~marked(makers[told], n)[makers]
+    while True:
+        vouched = upstream(Ragged(flow.start, np.where(asked, makers, -1)), holds, every)
+        waits = vouched & ~holds & differs & marked(makers[asked & ~vouched[readers]], n)
+        if not waits.any():
+            break
+        asked &= ~waits[makers]
+    made = makers >= 0
+    makers, readers = makers[made], readers[made]
+    read = np.bincount(makers[~communicating(log)[readers]], minlength=n) > 0  # a buffer to receive in is no result
+    doubted = np.bincount(readers[~vouched[makers]], minlength=n) > 0
+    # made for a log or a metric as a rule
+    simple = rows_where(log, lambda law: law.constant or law.copies or law.form is Form.JOIN)
+    return vouched | (unknown & simple & ~read & ~doubted)
+
+
+def _exact_copies(log: OpLog, flow: Ragged, asked: Bool, agrees: Bool) -> Int64:
+    """The records, of those asked for, that copy the whole of what agrees, bit by bit, perhaps in another order.
+
+    Args:
+        flow: the record that made each input of each record.
+        asked, agrees: by record.
+    """
+    rows = np.flatnonzero(asked & copies(log) & (log.inputs.count == 1) & (log.input_digests.count == 1))
+    maker, made = flow.first(rows, -1), log.digests.first(rows, NO_DIGEST)
+    known = (made == log.input_digests.first(rows, NO_DIGEST)) & ~np.isin(made, MARKS) & (maker >= 0)
+    rows, maker = rows[known], maker[known]
+    off = relative(log.outputs.first(rows), log.outputs.first(maker))
+    rows, maker = rows[off <= _ROUNDING], maker[off <= _ROUNDING]
+    found = agrees.copy()
+    for row, source in zip(rows.tolist(), maker.tolist(), strict=True):  # of a copy of a copy, too
+        found[row] |= found[source]
+    return rows[found[rows]]
+
+
+def _same_totals(c: Rows, left: Bool) -> Bool:
+    """bool[r]: unpaired rows that lead to a result with whose total both runs end, and which no other row reads.
+
+    Such is a loss that is added up to be told, or whose terms are told one by one.
+
+    Args:
+        left: bool[r], rows that are not compared.
+    """
+    assert c.flow is not None
+    alone, ends = list[tuple[Bool, Int32, Ragged]](), list[tuple[Int64, Float64]]()
+    for log, at, flow, of in ((c.a, c.at_a, c.flow.a, c.pairing.of_a), (c.b, c.at_b, c.flow.b, c.pairing.of_b)):
+        own = (of < 0) & left[at] & ~log.updates
+        read = np.zeros(len(log), bool)
+        blind = rows_where(log, lambda law: law.blind) | communicating(log)
+        read[flow.value[(flow.value >= 0) & ~blind[flow.row]]] = True
+        rows = np.flatnonzero(own & ~read & (log.inputs.count > 0))
+        alone.append((own, at, flow))
+        ends.append((rows, log.stats[_MEAN, rows] * numel(log)[log.shape[rows]]))
+    found = np.zeros(len(c), bool)
+    if not (len(ends[0][0]) and len(ends[1][0])):
+        return found
+    off = relative(ends[0][1][:, None], ends[1][1][None, :])
+    same = (off <= _SUMMED) & (ends[0][1] % 1 != 0)[:, None]  # many things are 1, or a count
+    for (own, at, flow), (rows, _), matched in zip(alone, ends, (same.any(axis=1), same.any(axis=0)), strict=True):
+        leads = upstream(flow, marked(rows[matched], len(own)), own)
+        found[at[leads & own]] = True
+    return found
