@@ -84,6 +84,7 @@ class Event:
         reads: the numbers of its result that Python read, and where.
         autocast: device type → dtype, of devices with autocast on where it was called.
         key: its key in the log, known at the end of the step.
+        saved: the call with its tensors (`capture.keeping`), None where nobody asks for it.
     """
 
     name: str
@@ -100,3 +101,4 @@ class Event:
     reads: list[tuple[float, Place]] = field(default_factory=list)
     autocast: dict[str, str] = field(default_factory=dict)
     key: str = ""
+    saved: Any = None

@@ -14,7 +14,7 @@ import torch
 from .kernels.guards import unnoticed
 from .machine import started_cuda
 
-__all__ = ["draws_of", "draws_of_call", "rng_digests"]
+__all__ = ["draws_of", "draws_of_call", "generator_of", "rng_digests", "state_of"]
 
 
 def rng_digests() -> dict[str, str]:
@@ -26,10 +26,10 @@ def rng_digests() -> dict[str, str]:
 
 
 def _rng_states() -> Iterator[tuple[str, bytes]]:
-    yield "torch", _state(torch.default_generator)
+    yield "torch", state_of(torch.default_generator)
     cuda = started_cuda()
     if cuda is not None:
-        yield "cuda", _state(cuda.default_generators[cuda.current_device()])
+        yield "cuda", state_of(cuda.default_generators[cuda.current_device()])
     yield "python", repr(random.getstate()).encode()
     numpy_random: Any = sys.modules.get("numpy.random")
     if numpy_random is not None:
@@ -37,7 +37,7 @@ def _rng_states() -> Iterator[tuple[str, bytes]]:
         yield "numpy", kind.encode() + key.tobytes() + repr([float(number) for number in rest]).encode()
 
 
-def _state(generator: torch.Generator) -> bytes:
+def state_of(generator: torch.Generator) -> bytes:
     """Return the state of a random generator."""
     with unnoticed():
         state = generator.get_state()
@@ -54,12 +54,12 @@ def draws_of(device: torch.device, given: torch.Generator | None) -> dict[str, A
         given: the generator that it was given, None for the device's own.
     """
     try:
-        generator = given or _default(device)
+        generator = given or generator_of(device)
         if generator is None:
             return None
         found: dict[str, Any] = {"seed": generator.initial_seed()}
         if generator.device.type == "cpu":
-            found["state"] = hashlib.sha256(_state(generator)).hexdigest()[:16]
+            found["state"] = hashlib.sha256(state_of(generator)).hexdigest()[:16]
         else:
             found["offset"] = generator.get_offset()
     except RuntimeError:  # of a graph that is being recorded, or of a backend without these
@@ -79,7 +79,8 @@ def draws_of_call(tensors: Sequence[torch.Tensor], others: Sequence[Any]) -> dic
     return draws_of(devices[0] if devices else torch.device("cpu"), given)
 
 
-def _default(device: torch.device) -> Any:
+def generator_of(device: torch.device) -> Any:
+    """Return the generator from which operations on a device draw; None where it is unknown."""
     if device.type == "cpu":
         return torch.default_generator
     module: Any = getattr(torch, device.type, None)

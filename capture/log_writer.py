@@ -38,6 +38,7 @@ __all__ = [
     "TensorSummary",
     "atomic_file",
     "format_digest",
+    "record_text",
     "summary_fields",
     "write_log",
 ]
@@ -356,6 +357,13 @@ def _add_lines(record: Record, text: _Escaped, lines: list[str]) -> str:
         add(f"  User hash: {', '.join([_user_hash(output.user_hash) for output in outputs])}")
     add("")
     return digest
+
+
+def record_text(record: Record) -> str:
+    """Return the lines of a record as a plain log has them."""
+    lines: list[str] = []
+    _add_lines(record, _Escaped(), lines)
+    return "\n".join(lines)
 
 
 def _hashes(tensors: Sequence[Content | None]) -> str:

@@ -7,6 +7,7 @@ import os
 from pathlib import Path
 from typing import Any, NoReturn
 
+from .keeping.wanted import parse_size
 from .messages import printable
 from .settings import MAX_OPERATIONS, Settings
 from .step_numbers import StepNumbers
@@ -107,6 +108,13 @@ def _seed(text: str) -> int:
     return seed
 
 
+def _size(text: str) -> int:
+    try:
+        return parse_size(text)
+    except ValueError as error:
+        raise argparse.ArgumentTypeError(str(error)) from None
+
+
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options; the command to capture follows them after `--`."""
     add = parser.add_argument
@@ -136,6 +144,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--keep-diff", action="store_true", help="keep the uncommitted changes of the training code in the log's header"
     )
+    add("--save", nargs="+", default=[], metavar="SPEC",
+        help="keep operations whole, for numtui replay: those of a plan of numtui plan, or of module:GLOB")  # fmt: skip
+    add("--save-limit", type=_size, default=2 << 30, metavar="SIZE", help="bytes that they may fill (default: 2GiB)")
     add("--ranks", type=_numbers, default=None, metavar="0,3", help="only these ranks write logs (default: all)")
     add("--deterministic", type=_seed, nargs="?", const=42, default=None, metavar="SEED",
         help="seed everything and use deterministic algorithms before the script starts (seed: 42)")  # fmt: skip
@@ -217,5 +228,7 @@ def settings_of(args: argparse.Namespace) -> Settings:
         forward=forward,
         of=tuple(args.of),
         ranks=args.ranks,
+        save=tuple(args.save),
+        save_limit=args.save_limit,
         perturb=args.perturb,
     )

@@ -114,6 +114,13 @@ class Recorder:
         self._perturbed = self._is_broken = False
         self._started = 0.0
         self._left_behind: list[StepTracer] = []
+        self._keeping: Any = None
+        self._make_tracer: Callable[..., StepTracer] = StepTracer
+        if settings.save:
+            from .keeping.keeper import Keeping  # not needed otherwise
+
+            self._keeping = Keeping(settings)
+            self._make_tracer = self._keeping.tracer
 
     # Hooks
 
@@ -288,7 +295,7 @@ class Recorder:
         """Begin to record a step."""
         self.step = step
         self._start, self._started, self._window, self.tracer = None, time.perf_counter(), Window(), None
-        self.tracer = StepTracer(self.names, self.modules, self.settings)
+        self.tracer = self._make_tracer(self.names, self.modules, self.settings)
         if self._split is not None:
             self.tracer.wait()
         self.tracer.start()
@@ -473,9 +480,10 @@ class Recorder:
             replaces = None
             if path not in self.written and os.path.lexists(path):
                 replaces = "a link, which is not followed" if path.is_symlink() else "the log of another run"
+            told = records(events, stacks, summaries, micro_batches, simulated)
             write_log(
                 path,
-                records(events, stacks, summaries, micro_batches, simulated),
+                told if self._keeping is None else self._keeping.noting(events, told, rank),
                 count=len(events),
                 excluded=excluded,
                 run=run,
@@ -486,6 +494,7 @@ class Recorder:
                 self.written.append(path)
                 say_if_open_to_others(path)
             note = f" (incomplete: {incomplete})" if incomplete else ""
+            note += "" if self._keeping is None else self._keeping.write(path, run)
             note += f" (replaces {replaces})" if replaces else ""
             self._unsaid[path] = f"{self.settings.noun} {self.step}: {len(events)} operations in {path}{note}"
 

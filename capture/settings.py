@@ -9,6 +9,7 @@ from fnmatch import fnmatchcase
 from typing import Any
 
 from .guard import pass_on
+from .keeping.wanted import Wanted
 from .messages import describe
 
 __all__ = ["MAX_OPERATIONS", "Settings"]
@@ -37,6 +38,8 @@ class Settings:
         forward: a step is a call of a model, with gradients or without.
         of: globs over paths of modules; with `forward`, calls of these are the steps. Empty for whole models.
         ranks: ranks that write a log, None for all.
+        save: operations to keep whole in a bundle beside the log: `module:GLOB`, or the path of a plan.
+        save_limit: bytes that they may fill together.
         perturb: seed of a perturbation of all parameters by one ε before the first recorded step, None for none. The
             only setting that changes the run.
     """
@@ -54,7 +57,10 @@ class Settings:
     forward: bool = False
     of: tuple[str, ...] = ()
     ranks: tuple[int, ...] | None = None
+    save: tuple[str, ...] = ()
+    save_limit: int = 2 << 30
     perturb: int | None = None
+    wanted: Wanted = field(init=False, repr=False, compare=False)
     hash_function: Callable[[Any], Any] | None = field(init=False, repr=False, compare=False)
     _known: dict[tuple[str, str], bool] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -65,6 +71,7 @@ class Settings:
             except re.error as error:  # before Python 3.11, as of `[z-a]`
                 raise ValueError(f"{glob}: no pattern of names: {error}") from None
         object.__setattr__(self, "forward", self.forward or bool(self.of))
+        object.__setattr__(self, "wanted", Wanted.of(self.save))
         object.__setattr__(self, "hash_function", _resolved(self.hash))
 
     def wants_op(self, name: str) -> bool:

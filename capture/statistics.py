@@ -25,7 +25,7 @@ from .messages import describe, warn
 from .native_library import attempt
 from .sketch import Positions
 
-__all__ = ["Statistics", "Summary", "Unmeasurable"]
+__all__ = ["Statistics", "Summary", "Unmeasurable", "check_readable"]
 
 _ROWS = 1024
 """Rows of results in one buffer."""
@@ -167,7 +167,7 @@ class Statistics:
             Unmeasurable: It has no values to read in place.
         """
         with self._lock, no_functions():
-            _check(tensor)
+            check_readable(tensor)
             take = self._take if sketch else self._take & ~SKETCH
             if positions is not None:
                 if not positions.fit(tensor.shape):
@@ -323,7 +323,7 @@ def _generators_kept(device: torch.device) -> Iterator[None]:
         yield
 
 
-def _check(tensor: torch.Tensor) -> None:
+def check_readable(tensor: torch.Tensor) -> None:
     """Raise `Unmeasurable` unless all elements can be read."""
     if has_own_dispatch(tensor):
         raise Unmeasurable(f"only {type(tensor).__name__} itself knows its values")

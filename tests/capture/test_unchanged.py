@@ -52,7 +52,15 @@ def test_two_ranks_print_what_they_print_without_a_capture(two_ranks: TwoRanks, 
 
 @pytest.mark.parametrize(
     "options",
-    ["--steps 1,2", "--no-sketch", "--weights every", "--hash torch:sum", "--ops mm --min-numel 100", "--modules norm"],
+    [
+        "--steps 1,2",
+        "--save module:*",
+        "--no-sketch",
+        "--weights every",
+        "--hash torch:sum",
+        "--ops mm --min-numel 100",
+        "--modules norm",
+    ],
 )
 def test_no_setting_changes_a_bit(examples: Examples, options: str) -> None:
     assert examples.captured("", options).printed == examples.plain()

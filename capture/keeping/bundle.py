@@ -1,0 +1,250 @@
+"""Bundles: folders of kept operations, without pickle. Standard library alone, to write and to read.
+
+A bundle has `manifest.json`, written last, and each content once, as a safetensors file of bytes named by its SHA-256.
+What is read is untrusted: `read_bundle` checks its structure, so that whoever runs a call need not.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+__all__ = ["KNOWN", "VERSION", "Bundle", "BundleError", "bundle_folder", "find_bundles", "read_bundle", "tensors_of",
+    "write_bundle"]  # fmt: skip
+
+VERSION = 1
+_MANIFEST = "manifest.json"
+_END = "_kept"
+_NAME = re.compile(r"[0-9a-f]{64}", re.ASCII)
+_DEVICE = re.compile(r"(cpu|cuda|xpu|mps)(:\d{1,4})?", re.ASCII)
+_FILE = re.compile(r"([0-9a-f]{64})\.safetensors", re.ASCII)
+ITEMSIZE = {
+    **dict.fromkeys(("bool", "int8", "uint8", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"), 1),
+    **dict.fromkeys(("float8_e4m3fnuz", "float8_e5m2fnuz"), 1),
+    **dict.fromkeys(("float16", "bfloat16", "int16", "uint16"), 2),
+    **dict.fromkeys(("float32", "int32", "uint32", "complex32"), 4),
+    **dict.fromkeys(("float64", "int64", "uint64", "complex64"), 8),
+    "complex128": 16,
+}
+"""Bytes of an element, by dtype."""
+KNOWN = {
+    "dtype": tuple(ITEMSIZE),
+    "layout": ("strided",),
+    "memory_format": ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d"),
+}
+"""Objects of torch that may be arguments, by tag."""
+
+
+class BundleError(Exception):
+    """A bundle that cannot be read, or that asks for something that no capture wrote: path, reason."""
+
+
+@dataclass(frozen=True)
+class Bundle:
+    """A bundle whose structure was checked.
+
+    Attributes:
+        folder: where it is.
+        calls: the kept operations, in dispatch order, as in the manifest.
+        missed: operations that were to be kept and were not: `key`, `seq`, `why`.
+        run: the run info of the log.
+    """
+
+    folder: Path
+    calls: Sequence[Mapping[str, Any]]
+    missed: Sequence[Mapping[str, Any]] = ()
+    run: Mapping[str, Any] = field(default_factory=dict)
+
+
+def bundle_folder(log: Path) -> Path:
+    """Return the folder of the bundle of a log: beside it, `rank_0_kept`."""
+    return log.with_name(log.name.removesuffix(".log").removesuffix("_activations") + _END)
+
+
+def write_bundle(
+    folder: Path, head: Mapping[str, Any], calls: Sequence[Mapping[str, Any]], contents: Mapping[str, bytes]
+) -> None:
+    """Write a bundle, readable by its owner alone; an old one at this path is replaced.
+
+    Raises:
+        OSError: the disk is full, or the folder cannot be written. There is then no manifest.
+    """
+    if folder.is_symlink():
+        folder.unlink()
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    folder.chmod(0o700)
+    (folder / _MANIFEST).unlink(missing_ok=True)
+    old = {found[1] for path in folder.iterdir() if (found := _FILE.fullmatch(path.name))}
+    try:
+        _write_contents(folder, contents)
+        lines = ",\n".join(json.dumps(call) for call in calls)
+        told = json.dumps({"version": VERSION, **head}, default=str).removesuffix("}")
+        _write(folder / _MANIFEST, f'{told}, "calls": [\n{lines}\n]}}\n'.encode())
+    except OSError:
+        for name in contents:  # they may have filled the disk
+            (folder / f"{name}.safetensors").unlink(missing_ok=True)
+        raise
+    for name in old - contents.keys():
+        (folder / f"{name}.safetensors").unlink(missing_ok=True)
+
+
+def _write_contents(folder: Path, contents: Mapping[str, bytes]) -> None:
+    for name, data in contents.items():
+        header = json.dumps({"bytes": {"dtype": "U8", "shape": [len(data)], "data_offsets": [0, len(data)]}}).encode()
+        header += b" " * (-len(header) % 8)
+        _write(folder / f"{name}.safetensors", len(header).to_bytes(8, "little"), header, data)
+
+
+def _write(path: Path, *parts: bytes) -> None:
+    temporary = path.with_name(f".{path.name}.part")
+    temporary.unlink(missing_ok=True)
+    try:
+        with open(temporary, "xb") as out:
+            out.writelines(parts)
+        os.replace(temporary, path)
+    except BaseException:
+        with suppress(OSError):
+            temporary.unlink()
+        raise
+
+
+def find_bundles(path: Path) -> list[Path]:
+    """Return the bundles that a path means: itself, or those of a run's folder, by rank and step."""
+    if (path / _MANIFEST).is_file():
+        return [path]
+    places = ("", "numerics/", "numerics/step_*/")
+    return [found.parent for place in places for found in sorted(path.glob(f"{place}*{_END}/{_MANIFEST}"))]
+
+
+def read_bundle(folder: Path) -> Bundle:
+    """Read a bundle and check its structure: tags, names, and that each tensor lies within its content.
+
+    Raises:
+        BundleError: it has no manifest, or one that no capture wrote.
+    """
+    manifest = folder / _MANIFEST
+    try:
+        told = json.loads(manifest.read_bytes())
+    except FileNotFoundError:
+        raise BundleError(
+            f"{folder}: no {_MANIFEST}: its capture did not come to its end, or it is no bundle"
+        ) from None
+    except OSError as error:
+        raise BundleError(f"{manifest}: {error.strerror or error}") from None
+    except (ValueError, RecursionError) as error:
+        raise BundleError(f"{manifest}: is no JSON: {error}") from None
+    if not isinstance(told, dict) or told.get("version") != VERSION:
+        raise BundleError(f"{manifest}: is no bundle of this version of numtui (version {VERSION})")
+    checked, calls = _Checked(folder), told.get("calls")
+    if not isinstance(calls, list):
+        raise BundleError(f"{manifest}: has no list of calls")
+    for number, call in enumerate(calls):
+        try:
+            checked.call(call)
+        except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError) as error:
+            reason = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
+            raise BundleError(f"{manifest}: call {number} is refused, and nothing was run: {reason}") from None
+    missed = told.get("missed")
+    run = told.get("run")
+    return Bundle(folder, calls, missed if isinstance(missed, list) else (), run if isinstance(run, dict) else {})
+
+
+class _Checked:
+    """Checks of the calls of one bundle; what is wrong is a ValueError, KeyError or TypeError."""
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._sizes: dict[str, int] = {}
+        self._most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+
+    def call(self, call: dict[str, Any]) -> None:
+        for name, kind in (("key", str), ("operator", str), ("record", str), ("args", list), ("kwargs", dict),
+            ("written", list), ("returned", list), ("left", list), ("flags", dict), ("digests", dict)):  # fmt: skip
+            if not isinstance(call[name], kind):
+                raise ValueError(f"{name} is no {kind.__name__}")
+        for tree in (*call["args"], *call["kwargs"].values(), *call["returned"], *call["left"]):
+            self._tree(tree)
+        given = list(tensors_of([call["args"], list(call["kwargs"].values())]))
+        if any(type(at) is not int or not 0 <= at < len(given) for at in call["written"]):
+            raise ValueError("an argument that it writes to is none of its tensors")
+        if (random := call.get("random")) is not None:
+            self._generator(random)
+        size = sum(_numel(told) * ITEMSIZE[told["dtype"]] for told in given)
+        size += sum(_numel(told) * ITEMSIZE[told["dtype"]] for told in tensors_of([call["returned"], call["left"]]))
+        if size > self._most:
+            raise ValueError(f"its tensors need {size:,} bytes, this machine has {self._most:,}")
+        call["bytes"] = size
+
+    def _tree(self, value: Any) -> None:
+        if isinstance(value, list):
+            for item in value:
+                self._tree(item)
+        elif isinstance(value, dict):
+            ((tag, told),) = value.items()
+            if tag == "tensor":
+                self._tensor(told)
+            elif tag == "generator":
+                self._generator(told)
+            elif tag == "float":
+                float.fromhex(told)
+            elif tag == "complex":
+                (_, _) = map(float.fromhex, told)
+            elif tag == "device":
+                _matches(_DEVICE, told)
+            elif tag != "opaque" and told not in KNOWN.get(tag, ()):
+                raise ValueError(f"{told!r} is no {tag}")
+        elif not isinstance(value, (bool, int, str, type(None))):
+            raise ValueError(f"{value!r} is no argument")
+
+    def _tensor(self, told: dict[str, Any]) -> None:
+        shape, strides, offset = told["shape"], told["strides"], told["offset"]
+        if any(type(number) is not int or number < 0 for number in (*shape, *strides, offset, told["memory"])):
+            raise ValueError("a tensor's shape, strides and offset are whole numbers from 0 on")
+        _matches(_DEVICE, told["device"])
+        reach = offset + 1 + sum((size - 1) * step for size, step in zip(shape, strides, strict=True))
+        if _numel(told) and reach * ITEMSIZE[told["dtype"]] > self._size(told["storage"]):
+            raise ValueError(f"a tensor reaches past the end of its content {told['storage'][:12]}…")
+
+    def _generator(self, told: dict[str, Any]) -> None:
+        _matches(_DEVICE, told["device"])
+        self._size(told["state"])
+
+    def _size(self, name: str) -> int:
+        """Return the bytes of a content; its name is a digest and thus no way out of the folder."""
+        if name not in self._sizes:
+            _matches(_NAME, name)
+            path = self._folder / f"{name}.safetensors"
+            try:
+                with open(path, "rb", opener=lambda path, flags: os.open(path, flags | os.O_NOFOLLOW)) as file:
+                    head = int.from_bytes(file.read(8), "little")
+                    self._sizes[name] = os.fstat(file.fileno()).st_size - 8 - head
+            except OSError as error:
+                raise ValueError(f"the content {name[:12]}… cannot be read: {error.strerror}") from None
+        return self._sizes[name]
+
+
+def _matches(pattern: re.Pattern[str], text: str) -> None:
+    if not pattern.fullmatch(text):
+        raise ValueError(f"{text[:80]!r} is no name that a bundle has")
+
+
+def _numel(told: Mapping[str, Any]) -> int:
+    numel = 1
+    for size in told["shape"]:
+        numel *= size
+    return numel
+
+
+def tensors_of(tree: Any) -> Iterator[dict[str, Any]]:
+    """Yield the tensors of a tagged tree, in order."""
+    if isinstance(tree, list):
+        for item in tree:
+            yield from tensors_of(item)
+    elif isinstance(tree, dict) and "tensor" in tree:
+        yield tree["tensor"]

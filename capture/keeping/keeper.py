@@ -1,0 +1,245 @@
+"""Keep chosen operations of a step whole, while it runs: a tracer that also copies their tensors.
+
+Without `--save` nothing of this is imported. What is kept lives in memory, within the limit of `--save-limit`, until
+the step's log is written, for only then an operation's key is known.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..event import Event
+from ..generators import generator_of, state_of
+from ..guard import no_harm, pass_on
+from ..log_writer import Record, format_digest, record_text
+from ..messages import describe
+from ..op_kind import OpKind
+from ..placement import Placement
+from ..settings import Settings
+from ..statistics import Unmeasurable, check_readable
+from ..tracer import StepTracer
+from .bundle import KNOWN, bundle_folder, write_bundle
+from .contents import Content, Contents, TooMuch, shown_size
+from .perform import read_flags
+
+__all__ = ["Keeping", "KeepingTracer"]
+
+_VALUES = (bool, int, str, type(None))
+_NAMED = {torch.dtype: "dtype", torch.layout: "layout", torch.memory_format: "memory_format", torch.device: "device"}
+
+
+@dataclass(slots=True)
+class Kept:
+    """A call as it is kept.
+
+    Attributes:
+        call: its entry in the manifest, ready for JSON.
+        contents: what its tensors hold, which keeps these alive.
+        why: why it cannot be kept; empty if it can.
+    """
+
+    call: dict[str, Any]
+    contents: list[Content] = field(default_factory=list)
+    why: str = ""
+
+
+class KeepingTracer(StepTracer):
+    """A tracer that keeps the operations that may be wanted: their tensors before they run, and what they leave."""
+
+    def __init__(self, *args: Any, keeping: Keeping) -> None:
+        super().__init__(*args)
+        self._keeping = keeping
+
+    def _before(self, kind: OpKind, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
+        call = super()._before(kind, args, kwargs)
+        event = None if call is None else call.event
+        if event is not None and self._keeping.wanted.may_want(event.place.module, event.name):
+            event.saved = Kept({})
+            with _noting(event.saved):
+                if kind.collective or kind.is_wait:
+                    raise Unmeasurable("communication needs the other ranks")
+                self._copy(event.saved, call, kind, args, kwargs)
+        return call
+
+    def _copy(self, kept: Kept, call: Any, kind: OpKind, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
+        tree = _Tree(self, kept)
+        kept.call |= {"args": [tree.of(value) for value in args]}
+        kept.call |= {"kwargs": {name: tree.of(value) for name, value in kwargs.items()}}
+        kept.call |= {"aliased": tree.aliased and bool(call.written), "flags": read_flags()}
+        if kind.random:
+            given = next((value for value in (*args, *kwargs.values()) if isinstance(value, torch.Generator)), None)
+            device = call.tensors[0].device if call.tensors else kwargs.get("device") or torch.device("cpu")
+            generator = given or generator_of(device)
+            if generator is None:
+                raise Unmeasurable(f"the random state of {device} is unknown")
+            kept.call["random"] = tree.generator(generator) | {"given": given is not None}
+
+    def _after(self, func: Any, kind: OpKind, call: Any, result: Any) -> None:
+        super()._after(func, kind, call, result)
+        kept = None if call.event is None else call.event.saved
+        if kept is not None and not kept.why:
+            with _noting(kept):
+                schema = getattr(func, "_schema", None)
+                if schema is None:
+                    raise Unmeasurable("it is no single operator")
+                kept.call["operator"] = schema.name + (f".{schema.overload_name}" if schema.overload_name else "")
+                kept.call["schema"] = str(schema)
+                tree = _Tree(self, kept)
+                kept.call["returned"] = [tree.of(tensor) for tensor in _flat(result)]
+                kept.call["written"] = [leaf.input for leaf in call.event.mutated]
+                kept.call["left"] = [tree.of(call.tensors[position]) for position in kept.call["written"]]
+
+
+class _noting:  # noqa: N801  reads as a statement
+    """Note on a call why it cannot be kept; the recording goes on."""
+
+    def __init__(self, kept: Kept) -> None:
+        self._kept = kept
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, _type: object, error: BaseException | None, _traceback: object) -> bool:
+        if not isinstance(error, Exception):
+            return False
+        pass_on(error)
+        self._kept.why = str(error) if isinstance(error, (TooMuch, Unmeasurable)) else describe(error)
+        self._kept.contents = []
+        return True
+
+
+class _Tree:
+    """Arguments as a tagged tree, ready for JSON; the storages of their tensors are copied as they are now."""
+
+    def __init__(self, tracer: KeepingTracer, kept: Kept) -> None:
+        self._tracer, self._kept = tracer, kept
+        self._memories: dict[int, tuple[int, Content]] = {}
+        self.aliased = False
+
+    def of(self, value: Any) -> Any:
+        if type(value) in _VALUES:
+            return value
+        if type(value) is float:
+            return {"float": value.hex()}
+        if type(value) is complex:
+            return {"complex": [value.real.hex(), value.imag.hex()]}
+        if isinstance(value, torch.Tensor):
+            return {"tensor": self._tensor(value)}
+        if isinstance(value, (list, tuple)):
+            return [self.of(item) for item in value]
+        if isinstance(value, torch.Generator):
+            return {"generator": self.generator(value)}
+        tag, text = _NAMED.get(type(value), ""), str(value).removeprefix("torch.")
+        return {tag: text} if tag == "device" or text in KNOWN.get(tag, ()) else {"opaque": type(value).__name__}
+
+    def _tensor(self, tensor: torch.Tensor) -> dict[str, Any]:
+        check_readable(tensor)
+        if (dtype := str(tensor.dtype).removeprefix("torch.")) not in KNOWN["dtype"]:
+            raise Unmeasurable(f"elements of {dtype} are not kept")
+        memory = int(tensor.untyped_storage()._cdata)
+        known = self._memories.get(memory)
+        self.aliased |= known is not None
+        if known is None:
+            known = self._memories[memory] = len(self._memories), self._tracer._keeping.contents.of(tensor)
+            self._kept.contents.append(known[1])
+        told: dict[str, Any] = {"memory": known[0], "storage": known[1].digest}
+        told |= {"dtype": dtype, "shape": list(tensor.shape), "strides": list(tensor.stride())}
+        told |= {"offset": tensor.storage_offset(), "device": str(tensor.device)}
+        told |= {name: True for name, on in (("conj", tensor.is_conj()), ("neg", tensor.is_neg())) if on}
+        state = self._tracer.measuring.state(tensor)
+        spec = None if state is None else self._tracer.measuring.spec(state, tensor)
+        return told if spec is None else told | {"placement": Placement.of(spec).as_json()}
+
+    def generator(self, generator: Any) -> dict[str, Any]:
+        content = self._tracer._keeping.contents.of_bytes(state_of(generator))
+        self._kept.contents.append(content)
+        return {"device": str(generator.device), "state": content.digest}
+
+
+def _flat(result: Any) -> list[torch.Tensor]:
+    if isinstance(result, torch.Tensor):
+        return [result]
+    return [tensor for item in result for tensor in _flat(item)] if isinstance(result, (list, tuple)) else []
+
+
+class Keeping:
+    """Operations that a recorder keeps whole, and the bundle that it writes of them beside each log."""
+
+    def __init__(self, settings: Settings) -> None:
+        self.wanted = settings.wanted
+        self.contents = Contents(settings.save_limit)
+        self._calls: list[tuple[Kept, Record]] = []
+        self._rank = 0
+
+    def tracer(self, *args: Any) -> StepTracer:
+        """Return the tracer of a step, of the arguments of a `StepTracer`."""
+        return KeepingTracer(*args, keeping=self)
+
+    def noting(self, events: Sequence[Event], records: Iterable[Record], rank: int) -> Iterator[Record]:
+        """Pass the records of named events on, and note those that are kept."""
+        self._calls, self._rank = [], rank
+        for event, record in zip(events, records, strict=True):
+            if event.saved is not None and self.wanted.wants(event.key, rank):
+                self._calls.append((event.saved, record))
+            yield record
+
+    def write(self, log: Path, run: Mapping[str, Any]) -> str:
+        """Write the bundle of the log that was just written; return what is said of it, beginning with a comma."""
+        noted, self._calls = self._calls, []
+        calls: list[dict[str, Any]] = []
+        missed: list[dict[str, Any]] = []
+        for kept, record in noted:
+            told = {"key": record.key, "seq": record.seq}
+            if kept.why:
+                missed.append(told | {"why": kept.why})
+            else:
+                for tree, output in zip(kept.call["returned"], record.outputs, strict=True):
+                    if output.placement is not None:  # DTensor tells it only after the operation
+                        tree["tensor"]["placement"] = output.placement
+                calls.append(told | kept.call | _digests(kept, record) | {"planned": self._planned(record)})
+        contents = {content.digest: content.data for kept, _ in noted for content in kept.contents}
+        folder, said = bundle_folder(log), ""
+        with no_harm(f"the bundle {folder} was not written"):
+            write_bundle(folder, {"log": log.name, "run": dict(run), "missed": missed}, calls, contents)
+            size = shown_size(sum(map(len, contents.values())))
+            said = f", kept {len(calls)} operations whole ({size}) in {folder.name}"
+            if missed:
+                said += f", {len(missed)} not (the first: {missed[0]['key']}: {missed[0]['why']})"
+            if absent := self.wanted.absent(frozenset(record.key for _, record in noted), self._rank):
+                said += f"; {absent} of the plan are not in this run"
+            if others := sum(any(each["inputs"] == "neither" for each in call["planned"]) for call in calls):
+                said += f"; {others} have other inputs than in the plan: this run is neither of its runs"
+        return said
+
+    def _planned(self, record: Record) -> list[dict[str, Any]]:
+        """Return the records of plans that mean a record, with which of the plan's runs its digests repeat."""
+        inputs = [format_digest(None if each is None else each.digest) for each in record.inputs]
+        outputs = [format_digest(each.digest) for each in record.outputs]
+        return [
+            {
+                **plan,
+                "inputs": _repeats(plan, "inputs", record.key, inputs),
+                "outputs": _repeats(plan, "outputs", record.key, outputs),
+            }
+            for plan in self.wanted.records(record.key, self._rank)
+        ]
+
+
+def _repeats(plan: Mapping[str, Any], what: str, key: str, digests: list[str]) -> str:
+    """Return which of a plan's runs has these digests: `a`, `b`, `both` or `neither`."""
+    same = [side for side in "ab" if plan.get(f"key_{side}") == key and plan.get(f"{what}_{side}") == digests]
+    return "both" if len(same) == 2 else same[0] if same else "neither"
+
+
+def _digests(kept: Kept, record: Record) -> dict[str, Any]:
+    """Return what the log says of a call: its record, and the digests of its results."""
+    changed = {each.slot: each.summary.digest for each in record.mutated}
+    before = [None if each is None else each.digest for each in record.inputs]
+    left = [changed.get(position, before[position]) for position in kept.call["written"]]
+    returned = [format_digest(each.digest) for each in record.outputs]
+    return {"digests": {"returned": returned, "left": list(map(format_digest, left))}, "record": record_text(record)}

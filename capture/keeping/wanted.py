@@ -1,0 +1,118 @@
+"""What `--save` asks to keep: modules by pattern, or the records of a plan that `numtui plan` wrote.
+
+Standard library alone: options are looked at before the script imports torch.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
+from pathlib import Path
+from typing import Any
+
+__all__ = ["PLAN_VERSION", "Wanted", "parse_size", "split_key"]
+
+PLAN_VERSION = 1
+_MODULE = "module:"
+_KEY = re.compile(r"(?P<module>.*)/op_\d+_(?P<name>.+)", re.DOTALL)
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?B)?", re.IGNORECASE | re.ASCII)
+_LARGEST_PLAN = 64 << 20
+
+
+@dataclass(frozen=True, slots=True)
+class Wanted:
+    """The operations to keep.
+
+    Attributes:
+        modules: globs over module paths; a path matches its submodules too.
+        planned: the records of plans, by the keys that they have in either run.
+    """
+
+    modules: tuple[str, ...] = ()
+    planned: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
+    _named: frozenset[tuple[str, str]] = frozenset()
+
+    @classmethod
+    def of(cls, specs: Sequence[str]) -> Wanted:
+        """Read what `--save` was given.
+
+        Raises:
+            ValueError: one is neither `module:GLOB` nor a plan that can be read.
+        """
+        modules: list[str] = []
+        planned: dict[str, list[Mapping[str, Any]]] = {}
+        for spec in specs:
+            if spec.startswith(_MODULE):
+                modules.append(spec.removeprefix(_MODULE))
+                continue
+            for record in _plan(spec):
+                for key in {record.get("key_a"), record.get("key_b")}:
+                    if key:
+                        planned.setdefault(key, []).append(record)
+        return cls(tuple(modules), planned, frozenset(map(split_key, planned)))
+
+    def may_want(self, module: str | None, name: str) -> bool:
+        """Return False for an operation that is certainly not wanted, while its key is not known yet.
+
+        Args:
+            module: its module, None while that is unknown.
+            name: without namespace and overload.
+        """
+        if module is not None:
+            return (module, name) in self._named or self._matches(module)
+        return bool(self.modules) or any(name == known for _, known in self._named)
+
+    def wants(self, key: str, rank: int) -> bool:
+        """Return True if the operation of this key is to be kept."""
+        return bool(self.records(key, rank)) or self._matches(split_key(key)[0])
+
+    def records(self, key: str, rank: int) -> list[Mapping[str, Any]]:
+        """Return the records of plans that mean the operation of this key on this rank."""
+        return [record for record in self.planned.get(key, ()) if record.get("rank") in (None, rank)]
+
+    def absent(self, keys: frozenset[str], rank: int) -> int:
+        """Return the number of planned records of a rank of which a run has neither key."""
+        known = {id(record): record for key in self.planned for record in self.records(key, rank)}
+        return sum(keys.isdisjoint((each.get("key_a"), each.get("key_b"))) for each in known.values())
+
+    def _matches(self, module: str) -> bool:
+        return any(fnmatchcase(module, glob) or fnmatchcase(module, glob + ".*") for glob in self.modules)
+
+
+def split_key(key: str) -> tuple[str, str]:
+    """Return module and name of `module/op_N_name`."""
+    found = _KEY.fullmatch(key)
+    return (found["module"], found["name"]) if found else ("", key)
+
+
+def _plan(path: str) -> list[dict[str, Any]]:
+    try:
+        with Path(path).open("rb") as file:
+            told = json.loads(file.read(_LARGEST_PLAN))
+    except OSError as error:
+        advice = "a plan of numtui plan, or module:GLOB, as in 'module:layers.2.*'"
+        raise ValueError(f"--save {path}: {error.strerror or error}; expected {advice}") from None
+    except (ValueError, RecursionError) as error:
+        raise ValueError(f"--save {path}: is no plan: {error}") from None
+    records = told.get("records") if isinstance(told, dict) and told.get("version") == PLAN_VERSION else None
+    if not isinstance(records, list) or not all(isinstance(record, dict) for record in records):
+        raise ValueError(f"--save {path}: is no plan of this version of numtui (version {PLAN_VERSION})")
+    texts = [value for record in records for name in ("key_a", "key_b") if (value := record.get(name)) is not None]
+    if not all(isinstance(text, str) for text in texts):
+        raise ValueError(f"--save {path}: keys of its records are texts")
+    return records
+
+
+def parse_size(text: str) -> int:
+    """Return the bytes of a size such as `2GiB`, `500MB` or `4096`; units are powers of 1,024.
+
+    Raises:
+        ValueError: it is none.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} is no size such as 2GiB")
+    return int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))
