@@ -14,8 +14,8 @@ from tests.checked import odd_run
 from tests.matchers.weights.test_weights import log
 
 COMMANDS = [
-    *("", "diff", "explain", "check", "weights", "capture", "suggest", "demo", "rules", "rules convert", "rules check"),
-    *("cache", "completion"),
+    *("", "diff", "explain", "plan", "check", "weights", "capture", "suggest", "demo"),
+    *("rules", "rules convert", "rules check", "cache", "completion"),
 ]
 
 _RUN = """

@@ -231,7 +231,9 @@ class Keeping:
 
 
 def _repeats(plan: Mapping[str, Any], what: str, key: str, digests: list[str]) -> str:
-    """Return which of a plan's runs has these digests: `a`, `b`, `both` or `neither`."""
+    """Return which of a plan's runs has these digests: `a`, `b`, `both` or `neither`; `unknown` without any."""
+    if not any(f"{what}_{side}" in plan for side in "ab"):
+        return "unknown"
     same = [side for side in "ab" if plan.get(f"key_{side}") == key and plan.get(f"{what}_{side}") == digests]
     return "both" if len(same) == 2 else same[0] if same else "neither"
 

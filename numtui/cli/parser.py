@@ -15,6 +15,7 @@ __all__ = ["parse", "root_parser"]
 _COMMANDS = (
     "diff",
     "explain",
+    "plan",
     "merge",
     "check",
     "weights",

@@ -17,6 +17,7 @@ from numtui.report.jsonl import write_jsonl
 from numtui.report.model import Report
 from numtui.report.next_steps import next_steps
 from numtui.report.parts import CauseFacts, DifferenceFacts, Log, RowFacts
+from numtui.report.plan import plan_records
 
 __all__ = ["VERSION", "write"]
 
@@ -83,6 +84,7 @@ def _head(r: Report) -> dict[str, Any]:
         "uncertain": None if r.doubt is None else asdict(r.doubt),
         "drift": [asdict(family) for family in r.families],
         "next": [step._asdict() for step in next_steps(r)],
+        "plan": plan_records(r.comparison),
         "excluded": {"both": list(both), "only_a": list(only_a), "only_b": list(only_b)},
         "rules": {
             "path": r.options.rules_path,

@@ -52,6 +52,9 @@ def next_steps(r: Report) -> Iterator[NextStep]:
     if causes := c.consequences.causes:
         explain = ("numtui", "explain", *options.paths, str(causes[0].rows[0] + 1), *rules, *expected)
         yield NextStep(explain, "the verdict on the first cause, step by step")
+    if r.red and not (c.a.members or c.b.members) and len(c.a.digests.value) and len(c.b.digests.value):
+        plan = ("numtui", "plan", *options.paths, *rules, *expected, "-o", "plan.json")
+        yield NextStep(plan, "what to keep next: numtui capture --save plan.json of both runs")
     if r.red:
         page = (*diff, *expected, "-o", "report.html")
         yield NextStep(page, "a page of all rows, to send")
