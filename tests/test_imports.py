@@ -14,7 +14,7 @@ from tests.checked import odd_run
 from tests.matchers.weights.test_weights import log
 
 COMMANDS = [
-    *("", "diff", "explain", "plan", "check", "weights", "capture", "suggest", "demo"),
+    *("", "diff", "explain", "plan", "replay", "check", "weights", "capture", "suggest", "demo"),
     *("rules", "rules convert", "rules check", "cache", "completion"),
 ]
 

@@ -193,16 +193,22 @@ class Keeping:
         noted, self._calls = self._calls, []
         calls: list[dict[str, Any]] = []
         missed: list[dict[str, Any]] = []
+        contents: dict[str, bytes] = {}
+        planned = {record.key: self._planned(record) for _, record in noted}
+        every = [each for of_key in planned.values() for each in of_key]
+        repeated = {_keys(each) for each in every if each["inputs"] != "neither"}
         for kept, record in noted:
             told = {"key": record.key, "seq": record.seq}
+            # the key that an operation has in the other run alone may be that of any operation here
+            meant = [each for each in planned[record.key] if each["inputs"] != "neither" or _keys(each) not in repeated]
             if kept.why:
                 missed.append(told | {"why": kept.why})
-            else:
+            elif meant or self.wanted.of_modules(record.key):
                 for tree, output in zip(kept.call["returned"], record.outputs, strict=True):
                     if output.placement is not None:  # DTensor tells it only after the operation
                         tree["tensor"]["placement"] = output.placement
-                calls.append(told | kept.call | _digests(kept, record) | {"planned": self._planned(record)})
-        contents = {content.digest: content.data for kept, _ in noted for content in kept.contents}
+                calls.append(told | kept.call | _digests(kept, record) | {"planned": meant})
+                contents |= {content.digest: content.data for content in kept.contents}
         folder, said = bundle_folder(log), ""
         with no_harm(f"the bundle {folder} was not written"):
             write_bundle(folder, {"log": log.name, "run": dict(run), "missed": missed}, calls, contents)
@@ -210,10 +216,10 @@ class Keeping:
             said = f", kept {len(calls)} operations whole ({size}) in {folder.name}"
             if missed:
                 said += f", {len(missed)} not (the first: {missed[0]['key']}: {missed[0]['why']})"
-            if absent := self.wanted.absent(frozenset(record.key for _, record in noted), self._rank):
+            if absent := self.wanted.absent(frozenset(planned), self._rank):
                 said += f"; {absent} of the plan are not in this run"
-            if others := sum(any(each["inputs"] == "neither" for each in call["planned"]) for call in calls):
-                said += f"; {others} have other inputs than in the plan: this run is neither of its runs"
+            if others := {_keys(each) for each in every} - repeated:
+                said += f"; {len(others)} have other inputs than in the plan: this run is neither of its runs"
         return said
 
     def _planned(self, record: Record) -> list[dict[str, Any]]:
@@ -228,6 +234,10 @@ class Keeping:
             }
             for plan in self.wanted.records(record.key, self._rank)
         ]
+
+
+def _keys(plan: Mapping[str, Any]) -> tuple[Any, Any]:
+    return plan.get("key_a"), plan.get("key_b")
 
 
 def _repeats(plan: Mapping[str, Any], what: str, key: str, digests: list[str]) -> str:

@@ -67,16 +67,21 @@ class Wanted:
 
     def wants(self, key: str, rank: int) -> bool:
         """Return True if the operation of this key is to be kept."""
-        return bool(self.records(key, rank)) or self._matches(split_key(key)[0])
+        return bool(self.records(key, rank)) or self.of_modules(key)
+
+    def of_modules(self, key: str) -> bool:
+        """Return True if it is one of the modules that are kept."""
+        return self._matches(split_key(key)[0])
 
     def records(self, key: str, rank: int) -> list[Mapping[str, Any]]:
         """Return the records of plans that mean the operation of this key on this rank."""
         return [record for record in self.planned.get(key, ()) if record.get("rank") in (None, rank)]
 
     def absent(self, keys: frozenset[str], rank: int) -> int:
-        """Return the number of planned records of a rank of which a run has neither key."""
+        """Return the number of records that both of a plan's runs have, and of which this run has neither key."""
         known = {id(record): record for key in self.planned for record in self.records(key, rank)}
-        return sum(keys.isdisjoint((each.get("key_a"), each.get("key_b"))) for each in known.values())
+        both = [{each.get("key_a"), each.get("key_b")} for each in known.values()]
+        return sum(None not in each and keys.isdisjoint(each) for each in both)
 
     def _matches(self, module: str) -> bool:
         return any(fnmatchcase(module, glob) or fnmatchcase(module, glob + ".*") for glob in self.modules)

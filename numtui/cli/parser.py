@@ -16,6 +16,7 @@ _COMMANDS = (
     "diff",
     "explain",
     "plan",
+    "replay",
     "merge",
     "check",
     "weights",

@@ -29,7 +29,7 @@ def add_parser(commands: Commands) -> None:
         _run,
         "Writes what the next capture should keep whole to see why two runs differ: first causes, what\n"
         "made their inputs, what reads them; JSON, one operation a line with its reason, to be edited.\n"
-        "Then run both again under numtui capture --save FILE.",
+        "Then run both again under numtui capture --save FILE, and numtui replay the two.",
         help="",
     )
     add_logs(parser)

@@ -54,7 +54,7 @@ def next_steps(r: Report) -> Iterator[NextStep]:
         yield NextStep(explain, "the verdict on the first cause, step by step")
     if r.red and not (c.a.members or c.b.members) and len(c.a.digests.value) and len(c.b.digests.value):
         plan = ("numtui", "plan", *options.paths, *rules, *expected, "-o", "plan.json")
-        yield NextStep(plan, "what to keep next: numtui capture --save plan.json of both runs")
+        yield NextStep(plan, "what to keep next: numtui capture --save plan.json of both runs, then numtui replay")
     if r.red:
         page = (*diff, *expected, "-o", "report.html")
         yield NextStep(page, "a page of all rows, to send")

@@ -158,7 +158,8 @@ def test_a_plan_keeps_its_records_and_tells_whether_they_repeat(script: Script, 
 
 def test_a_run_that_is_not_the_planned_one_says_so(script: Script, tmp_path: Path) -> None:
     wrong = {"key_a": "2/op_0_addmm", "inputs_a": ["0" * 16] * 3}
-    file = plan(tmp_path / "plan.json", wrong, {"key_a": "2/op_9_mm", "key_b": None}, {"key_a": "9", "rank": 1})
+    absent, of_b_alone = {"key_a": "2/op_9_mm", "key_b": "2/op_9_mm"}, {"key_a": None, "key_b": "2/op_8_mm"}
+    file = plan(tmp_path / "plan.json", wrong, absent, of_b_alone, {**absent, "rank": 1})
     run = script(LOOP, f"--save {file}")
     assert "1 have other inputs than in the plan: this run is neither of its runs" in run.said
     assert "; 1 of the plan are not in this run" in run.said

@@ -1,0 +1,194 @@
+"""`numtui replay`: kept operations run again, to see who is right."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
+from math import inf
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from capture.keeping.bundle import Bundle, BundleError, find_bundles, read_bundle
+from matchers.errors import InputError
+from numtui.cli.arguments import Commands, add_command, add_output, file_argument
+from numtui.cli.output import ExitCode, complain, deliver
+from numtui.paths import typed_path
+from numtui.terminal.tty import wants_color
+
+if TYPE_CHECKING:
+    from capture.keeping.replay import Kept, Variant
+    from numtui.report.replayed import Case
+
+__all__ = ["add_parser"]
+
+_DESCRIPTION = """\
+Runs operations again that numtui capture --save has kept, each variant in a fresh process with
+torch: as captured, once more, in float64, with other threads and flags. Says whose bits come
+out, what the two runs asked otherwise, and which side float64 sides with. Of many operations
+without --op only how many replay to the bits of the log.
+
+exit codes:
+  0  every operation replays to the bits of its log
+  1  some do not
+  2  trouble: a bundle cannot be read, there is no torch
+"""
+_FEW = 24
+"""Operations that are looked at one by one."""
+_RESULT = "replay.json"
+
+
+def add_parser(commands: Commands) -> None:
+    """Add the sub-command."""
+    parser = add_command(commands, "replay", _run, _DESCRIPTION, help="")
+    file_argument(parser, "a", metavar="A", help="bundle (rank_N_kept), or folder of a run that has one")
+    file_argument(parser, "b", metavar="B", nargs="?", help="the same of the other run")
+    parser.add_argument("--op", metavar="KEY", help="only the operations whose keys begin so")
+    parser.add_argument("--import", dest="imports", action="append", default=[], metavar="MODULE",
+        help="import MODULE first, whose operators may then run too")  # fmt: skip
+    file_argument(parser, "--python", metavar="FILE", default=sys.executable, help="a Python that has torch")
+    file_argument(
+        parser, "--script", metavar="DIR", help="write DIR/repro.py of the first operation: needs torch alone"
+    )
+    parser.add_argument("--format", choices=("text", "json"), default="text", help="the form (default: text)")
+    add_output(parser)
+    parser.add_argument("--no-color", action="store_true", help="no colours (also: NO_COLOR)")
+
+
+def _run(args: argparse.Namespace) -> int:
+    from capture.keeping.replay import ReplayError
+
+    try:
+        bundles = {side: _bundles(path) for side, path in (("a", args.a), ("b", args.b)) if path is not None}
+        if args.script is not None:
+            return _write_script(args, bundles)
+        if args.b is None and args.op is None and sum(len(each.calls) for each in bundles["a"]) > _FEW:
+            return _survey(args, bundles["a"])
+        return _cases(args, bundles)
+    except (BundleError, ReplayError) as error:
+        raise InputError(str(error)) from None
+
+
+def _bundles(path: str) -> list[Bundle]:
+    found = [read_bundle(folder) for folder in find_bundles(typed_path(path))]
+    if not found:
+        raise InputError(f"{path}: no kept operations here: numtui capture --save keeps them (docs/why.md)")
+    return found
+
+
+def _survey(args: argparse.Namespace, bundles: Sequence[Bundle]) -> int:
+    from capture.keeping.replay import AGAIN, Kept, replayed
+    from numtui.report.replay import write_survey
+    from numtui.report.replayed import Replayed
+
+    found = []
+    for bundle in bundles:
+        kept = [Kept(bundle.folder, call) for call in bundle.calls]
+        results = replayed(kept, AGAIN, imports=args.imports, python=args.python)
+        found.append([Replayed(each.call, {AGAIN.name: result}) for each, result in zip(kept, results, strict=True)])
+    for bundle, calls in zip(bundles, found, strict=True):
+        deliver(partial(write_survey, str(bundle.folder), calls, len(bundle.missed)), args.output)
+    return ExitCode.SAME if all(call.certified for calls in found for call in calls) else ExitCode.RED
+
+
+def _pairs(args: argparse.Namespace, bundles: Mapping[str, Sequence[Bundle]]) -> list[tuple[str, str, dict[str, Kept]]]:
+    """Return reason, run that lacks it, and kept calls by side, of each operation: by the plan's record, else by key.
+
+    Raises:
+        InputError: no operation is asked for.
+    """
+    from capture.keeping.replay import Kept
+
+    found: dict[tuple[object, ...], dict[str, Kept]] = {}
+    told: dict[tuple[object, ...], tuple[str, str]] = {}
+    for side, group in bundles.items():
+        for bundle in group:
+            of = bundle.run.get("rank"), bundle.run.get("step")
+            for call in bundle.calls:
+                for name, why, lacks, certain in _names(side, call, alone=len(bundles) < 2):
+                    key = (*of, name)
+                    held = found.setdefault(key, {})
+                    told[key] = why, lacks
+                    if certain or side not in held:
+                        held[side] = Kept(bundle.folder, call)
+    wanted = [
+        (*told[name], sides)
+        for name, sides in sorted(found.items(), key=lambda item: item[0][-1] if isinstance(item[0][-1], int) else inf)
+        if args.op is None or any(kept.call["key"].startswith(args.op) for kept in sides.values())
+    ]
+    if not wanted:
+        keys = ", ".join(str(kept.call["key"]) for sides in list(found.values())[:8] for kept in sides.values())
+        raise InputError(f"no kept operation has a key that begins with {args.op!r}; there are {keys or 'none'}")
+    return wanted
+
+
+def _names(side: str, call: Mapping[str, object], *, alone: bool) -> Iterator[tuple[object, str, str, bool]]:
+    """Yield what names an operation in both runs, why it was kept, who lacks it, and if it repeats the plan's run."""
+    planned = call.get("planned")
+    records = [each for each in planned if isinstance(each, dict)] if isinstance(planned, list) else []
+    for record in records:
+        lacks = next((other for other in "ab" if record.get(f"key_{other}") is None), "")
+        if alone or lacks != side:
+            number = record.get("id")
+            name = number if isinstance(number, int) else call["key"]
+            yield name, str(record.get("why", "")), lacks, record.get("inputs") in (side, "both")
+    if not records:
+        yield call["key"], "", "", True
+
+
+def _cases(args: argparse.Namespace, bundles: Mapping[str, Sequence[Bundle]]) -> int:
+    from capture.keeping.replay import variants
+    from numtui.report.replay import as_json, write_json, write_text
+
+    pairs = _pairs(args, bundles)
+    ways = variants([kept.call for _, _, sides in pairs for kept in sides.values()])
+    cases = _replayed(args, pairs, ways)
+    color = args.output is None and wants_color(sys.stdout, no_color=args.no_color)
+    deliver(
+        partial(write_json, cases) if args.format == "json" else partial(write_text, cases, color=color), args.output
+    )
+    place = bundles["a"][0].folder / _RESULT
+    try:
+        place.write_text(json.dumps(as_json(cases), indent=1) + "\n", encoding="ascii")
+    except OSError as error:
+        complain(f"{place}: not written: {error.strerror or error}")
+    good = all(replayed.certified for case in cases for replayed in case.sides.values())
+    return ExitCode.SAME if good else ExitCode.RED
+
+
+def _replayed(
+    args: argparse.Namespace, pairs: Sequence[tuple[str, str, dict[str, Kept]]], ways: Sequence[Variant]
+) -> list[Case]:
+    from capture.keeping.replay import replayed
+    from numtui.report.replayed import Case, Replayed
+    from numtui.terminal.progress import ProgressLine
+
+    calls = [(sides, side) for _, _, sides in pairs for side in sides]
+    kept, against = [sides[side] for sides, side in calls], [sides for sides, _ in calls]
+    results: list[dict[str, dict[str, object]]] = [{} for _ in calls]
+    with ProgressLine() as progress:
+        for k, way in enumerate(ways):
+            progress(f"replaying {way.name}", k / len(ways))
+            found = replayed(kept, way, against=against, imports=args.imports, python=args.python)
+            for into, result in zip(results, found, strict=True):
+                into[way.name] = result
+    left = iter(results)
+    return [
+        Case(why, {side: Replayed(one.call, next(left)) for side, one in sides.items()}, lacks)
+        for why, lacks, sides in pairs
+    ]
+
+
+def _write_script(args: argparse.Namespace, bundles: Mapping[str, Sequence[Bundle]]) -> int:
+    from capture.keeping.script import write_script
+
+    _, _, sides = _pairs(args, bundles)[0]
+    path = Path(typed_path(args.script))
+    try:
+        write_script(path, sides)
+    except OSError as error:
+        raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
+    complain(f"{path / 'repro.py'}: python repro.py, in that folder, asserts the bits of {' and '.join(sides)}")
+    return ExitCode.SAME
