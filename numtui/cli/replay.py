@@ -176,7 +176,7 @@ def _replayed(
                 into[way.name] = result
     left = iter(results)
     return [
-        Case(why, {side: Replayed(one.call, next(left)) for side, one in sides.items()}, lacks)
+        Case(why, {side: Replayed(one.call, next(left), one.folder) for side, one in sides.items()}, lacks)
         for why, lacks, sides in pairs
     ]
 

@@ -9,6 +9,7 @@ from collections.abc import Iterator, Sequence
 from typing import Any, Final, TextIO
 
 from numtui import __version__
+from numtui.report.elements import element_lines
 from numtui.report.replayed import Case, Replayed, asked_otherwise, certificate, other_inputs, verdict
 from numtui.report.text_lines import BOLD, Paint, wrapped
 from numtui.text.counts import plural
@@ -36,6 +37,8 @@ def _lines(cases: Sequence[Case], paint: Paint) -> Iterator[str]:
             distance = replayed.distance(side)
             far = f", {distance[1]:.3g} ε from float64" if distance and math.isfinite(distance[1]) else ""
             yield from wrapped(f"{side}  {certificate(case, side)}{far}", "  ", "     ")
+        for told in element_lines(case):
+            yield from wrapped(told, "  ", "    ")
         yield from wrapped(verdict(case), "  → ", "    ")
         yield ""
 
@@ -70,6 +73,7 @@ def _case(case: Case) -> dict[str, Any]:
         "verdict": verdict(case),
         "asked_otherwise": asked_otherwise(case) if both else [],
         "other_inputs": other_inputs(case) if both else [],
+        "elements": list(element_lines(case)),
         "sides": {side: _side(case, side, replayed) for side, replayed in case.sides.items()},
     }
 

@@ -6,9 +6,21 @@ import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from math import isfinite
+from pathlib import Path
 from typing import Any, Final
 
-__all__ = ["AGAIN", "ONCE_MORE", "WIDE", "Case", "Replayed", "asked_otherwise", "certificate", "verdict"]
+__all__ = [
+    "AGAIN",
+    "ONCE_MORE",
+    "WIDE",
+    "Case",
+    "Replayed",
+    "asked_otherwise",
+    "certificate",
+    "other_inputs",
+    "tensors_of",
+    "verdict",
+]
 
 AGAIN, ONCE_MORE, WIDE = "as captured", "once more", "in float64"
 """Names of variants that mean something here (`capture.keeping.replay`)."""
@@ -26,10 +38,12 @@ class Replayed:
     Attributes:
         call: its entry in the manifest.
         results: by the name of a variant, what it gave (`capture.keeping.perform`).
+        folder: of the bundle; None without its contents.
     """
 
     call: Mapping[str, Any]
     results: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
+    folder: Path | None = None
 
     @property
     def recorded(self) -> tuple[str, ...]:
@@ -233,15 +247,16 @@ def _size(case: Case, distance: tuple[float, float]) -> str:
 
 def _width(case: Case, side: str) -> int:
     """Return the bytes of the narrowest float among the inputs of a side; 0 without one."""
-    widths = [_WIDTHS[tree["tensor"]["dtype"]] for tree in _tensors(case.sides[side].call)]
-    return min(widths, default=0)
+    dtypes = (tree["tensor"]["dtype"] for tree in tensors_of(case.sides[side].call))
+    return min((_WIDTHS[dtype] for dtype in dtypes if dtype in _WIDTHS), default=0)
 
 
-def _tensors(call: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    todo: list[Any] = [*call["args"], *call["kwargs"].values()]
+def tensors_of(call: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
+    """Yield the tensors among the arguments of a call, in order, each as its tagged tree."""
+    todo: list[Any] = [*call["args"], *call["kwargs"].values()][::-1]
     while todo:
         tree = todo.pop()
         if isinstance(tree, list):
-            todo += tree
-        elif isinstance(tree, dict) and tree.get("tensor", {}).get("dtype") in _WIDTHS:
+            todo += tree[::-1]
+        elif isinstance(tree, dict) and "tensor" in tree:
             yield tree

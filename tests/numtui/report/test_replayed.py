@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import io
 import json
+from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
+from numtui.report.elements import element_lines
 from numtui.report.replay import as_json, write_json, write_survey, write_text
 from numtui.report.replayed import AGAIN, ONCE_MORE, WIDE, Case, Replayed, asked_otherwise, certificate, verdict
 
@@ -128,6 +131,38 @@ def test_arguments_are_told_by_the_names_of_the_schema() -> None:
         "shape of self [4] in a, [4, 1] in b",
         "scale None in a, nan in b",
     ]
+
+
+def kept(folder: Path, values: Any, **other: Any) -> Replayed:
+    """A call whose input has these values, and whose result has them twice."""
+    trees: list[dict[str, Any]] = []
+    for held in (values, values * 2):
+        name = f"{held.tobytes().hex()[:16]}{len(trees)}"
+        (folder / f"{name}.safetensors").write_bytes((2).to_bytes(8, "little") + b"{}" + held.tobytes())
+        form = {"dtype": "float32", "shape": list(held.shape), "strides": [1], "offset": 0, "storage": name}
+        trees.append({"tensor": form})
+    one = replayed(**other, args=trees[:1], returned=trees[1:])
+    return Replayed(one.call, one.results, folder)
+
+
+def test_inputs_and_results_are_compared_by_their_elements(tmp_path: Path) -> None:
+    x = np.arange(1, 5, dtype=np.float32)
+    a, b = (kept(tmp_path, one, bits=bits, gave={AGAIN: bits}, given=bits) for one, bits in ((x, "aa"), (-x, "bb")))
+    assert list(element_lines(pair(a, b))) == [
+        "input 0: 4 of 4 elements differ: the negative of a",
+        "result: 4 of 4 elements differ: the negative of a",
+    ]
+
+
+def test_of_an_operation_that_one_run_alone_has_the_result_is_compared_with_its_input(tmp_path: Path) -> None:
+    alone = Case("", {"b": kept(tmp_path, np.arange(1, 5, dtype=np.float32), bits="bb", gave=B)}, lacks="a")
+    assert list(element_lines(alone)) == []
+    roll = kept(tmp_path, np.arange(1, 5, dtype=np.float32), bits="bb", gave=B)
+    (tree,) = roll.call["returned"]
+    (tmp_path / f"{tree['tensor']['storage']}.safetensors").write_bytes(
+        (2).to_bytes(8, "little") + b"{}" + np.array([4, 1, 2, 3], np.float32).tobytes()
+    )
+    assert list(element_lines(Case("", {"b": roll}))) == ["its result is its input, rolled by 1 along dimension 0"]
 
 
 def test_a_hostile_key_is_shown_harmlessly() -> None:

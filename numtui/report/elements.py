@@ -1,0 +1,73 @@
+"""Elements of kept tensors: where both sides differ, and what an operation of one run alone does to its input."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import TYPE_CHECKING, Any
+
+from numtui.report.replayed import Case, Replayed, other_inputs, tensors_of
+
+if TYPE_CHECKING:
+    from matchers.elements.tensor import Tensor
+
+__all__ = ["element_lines"]
+
+
+def element_lines(case: Case) -> Iterator[str]:
+    """Yield a line for each input and result that differs: how many elements, where, by which pattern."""
+    if any(side.folder is None for side in case.sides.values()):
+        return
+    if len(case.sides) < 2:
+        yield from _of_one(*case.sides.values())
+        return
+    a, b = case.sides["a"], case.sides["b"]
+    inputs_a, inputs_b = _inputs(a), _inputs(b)
+    for k in other_inputs(case):
+        if max(k + 1, 0) <= min(len(inputs_a), len(inputs_b)):
+            yield from _compared(f"input {k}", a, b, inputs_a[k], inputs_b[k])
+    results = [[tree["tensor"] for tree in (*side.call["returned"], *side.call["left"])] for side in (a, b)]
+    for k, (x, y, one, other) in enumerate(zip(*results, a.recorded, b.recorded, strict=False)):
+        if one != other:
+            yield from _compared(f"result {k}" if len(a.recorded) > 1 else "result", a, b, x, y)
+
+
+def _of_one(side: Replayed) -> Iterator[str]:
+    """Say what the only result of an operation is of its only floating-point input, if a pattern tells."""
+    inputs = [told for told in _inputs(side) if "float" in told["dtype"]]
+    if len(inputs) == len(side.call["returned"]) == 1:
+        from matchers.elements.differences import differences
+
+        (result,) = side.call["returned"]
+        found = differences(_read(side, inputs[0]), _read(side, result["tensor"]))
+        if found.move:
+            yield f"its result is its input, {found.move}"
+        elif found.relation.endswith(" of a"):
+            yield f"its result is {found.relation.removesuffix('a')}its input"
+
+
+def _inputs(side: Replayed) -> list[Mapping[str, Any]]:
+    return [tree["tensor"] for tree in tensors_of(side.call)]
+
+
+def _compared(name: str, a: Replayed, b: Replayed, x: Mapping[str, Any], y: Mapping[str, Any]) -> Iterator[str]:
+    from matchers.elements.differences import differences  # numpy, which `--help` does without
+
+    found = differences(_read(a, x), _read(b, y))
+    if found.many:
+        yield f"{name}: {found.text}"
+
+
+def _read(side: Replayed, told: Mapping[str, Any]) -> Tensor:
+    """Read a tensor of a bundle that was checked."""
+    import numpy as np
+
+    from matchers.elements.tensor import Tensor
+
+    assert side.folder is not None
+    data = (side.folder / f"{told['storage']}.safetensors").read_bytes()
+    content = data[8 + int.from_bytes(data[:8], "little") :]
+    found = Tensor.of(content, told["dtype"], told["shape"], told["strides"], told["offset"])
+    if told.get("conj") or told.get("neg"):
+        sign = np.array(1 << (8 * found.bits.dtype.itemsize - 1), found.bits.dtype)
+        found.bits[..., 1 if told.get("conj") else slice(None)] ^= sign
+    return found
