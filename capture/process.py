@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import atexit
 import os
+import shlex
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -167,6 +168,9 @@ class Capture:
             say("no log: the script did not import torch")
         if not (others or trained or self.inherited or reason) and not _reaches_children():
             say("child processes are captured only where pip has installed numtui, not from a checkout on the path")
+        if (others or trained) and not self.inherited and reason is None:
+            folder = shlex.quote(os.path.relpath(self._absolute))
+            say(f"next: numtui {folder} OTHER_RUN compares it with another run, numtui check {folder} checks it alone")
 
     def forked(self) -> None:
         """Begin anew in a child that has everything of its parent."""

@@ -6,6 +6,7 @@ requests only the lines that it shows.
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
 from enum import IntEnum
 from functools import cached_property
@@ -30,6 +31,7 @@ __all__ = [
     "View",
     "build_view",
     "foldable",
+    "same_file",
     "sorted_rows",
     "step",
     "step_error",
@@ -291,6 +293,11 @@ def step(view: View, rows: Int32, at: int, by: int) -> int | None:
 def uncompared(c: Comparison) -> Int32:
     """Return the rows that were neither compared nor covered by others; none before the comparison, and of one log."""
     return _where((c.coverage.cover == Cover.UNCOVERED) & (not c.single and not c.counts[Status.PENDING]))
+
+
+def same_file(c: Comparison) -> bool:
+    """Return True for a log beside itself."""
+    return not c.single and os.path.abspath(c.a.path) == os.path.abspath(c.b.path)
 
 
 def with_error(view: View) -> Int32:

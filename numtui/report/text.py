@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 from itertools import islice
 from typing import TextIO
 
+from numtui.query.view import same_file
 from numtui.report.model import Report
 from numtui.report.next_steps import next_steps
 from numtui.report.parts import MEANING, Log, RowFacts
@@ -69,7 +70,8 @@ def _lines(r: Report, paint: Paint) -> Iterator[str]:
 
 def _sides(r: Report, paint: Paint) -> Iterator[str]:
     names = [safe_text(n, 40) for n in r.options.names]
-    yield paint(BOLD, f"numtui: {names[0]} <-> {names[1]}")
+    same = ": a and b are the same file" if same_file(r.comparison) else ""
+    yield paint(BOLD, f"numtui: {names[0]} <-> {names[1]}{same}")
     width = max(map(len, names))
     for name, log in zip(names, r.logs, strict=True):
         yield f"  {log.side}  {name:<{width}}  {log.operations:>9,} operations  {safe_text(log.path)}"

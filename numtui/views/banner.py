@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from pathlib import PurePath
 
 import numpy as np
@@ -12,7 +11,7 @@ from matchers.coverage.cover import Cover
 from matchers.single_run import explained
 from matchers.status import Status
 from numtui.query.source_line import source_lines
-from numtui.query.view import uncompared
+from numtui.query.view import same_file, uncompared
 from numtui.session.what_if import WhatIf
 from numtui.text.counts import plural
 from numtui.text.lines import Line, fit_line, line_width, width_of
@@ -32,7 +31,7 @@ def banner(c: Comparison, width: int) -> Line:
     differ = c.cause if causes else c.red
     if c.counts[Status.PENDING] and not c.single:
         return []
-    if not c.single and os.path.abspath(c.a.path) == os.path.abspath(c.b.path):
+    if same_file(c):
         return [(" a and b are the same file", "close")]
     if not differ.any():
         return [] if c.single or c.coverage.enough else _not_compared(c, width)

@@ -267,7 +267,8 @@ class TestLaunchers:
         assert len(printed_by_two) == 2
         assert sorted(captured.stdout.splitlines()) == printed_by_two
         assert run.logs() == TWO
-        assert captured.stderr.splitlines()[-1].endswith("2 logs of the processes that trained, in out/numerics")
+        assert captured.stderr.splitlines()[-2].endswith("2 logs of the processes that trained, in out/numerics")
+        assert "next: numtui out OTHER_RUN compares it" in captured.stderr
         assert "no log" not in captured.stderr
 
     def test_torchrun(self, run: Runs) -> None:

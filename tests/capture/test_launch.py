@@ -118,6 +118,7 @@ def test_a_process_of_its_own_ends_with_the_scripts_exit_code(tmp_path: Path) ->
     done = run_python(["-m", "capture", "-o", "out", "--", "script.py"], tmp_path)
     assert done.returncode == 5
     assert "operations in out/numerics/rank_0_activations.log" in done.stderr
+    assert "next:" not in done.stderr
     (log,) = read_logs(tmp_path / "out").values()
     assert log.complete
     assert log.run["command"][-6:] == ["-m", "capture", "-o", "out", "--", "script.py"]
@@ -125,5 +126,6 @@ def test_a_process_of_its_own_ends_with_the_scripts_exit_code(tmp_path: Path) ->
 
 def test_a_log_of_another_run_is_replaced_which_is_said(script: Script) -> None:
     first, second = script(LOOP), script(LOOP)
+    assert "numtui capture: next: numtui " in first.said
     assert "replaces" not in first.said
     assert "rank_0_activations.log (replaces the log of another run)" in second.said

@@ -254,3 +254,8 @@ def test_a_search_for_drift_that_fails_is_told_and_costs_nothing_else(
     write_suggestions(c, suggest(c), out, "text", ("a", "b"))
     assert "renamed modules: search failed" in out.getvalue()
     assert "KeyError: 'i'" in out.getvalue()
+
+
+def test_a_log_beside_itself_is_told(tmp_path: Path) -> None:
+    log = read_log(write_log(tmp_path / "a.log", training_step()))
+    assert text_of(compare(log, log)).startswith("numtui: eager <-> traced: a and b are the same file\n")
