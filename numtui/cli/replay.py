@@ -37,7 +37,6 @@ exit codes:
 """
 _FEW = 24
 """Operations that are looked at one by one."""
-_RESULT = "replay.json"
 
 
 def add_parser(commands: Commands) -> None:
@@ -141,6 +140,7 @@ def _names(side: str, call: Mapping[str, object], *, alone: bool) -> Iterator[tu
 def _cases(args: argparse.Namespace, bundles: Mapping[str, Sequence[Bundle]]) -> int:
     from capture.keeping.replay import variants
     from numtui.report.replay import as_json, write_json, write_text
+    from numtui.report.replay_result import RESULT
 
     pairs = _pairs(args, bundles)
     ways = variants([kept.call for _, _, sides in pairs for kept in sides.values()])
@@ -149,7 +149,7 @@ def _cases(args: argparse.Namespace, bundles: Mapping[str, Sequence[Bundle]]) ->
     deliver(
         partial(write_json, cases) if args.format == "json" else partial(write_text, cases, color=color), args.output
     )
-    place = bundles["a"][0].folder / _RESULT
+    place = bundles["a"][0].folder / RESULT
     try:
         place.write_text(json.dumps(as_json(cases), indent=1) + "\n", encoding="ascii")
     except OSError as error:

@@ -37,6 +37,7 @@ from matchers.verdict.tolerance import MOST_ALLOWED
 from numtui.query.flow import Hop, Way, producing, way_back
 from numtui.report.model import follows
 from numtui.report.parts import MEANING
+from numtui.report.replay_result import replay_result
 from numtui.text.counts import plural
 
 __all__ = ["WITH_WAY", "RowExplanation", "Sentence", "explain_row", "named"]
@@ -96,6 +97,7 @@ def explain_row(c: Comparison, row: int) -> RowExplanation:
         "Pair": _pair(of, told.pairing),
     }
     steps |= {"Inputs": _inputs(of), "Operation": _operation(of), "Arguments": _arguments(of)}
+    steps |= {"Replay": (text for text in replay_result(c, row))}
     steps |= {"What repeats": _siblings(of), "Error and limit": _error(of), "What would change it": _change(of)}
     left = ("Verdict", WITH_WAY, "Inputs", *_OF_ONE) if c.single else tuple(steps)
     made = {title: tuple(_sentence(each, names=title in _OF_ONE) for each in steps[title]) for title in left}

@@ -12,8 +12,10 @@ import pytest
 from capture.keeping.wanted import PLAN_VERSION, Wanted
 from matchers.comparison import compare
 from matchers.errors import InputError
+from matchers.logs.parser import read_log
 from numtui.cli.main import main
 from numtui.cli.parser import parse
+from numtui.report.explanation import explain_row
 from numtui.report.plan import VERSION, plan_records
 from tests.captured import Step, captured_log, write_captured
 
@@ -87,3 +89,24 @@ def test_two_equal_runs_are_refused(tmp_path: Path) -> None:
     arguments = parse(["plan", str(tmp_path / "a.log"), str(tmp_path / "a.log")])
     with pytest.raises(InputError, match="nothing to keep: no compared operation differs"):
         arguments.run(arguments)
+
+
+def beside(path: Path, a: str, b: str, **other: Any) -> None:
+    """A result of a replay beside a log: of the pair of `mul`, with these digests."""
+    folder = path.with_name(f"{path.stem}_kept")
+    folder.mkdir()
+    sides = {side: {"key": "m/op_1_mul", "recorded": [digest]} for side, digest in (("a", a), ("b", b))}
+    case = {"verdict": "asked otherwise", "elements": ["result: a times 1.5"], "sides": sides} | other
+    (folder / "replay.json").write_text(json.dumps({"cases": [7, {"sides": 3}, case]}))
+
+
+@pytest.mark.parametrize("same", [True, False])
+def test_a_row_shows_what_its_replay_has_shown_if_it_was_of_these_records(tmp_path: Path, same: bool) -> None:
+    for name, made in (("a.log", steps()), ("b.log", steps(1.5))):
+        write_captured(tmp_path / name, made, **RUN)
+    c = compare(read_log(str(tmp_path / "a.log")), read_log(str(tmp_path / "b.log")))
+    a, b = (f"{int(log.digests[1][0]):016x}" for log in (c.a, c.b))
+    beside(tmp_path / "a.log", a, b if same else a)
+    told = [sentence.text for sentence in explain_row(c, 1).steps.get("Replay", ())]
+    assert told == (["Asked otherwise.", "Result: a times 1.5."] if same else [])
+    assert "Replay" not in explain_row(c, 0).steps
