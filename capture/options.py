@@ -145,7 +145,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--keep-diff", action="store_true", help="keep the uncommitted changes of the training code in the log's header"
     )
     add("--save", nargs="+", default=[], metavar="SPEC",
-        help="keep operations whole, for numtui replay: those of a plan of numtui plan, or of module:GLOB")  # fmt: skip
+        help="keep whole, for numtui replay: operations of a plan or of module:GLOB; weights")  # fmt: skip
     add("--save-limit", type=_size, default=2 << 30, metavar="SIZE", help="bytes that they may fill (default: 2GiB)")
     add("--ranks", type=_numbers, default=None, metavar="0,3", help="only these ranks write logs (default: all)")
     add("--deterministic", type=_seed, nargs="?", const=42, default=None, metavar="SEED",

@@ -229,7 +229,10 @@ class Recorder:
         try:
             made = self.tracer.made if self.tracer is not None else lambda _: False
             names, sketch = self.names, self.settings.sketch
-            return StepStart(names.parameters(), names.buffers(), batch, made, sketch=sketch)
+            start = StepStart(names.parameters(), names.buffers(), batch, made, sketch=sketch)
+            if self._keeping is not None:
+                start.saved = self._keeping.weights(self.tracer, names.tensors())
+            return start
         except Exception as error:  # noqa: BLE001 a training run does not fail because its capture does
             pass_on(error)
             say(f"the start of step {self.step} was not recorded: {describe(error)}")
@@ -494,7 +497,8 @@ class Recorder:
                 self.written.append(path)
                 say_if_open_to_others(path)
             note = f" (incomplete: {incomplete})" if incomplete else ""
-            note += "" if self._keeping is None else self._keeping.write(path, run)
+            if self._keeping is not None:
+                note += self._keeping.write(path, run, getattr(self._start, "saved", None))
             note += f" (replaces {replaces})" if replaces else ""
             self._unsaid[path] = f"{self.settings.noun} {self.step}: {len(events)} operations in {path}{note}"
 

@@ -103,6 +103,7 @@ class StepStart:
         self.buffers = ModelState(buffers, self._statistics)
         tensors = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor)]
         self._batch = [(LocalParts(tensor, self._statistics), _form(tensor, computed(tensor))) for tensor in tensors]
+        self.saved: Any = None  # the weights themselves (`capture.keeping`), where somebody asks for them
 
     def as_json(self, rank: int = 0) -> dict[str, Any]:
         """Return the entries of the run info about the start of the step.

@@ -52,12 +52,14 @@ class Bundle:
     Attributes:
         folder: where it is.
         calls: the kept operations, in dispatch order, as in the manifest.
+        weights: parameters and buffers before the step: `name`, `tensor`.
         missed: operations that were to be kept and were not: `key`, `seq`, `why`.
         run: the run info of the log.
     """
 
     folder: Path
     calls: Sequence[Mapping[str, Any]]
+    weights: Sequence[Mapping[str, Any]] = ()
     missed: Sequence[Mapping[str, Any]] = ()
     run: Mapping[str, Any] = field(default_factory=dict)
 
@@ -141,18 +143,18 @@ def read_bundle(folder: Path) -> Bundle:
         raise BundleError(f"{manifest}: is no JSON: {error}") from None
     if not isinstance(told, dict) or told.get("version") != VERSION:
         raise BundleError(f"{manifest}: is no bundle of this version of numtui (version {VERSION})")
-    checked, calls = _Checked(folder), told.get("calls")
-    if not isinstance(calls, list):
+    checked, calls, weights = _Checked(folder), told.get("calls"), told.get("weights", [])
+    if not isinstance(calls, list) or not isinstance(weights, list):
         raise BundleError(f"{manifest}: has no list of calls")
-    for number, call in enumerate(calls):
+    for number, call in enumerate([*calls, *weights]):
         try:
-            checked.call(call)
+            checked.call(call) if number < len(calls) else checked.weight(call)
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError) as error:
             reason = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
             raise BundleError(f"{manifest}: call {number} is refused, and nothing was run: {reason}") from None
-    missed = told.get("missed")
-    run = told.get("run")
-    return Bundle(folder, calls, missed if isinstance(missed, list) else (), run if isinstance(run, dict) else {})
+    missed, run = told.get("missed"), told.get("run")
+    missed, run = missed if isinstance(missed, list) else [], run if isinstance(run, dict) else {}
+    return Bundle(folder, calls, weights, missed, run)
 
 
 class _Checked:
@@ -180,6 +182,13 @@ class _Checked:
         if size > self._most:
             raise ValueError(f"its tensors need {size:,} bytes, this machine has {self._most:,}")
         call["bytes"] = size
+
+    def weight(self, weight: dict[str, Any]) -> None:
+        if not isinstance(weight["name"], str):
+            raise ValueError("the name of a weight is no text")
+        self._tensor(weight["tensor"])
+        if _numel(weight["tensor"]) * ITEMSIZE[weight["tensor"]["dtype"]] > self._most:
+            raise ValueError("a weight is larger than this machine's memory")
 
     def _tree(self, value: Any) -> None:
         if isinstance(value, list):

@@ -22,6 +22,7 @@ from ..op_kind import OpKind
 from ..placement import Placement
 from ..settings import Settings
 from ..statistics import Unmeasurable, check_readable
+from ..subclasses import local_part
 from ..tracer import StepTracer
 from .bundle import KNOWN, bundle_folder, write_bundle
 from .contents import Content, Contents, TooMuch, shown_size
@@ -180,6 +181,21 @@ class Keeping:
         """Return the tracer of a step, of the arguments of a `StepTracer`."""
         return KeepingTracer(*args, keeping=self)
 
+    def weights(self, tracer: Any, tensors: Iterable[tuple[str, torch.Tensor]]) -> Kept | None:
+        """Keep parameters and buffers as they are now, of a DTensor the shard; None unless they are asked for."""
+        if not self.wanted.weights or tracer is None:
+            return None
+        kept = Kept({"weights": []})
+        tree = _Tree(tracer, kept)
+        with _noting(kept):
+            for name, tensor in tensors:
+                part, spec = local_part(tensor), getattr(tensor, "_spec", None)
+                told = tree.of(part)
+                if spec is not None:
+                    told["tensor"]["placement"] = Placement.of(spec).as_json()
+                kept.call["weights"].append({"name": name, **told})
+        return kept
+
     def noting(self, events: Sequence[Event], records: Iterable[Record], rank: int) -> Iterator[Record]:
         """Pass the records of named events on, and note those that are kept."""
         self._calls, self._rank = [], rank
@@ -188,7 +204,7 @@ class Keeping:
                 self._calls.append((event.saved, record))
             yield record
 
-    def write(self, log: Path, run: Mapping[str, Any]) -> str:
+    def write(self, log: Path, run: Mapping[str, Any], weights: Kept | None = None) -> str:
         """Write the bundle of the log that was just written; return what is said of it, beginning with a comma."""
         noted, self._calls = self._calls, []
         calls: list[dict[str, Any]] = []
@@ -209,11 +225,19 @@ class Keeping:
                         tree["tensor"]["placement"] = output.placement
                 calls.append(told | kept.call | _digests(kept, record) | {"planned": meant})
                 contents |= {content.digest: content.data for content in kept.contents}
+        head: dict[str, Any] = {"log": log.name, "run": dict(run), "missed": missed}
+        if weights is not None and weights.why:
+            missed.append({"key": "weights", "why": weights.why})
+        elif weights is not None:
+            head |= weights.call
+            contents |= {content.digest: content.data for content in weights.contents}
         folder, said = bundle_folder(log), ""
         with no_harm(f"the bundle {folder} was not written"):
-            write_bundle(folder, {"log": log.name, "run": dict(run), "missed": missed}, calls, contents)
+            write_bundle(folder, head, calls, contents)
             size = shown_size(sum(map(len, contents.values())))
-            said = f", kept {len(calls)} operations whole ({size}) in {folder.name}"
+            said = f", kept {len(calls)} operations whole ({size})"
+            said += f" and {len(head['weights'])} weights" if "weights" in head else ""
+            said += f" in {folder.name}"
             if missed:
                 said += f", {len(missed)} not (the first: {missed[0]['key']}: {missed[0]['why']})"
             if absent := self.wanted.absent(frozenset(planned), self._rank):

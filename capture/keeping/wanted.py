@@ -1,4 +1,4 @@
-"""What `--save` asks to keep: modules by pattern, or the records of a plan that `numtui plan` wrote.
+"""What `--save` asks to keep: modules by pattern, the records of a plan that `numtui plan` wrote, the weights.
 
 Standard library alone: options are looked at before the script imports torch.
 """
@@ -16,7 +16,7 @@ from typing import Any
 __all__ = ["PLAN_VERSION", "Wanted", "parse_size", "split_key"]
 
 PLAN_VERSION = 1
-_MODULE = "module:"
+_MODULE, _WEIGHTS = "module:", "weights"
 _KEY = re.compile(r"(?P<module>.*)/op_\d+_(?P<name>.+)", re.DOTALL)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?B)?", re.IGNORECASE | re.ASCII)
 _LARGEST_PLAN = 64 << 20
@@ -28,10 +28,12 @@ class Wanted:
 
     Attributes:
         modules: globs over module paths; a path matches its submodules too.
+        weights: keep parameters and buffers before the step.
         planned: the records of plans, by the keys that they have in either run.
     """
 
     modules: tuple[str, ...] = ()
+    weights: bool = False
     planned: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     _named: frozenset[tuple[str, str]] = frozenset()
 
@@ -40,19 +42,18 @@ class Wanted:
         """Read what `--save` was given.
 
         Raises:
-            ValueError: one is neither `module:GLOB` nor a plan that can be read.
+            ValueError: one is neither `module:GLOB` nor `weights` nor a plan that can be read.
         """
         modules: list[str] = []
         planned: dict[str, list[Mapping[str, Any]]] = {}
         for spec in specs:
             if spec.startswith(_MODULE):
                 modules.append(spec.removeprefix(_MODULE))
-                continue
-            for record in _plan(spec):
+            for record in () if spec.startswith(_MODULE) or spec == _WEIGHTS else _plan(spec):
                 for key in {record.get("key_a"), record.get("key_b")}:
                     if key:
                         planned.setdefault(key, []).append(record)
-        return cls(tuple(modules), planned, frozenset(map(split_key, planned)))
+        return cls(tuple(modules), _WEIGHTS in specs, planned, frozenset(map(split_key, planned)))
 
     def may_want(self, module: str | None, name: str) -> bool:
         """Return False for an operation that is certainly not wanted, while its key is not known yet.
@@ -98,7 +99,7 @@ def _plan(path: str) -> list[dict[str, Any]]:
         with Path(path).open("rb") as file:
             told = json.loads(file.read(_LARGEST_PLAN))
     except OSError as error:
-        advice = "a plan of numtui plan, or module:GLOB, as in 'module:layers.2.*'"
+        advice = "a plan of numtui plan, weights, or module:GLOB, as in 'module:layers.2.*'"
         raise ValueError(f"--save {path}: {error.strerror or error}; expected {advice}") from None
     except (ValueError, RecursionError) as error:
         raise ValueError(f"--save {path}: is no plan: {error}") from None

@@ -117,10 +117,24 @@ def _pairs(args: argparse.Namespace, bundles: Mapping[str, Sequence[Bundle]]) ->
         for name, sides in sorted(found.items(), key=lambda item: item[0][-1] if isinstance(item[0][-1], int) else inf)
         if args.op is None or any(kept.call["key"].startswith(args.op) for kept in sides.values())
     ]
+    if args.op is None and len(wanted) > _FEW:
+        wanted = [each for each in wanted if _arises(each[2])][:_FEW]
+        if not wanted:
+            raise InputError("of many kept operations none differs with equal inputs: name some with --op KEY")
     if not wanted:
         keys = ", ".join(str(kept.call["key"]) for sides in list(found.values())[:8] for kept in sides.values())
         raise InputError(f"no kept operation has a key that begins with {args.op!r}; there are {keys or 'none'}")
     return wanted
+
+
+def _arises(sides: Mapping[str, Kept]) -> bool:
+    """Return True if a difference arises in an operation: equal inputs on both sides, and other results."""
+    from numtui.report.replayed import Case, Replayed, other_inputs
+
+    if len(sides) < 2:
+        return False
+    case = Case("", {side: Replayed(kept.call) for side, kept in sides.items()})
+    return case.sides["a"].recorded != case.sides["b"].recorded and not other_inputs(case)
 
 
 def _names(side: str, call: Mapping[str, object], *, alone: bool) -> Iterator[tuple[object, str, str, bool]]:
@@ -142,20 +156,36 @@ def _cases(args: argparse.Namespace, bundles: Mapping[str, Sequence[Bundle]]) ->
     from numtui.report.replay import as_json, write_json, write_text
     from numtui.report.replay_result import RESULT
 
-    pairs = _pairs(args, bundles)
+    weights = list(_weights(bundles))
+    pairs = _pairs(args, bundles) if args.op is not None or not weights or any(_calls(bundles)) else []
     ways = variants([kept.call for _, _, sides in pairs for kept in sides.values()])
-    cases = _replayed(args, pairs, ways)
+    cases = _replayed(args, pairs, ways) if pairs else []
     color = args.output is None and wants_color(sys.stdout, no_color=args.no_color)
-    deliver(
-        partial(write_json, cases) if args.format == "json" else partial(write_text, cases, color=color), args.output
-    )
+    text = partial(write_text, weights, cases, color=color)
+    deliver(partial(write_json, weights, cases) if args.format == "json" else text, args.output)
     place = bundles["a"][0].folder / RESULT
     try:
-        place.write_text(json.dumps(as_json(cases), indent=1) + "\n", encoding="ascii")
+        place.write_text(json.dumps(as_json(weights, cases), indent=1) + "\n", encoding="ascii")
     except OSError as error:
         complain(f"{place}: not written: {error.strerror or error}")
     good = all(replayed.certified for case in cases for replayed in case.sides.values())
     return ExitCode.SAME if good else ExitCode.RED
+
+
+def _calls(bundles: Mapping[str, Sequence[Bundle]]) -> Iterator[Mapping[str, object]]:
+    return (call for group in bundles.values() for bundle in group for call in bundle.calls)
+
+
+def _weights(bundles: Mapping[str, Sequence[Bundle]]) -> Iterator[str]:
+    """Yield what differs of the weights of the same rank and step of both runs."""
+    from numtui.report.elements import weight_lines
+
+    for a in bundles["a"]:
+        for b in bundles.get("b", ()):
+            if a.weights and b.weights and all(a.run.get(name) == b.run.get(name) for name in ("rank", "step")):
+                held = {"a": a, "b": b}
+                named = {side: {each["name"]: each["tensor"] for each in one.weights} for side, one in held.items()}
+                yield from weight_lines({side: (one.folder, named[side]) for side, one in held.items()})
 
 
 def _replayed(

@@ -3,14 +3,19 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from numtui.report.replayed import Case, Replayed, other_inputs, tensors_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
+    from matchers.elements.differences import Differences
     from matchers.elements.tensor import Tensor
 
-__all__ = ["element_lines"]
+__all__ = ["element_lines", "weight_lines"]
+
+_MOST_WEIGHTS: Final = 12
 
 
 def element_lines(case: Case) -> Iterator[str]:
@@ -31,14 +36,31 @@ def element_lines(case: Case) -> Iterator[str]:
             yield from _compared(f"result {k}" if len(a.recorded) > 1 else "result", a, b, x, y)
 
 
+def weight_lines(sides: Mapping[str, tuple[Path, Mapping[str, Any]]]) -> Iterator[str]:
+    """Yield how many weights differ before the step, and a line for each of the first.
+
+    Args:
+        sides: folder of the bundle and its weights by name, of a and b.
+    """
+    (folder_a, a), (folder_b, b) = (sides[side] for side in "ab")
+    shared = [name for name in a if name in b]
+    found = {name: _between(folder_a, folder_b, a[name], b[name]) for name in shared}
+    other = [name for name in shared if found[name].many]
+    if shared:
+        yield f"weights before the step: {len(other):,} of {len(shared):,} differ"
+    for name in other[:_MOST_WEIGHTS]:
+        yield f"  {name}: {found[name].text}"
+    if len(other) > _MOST_WEIGHTS:
+        yield f"  and {len(other) - _MOST_WEIGHTS:,} more"
+
+
 def _of_one(side: Replayed) -> Iterator[str]:
     """Say what the only result of an operation is of its only floating-point input, if a pattern tells."""
     inputs = [told for told in _inputs(side) if "float" in told["dtype"]]
     if len(inputs) == len(side.call["returned"]) == 1:
-        from matchers.elements.differences import differences
-
         (result,) = side.call["returned"]
-        found = differences(_read(side, inputs[0]), _read(side, result["tensor"]))
+        assert side.folder is not None
+        found = _between(side.folder, side.folder, inputs[0], result["tensor"])
         if found.move:
             yield f"its result is its input, {found.move}"
         elif found.relation.endswith(" of a"):
@@ -50,21 +72,27 @@ def _inputs(side: Replayed) -> list[Mapping[str, Any]]:
 
 
 def _compared(name: str, a: Replayed, b: Replayed, x: Mapping[str, Any], y: Mapping[str, Any]) -> Iterator[str]:
-    from matchers.elements.differences import differences  # numpy, which `--help` does without
-
-    found = differences(_read(a, x), _read(b, y))
+    assert a.folder is not None
+    assert b.folder is not None
+    found = _between(a.folder, b.folder, x, y)
     if found.many:
         yield f"{name}: {found.text}"
 
 
-def _read(side: Replayed, told: Mapping[str, Any]) -> Tensor:
+def _between(a: Path, b: Path, x: Mapping[str, Any], y: Mapping[str, Any]) -> Differences:
+    from matchers.elements.differences import Differences, differences  # numpy, which `--help` does without
+
+    same = all(x[name] == y[name] for name in ("storage", "dtype", "shape", "strides", "offset"))
+    return Differences(0, 0) if same else differences(_read(a, x), _read(b, y))
+
+
+def _read(folder: Path, told: Mapping[str, Any]) -> Tensor:
     """Read a tensor of a bundle that was checked."""
     import numpy as np
 
     from matchers.elements.tensor import Tensor
 
-    assert side.folder is not None
-    data = (side.folder / f"{told['storage']}.safetensors").read_bytes()
+    data = (folder / f"{told['storage']}.safetensors").read_bytes()
     content = data[8 + int.from_bytes(data[:8], "little") :]
     found = Tensor.of(content, told["dtype"], told["shape"], told["strides"], told["offset"])
     if told.get("conj") or told.get("neg"):

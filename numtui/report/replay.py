@@ -22,9 +22,10 @@ VERSION: Final = 1
 _MOST_REASONS: Final = 12
 
 
-def write_text(cases: Sequence[Case], out: TextIO, *, color: bool = False) -> None:
-    """Write each case: its operation, whose bits each side gives, and the verdict."""
-    write_lines(_lines(cases, Paint(color)), out)
+def write_text(weights: Sequence[str], cases: Sequence[Case], out: TextIO, *, color: bool = False) -> None:
+    """Write what differs of the weights, and each case: its operation, whose bits each side gives, and the verdict."""
+    told = [line for text in weights for line in wrapped(text, "", "    ")]
+    write_lines([*told, *([""] if told else []), *_lines(cases, Paint(color))], out)
 
 
 def _lines(cases: Sequence[Case], paint: Paint) -> Iterator[str]:
@@ -56,14 +57,15 @@ def write_survey(name: str, calls: Sequence[Replayed], missed: int, out: TextIO)
     write_lines(lines, out)
 
 
-def write_json(cases: Sequence[Case], out: TextIO) -> None:
+def write_json(weights: Sequence[str], cases: Sequence[Case], out: TextIO) -> None:
     """Write one object, in ASCII."""
-    out.write(json.dumps(as_json(cases), indent=1, allow_nan=False) + "\n")
+    out.write(json.dumps(as_json(weights, cases), indent=1, allow_nan=False) + "\n")
 
 
-def as_json(cases: Sequence[Case]) -> dict[str, Any]:
-    """Return the cases, ready for JSON; an infinite distance is null."""
-    return {"version": VERSION, "numtui": __version__, "cases": list(map(_case, cases))}
+def as_json(weights: Sequence[str], cases: Sequence[Case]) -> dict[str, Any]:
+    """Return the same, ready for JSON; an infinite distance is null."""
+    head = {"version": VERSION, "numtui": __version__, "weights": list(weights)}
+    return head | {"cases": list(map(_case, cases))}
 
 
 def _case(case: Case) -> dict[str, Any]:

@@ -208,6 +208,23 @@ def test_contents_that_nobody_holds_any_more_make_room() -> None:
     assert len(contents.of(torch.ones(20)).data) == 80
 
 
+def test_weights_are_kept_as_the_step_begins_with_them(script: Script) -> None:
+    run = script(LOOP, "--save weights")
+    kept = bundle_of(run)
+    assert [each["name"] for each in kept.weights] == ["0.weight", "0.bias", "2.weight", "2.bias"]
+    assert kept.calls == []
+    assert "and 4 weights in" in run.said
+    torch.manual_seed(0)
+    torch.randn(4, 8)
+    assert torch.equal(content(kept, kept.weights[0]["tensor"]), torch.nn.Linear(8, 8).weight)
+
+
+def test_weights_that_do_not_fit_are_missed(script: Script) -> None:
+    kept = bundle_of(script(LOOP, "--save weights --save-limit 100"))
+    assert kept.weights == []
+    assert kept.missed[0]["key"] == "weights"
+
+
 # Bundles that no capture wrote
 
 

@@ -209,6 +209,14 @@ def test_from_the_first_cause_to_a_script(
     assert [json.loads(line.partition(" ")[2].replace("'", '"')) for line in done.stdout.splitlines()] == recorded
 
 
+def test_weights_that_differ_before_the_step_are_named(examples: Examples, capsys: pytest.CaptureFixture[str]) -> None:
+    a, b = (examples.captured(f"--seed {seed} --data-seed 1", "--save weights") for seed in (1, 2))
+    assert main(["replay", str(a.folder), str(b.folder)]) == 0
+    told = capsys.readouterr().out.splitlines()
+    assert re.fullmatch(r"weights before the step: \d+ of \d+ differ", told[0])
+    assert re.match(r"  embedding.weight: [\d,]+ of [\d,]+ elements differ: most by more than a factor of two", told[1])
+
+
 def test_a_script_whose_tensors_were_changed_fails(script: Script, tmp_path: Path) -> None:
     kept = kept_in(script(LOOP, "--save module:2"))[0]
     write_script(tmp_path / "s", {"a": kept})

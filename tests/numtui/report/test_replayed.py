@@ -167,16 +167,16 @@ def test_of_an_operation_that_one_run_alone_has_the_result_is_compared_with_its_
 
 def test_a_hostile_key_is_shown_harmlessly() -> None:
     out = io.StringIO()
-    write_text([Case("\x1b[31mred", {"a": replayed("aa", A, key="\x1b[2J")})], out)
+    write_text([], [Case("\x1b[31mred", {"a": replayed("aa", A, key="\x1b[2J")})], out)
     assert "\x1b" not in out.getvalue()
 
 
 def test_an_infinite_distance_is_null_in_json() -> None:
     case = Case("", {"a": replayed("aa", A, wide={"a": float("inf")})})
     out = io.StringIO()
-    write_json([case], out)
-    assert json.loads(out.getvalue()) == as_json([case])
-    assert as_json([case])["cases"][0]["sides"]["a"]["from_float64"] == {"a": None}
+    write_json([], [case], out)
+    assert json.loads(out.getvalue()) == as_json([], [case])
+    assert as_json([], [case])["cases"][0]["sides"]["a"]["from_float64"] == {"a": None}
 
 
 def test_a_survey_counts_and_names_the_reasons() -> None:
