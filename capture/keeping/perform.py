@@ -1,9 +1,9 @@
-"""Run kept calls again, in a process of its own: `python perform.py < job.json` prints a result for each call as JSON.
+"""Run kept calls again: `python perform.py < job.json` prints a result for each variant and call as JSON.
 
 A file by itself, which needs torch and nothing else, so that it also runs in an environment without numtui. A job has
-`calls` (as in a bundle's manifest, each with the `folder` of its contents), `variant` (`flags` to set, `wide` for
-float64, `contiguous`) and `imports` (libraries whose operators may run). The bundle's structure was checked before
-(`capture.keeping.bundle`); here operators are checked, and contents by their digest.
+`calls` (as in a bundle's manifest, each with the `folder` of its contents), `variants` (`flags` to set, `wide` for
+float64, `contiguous`; each in a process of its own) and `imports` (libraries whose operators may run). The bundle's
+structure was checked before (`capture.keeping.bundle`); here operators are checked, and contents by their digest.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["FLAGS", "Refused", "digest", "read_flags"]
+__all__ = ["FLAGS", "Refused", "digest", "in_a_fork", "read_flags"]
 
 _REFUSED = frozenset({"from_file", "_pin_memory", "record_stream", "set_", "_copy_from", "_cuda_getCurrentRawStream"})
 """Operators of aten that touch files, or memory that is not theirs."""
@@ -285,11 +285,27 @@ def main() -> None:
     for module in job["imports"]:
         importlib.import_module(module)
     imported = frozenset(name.partition(".")[0] for name in set(torch._C._dispatch_get_all_op_names()) - before)
-    results = []
-    for call in job["calls"]:
-        results.append(performed(call, job["variant"], imported))
-    json.dump(results, out)
+    found = [in_a_fork(job["calls"], variant, imported) for variant in job["variants"]]
+    json.dump(found, out)
     out.close()
+
+
+def in_a_fork(calls: list[dict[str, Any]], variant: dict[str, Any], imported: frozenset[str]) -> Any:
+    """Return the results of all calls in a process of its own, which has run nothing; text: what ended it.
+
+    It is forked from this one, in which torch has started no threads and no device, as importing it takes seconds.
+    """
+    read, write = os.pipe()
+    if (child := os.fork()) == 0:
+        os.close(read)
+        with os.fdopen(write, "w", encoding="utf-8") as out:
+            json.dump([performed(call, variant, imported) for call in calls], out)
+        os._exit(0)
+    os.close(write)
+    with os.fdopen(read, encoding="utf-8") as told:
+        text = told.read()
+    status = os.waitstatus_to_exitcode(os.waitpid(child, 0)[1])
+    return f"ended with {status}" if status else json.loads(text)
 
 
 if __name__ == "__main__":

@@ -73,17 +73,17 @@ def _on_gpu(call: Mapping[str, Any]) -> bool:
 
 def replayed(
     calls: Sequence[Kept],
-    variant: Variant,
+    variants: Sequence[Variant],
     *,
     against: Sequence[Mapping[str, Kept]] = (),
     imports: Sequence[str] = (),
     python: str = sys.executable,
-) -> list[dict[str, Any]]:
-    """Run calls in one fresh process; return for each what came out, as JSON (`capture.keeping.perform`).
+) -> list[list[dict[str, Any]]]:
+    """Run calls in a fresh process for each variant; return for each of these what came out of each call, as JSON.
 
     Args:
         calls: of bundles that were checked.
-        variant: how.
+        variants: how.
         against: for each call, kept calls by side, whose results are measured against the one in float64.
         imports: modules whose operators may run besides torch's own.
         python: of an environment with torch.
@@ -96,26 +96,44 @@ def replayed(
         sides = against[number] if against else {"own": kept}
         measured = {side: {"folder": str(other.folder), "results": other.results} for side, other in sides.items()}
         told.append({**kept.call, "folder": str(kept.folder), "against": measured, "record": ""})
-    job = json.dumps({"calls": told, "variant": dict(variant.changes), "imports": list(imports)})
+    job = {"calls": told, "imports": list(imports)}
+    # what a library starts when it is imported may not be forked
+    jobs = [[variant] for variant in variants] if imports else [list(variants)]
+    found = [each for of in jobs for each in _performed({**job, "variants": [dict(v.changes) for v in of]}, python)]
+    for number, (variant, results) in enumerate(zip(variants, found, strict=True)):
+        if isinstance(results, str) and len(calls) > 1:  # one of them ended the process: the others are known apart
+            half = len(calls) // 2
+            parts = (slice(half), slice(half, None))
+            found[number] = [
+                each
+                for part in parts
+                for each in replayed(calls[part], [variant], against=against[part], imports=imports, python=python)[0]
+            ]
+        elif isinstance(results, str):
+            found[number] = [{"failed": f"its process was ended: {results}"}]
+    return found
+
+
+def _performed(job: Mapping[str, Any], python: str) -> list[Any]:
+    """Return the results of each variant, by call; text where its process ended before."""
+    many = len(job["variants"])
     try:
         done = subprocess.run(  # noqa: S603 - our own program, in the Python that the user names
-            [python, str(_PROGRAM)], input=job, capture_output=True, text=True, check=False, timeout=_PATIENCE
+            [python, str(_PROGRAM)],
+            input=json.dumps(job),
+            capture_output=True,
+            text=True,
+            check=False,
+            timeout=_PATIENCE * many,
         )
     except OSError as error:
         raise ReplayError(f"{python}: {error.strerror or error}") from None
     except subprocess.TimeoutExpired:
-        return [{"failed": f"did not end within {_PATIENCE} seconds"}] * len(calls)
-    if done.returncode < 0 or not done.stdout:
+        return [[{"failed": f"did not end within {_PATIENCE * many} seconds"}] * len(job["calls"])] * many
+    if done.returncode or not done.stdout:
         reason = (done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1]
         if "No module named 'torch'" in reason:
             raise ReplayError(f"{python} has no torch; name one that has with --python")
-        if len(calls) > 1:  # one of them ended the process: each by itself, so that the others are known
-            halves = (slice(len(calls) // 2), slice(len(calls) // 2, None))
-            return [
-                result
-                for half in halves
-                for result in replayed(calls[half], variant, against=against[half], imports=imports, python=python)
-            ]
-        return [{"failed": f"its process was ended: {reason}"}]
-    results: list[dict[str, Any]] = json.loads(done.stdout)
-    return results
+        return [reason] * many
+    found: list[Any] = json.loads(done.stdout)
+    return found

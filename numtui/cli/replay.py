@@ -85,7 +85,7 @@ def _survey(args: argparse.Namespace, bundles: Sequence[Bundle]) -> int:
     found = []
     for bundle in bundles:
         kept = [Kept(bundle.folder, call) for call in bundle.calls]
-        results = replayed(kept, AGAIN, imports=args.imports, python=args.python)
+        (results,) = replayed(kept, [AGAIN], imports=args.imports, python=args.python)
         found.append([Replayed(each.call, {AGAIN.name: result}) for each, result in zip(kept, results, strict=True)])
     for bundle, calls in zip(bundles, found, strict=True):
         deliver(partial(write_survey, str(bundle.folder), calls, len(bundle.missed)), args.output)
@@ -197,13 +197,11 @@ def _replayed(
 
     calls = [(sides, side) for _, _, sides in pairs for side in sides]
     kept, against = [sides[side] for sides, side in calls], [sides for sides, _ in calls]
-    results: list[dict[str, dict[str, object]]] = [{} for _ in calls]
     with ProgressLine() as progress:
-        for k, way in enumerate(ways):
-            progress(f"replaying {way.name}", k / len(ways))
-            found = replayed(kept, way, against=against, imports=args.imports, python=args.python)
-            for into, result in zip(results, found, strict=True):
-                into[way.name] = result
+        progress(f"replaying {len(calls)} calls in {len(ways)} ways", 0.0)
+        found = replayed(kept, ways, against=against, imports=args.imports, python=args.python)
+    names = [way.name for way in ways]
+    results = [dict(zip(names, of_call, strict=True)) for of_call in zip(*found, strict=True)]
     left = iter(results)
     return [
         Case(why, {side: Replayed(one.call, next(left), one.folder) for side, one in sides.items()}, lacks)

@@ -12,8 +12,9 @@ from typing import Any
 import pytest
 import torch
 
+from capture.keeping import replay
 from capture.keeping.bundle import find_bundles, read_bundle
-from capture.keeping.perform import Refused, digest, operator
+from capture.keeping.perform import Refused, digest, in_a_fork, operator
 from capture.keeping.replay import AGAIN, WIDE, Kept, ReplayError, Variant, replayed
 from capture.keeping.script import write_script
 from capture.log_writer import format_digest
@@ -45,6 +46,21 @@ def kept_in(run: Run) -> list[Kept]:
     return [Kept(folder, call) for folder in find_bundles(run.folder) for call in read_bundle(folder).calls]
 
 
+@pytest.fixture
+def _forked(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fork the processes of a replay from this one, which has imported torch."""
+
+    def performed(job: dict[str, Any], _python: str) -> list[Any]:
+        return [in_a_fork(job["calls"], variant, frozenset()) for variant in job["variants"]]
+
+    monkeypatch.setattr(replay, "_performed", performed)
+
+
+def again(kept: list[Kept], **options: Any) -> list[dict[str, Any]]:
+    """What comes out as captured."""
+    return replayed(kept, [AGAIN], **options)[0]
+
+
 def is_certified(kept: Kept, result: dict[str, Any]) -> bool:
     expected = kept.call["digests"]
     pairs = [("returned", "returned"), ("written", "left")]
@@ -55,48 +71,49 @@ def is_certified(kept: Kept, result: dict[str, Any]) -> bool:
     )
 
 
+@pytest.mark.usefixtures("_forked")
 @pytest.mark.parametrize(
     "variant",
     [
         "",
-        "--dtype amp",
-        "--dropout 0.1",
-        "--ac full",
-        "--experts 4",
-        "--optimizer fused",
+        "--dtype amp --optimizer fused",
+        "--dropout 0.1 --ac full --experts 4",
         "--parallel fsdp2 --fake-world 8",
     ],
 )
 def test_a_step_of_the_example_replays_to_the_bits_of_its_log(examples: Examples, variant: str) -> None:
     kept = kept_in(examples.captured(variant, "--save module:*"))
-    results = replayed(kept, AGAIN)
+    results = again(kept)
     pairs = zip(kept, results, strict=True)
     others = [(one.call["key"], found) for one, found in pairs if not is_certified(one, found)]
     assert len(kept) > 100
     assert others == []
 
 
+@pytest.mark.usefixtures("_forked")
 def test_in_float64_a_result_is_measured_and_stays_within_a_few_roundings(script: Script) -> None:
     kept = [one for one in kept_in(script(LOOP, "--save module:*")) if one.call["key"].endswith("_addmm")]
-    for found in replayed(kept, WIDE):
+    for found in replayed(kept, [WIDE])[0]:
         relative, epsilons = found["distance"]["own"]
         assert 0 < epsilons < 4
         assert relative == epsilons * torch.finfo(torch.float32).eps
 
 
+@pytest.mark.usefixtures("_forked")
 def test_a_random_operation_draws_the_same_numbers_and_has_no_float64(script: Script) -> None:
     text = LOOP.replace("model(x)", "torch.nn.functional.dropout(model(x), 0.5)")
     (kept,) = [one for one in kept_in(script(text, "--save module:*")) if "random" in one.call]
-    assert is_certified(kept, *replayed([kept], AGAIN))
-    assert replayed([kept], WIDE) == [{"refused": "it draws random numbers, which are others in float64"}]
+    assert is_certified(kept, *again([kept]))
+    assert replayed([kept], [WIDE])[0] == [{"refused": "it draws random numbers, which are others in float64"}]
 
 
+@pytest.mark.usefixtures("_forked")
 def test_memory_that_tensors_share_stays_shared(script: Script) -> None:
     step = "    optimizer.step()"
     text = LOOP.replace(step, f"    with torch.no_grad(): model[0].weight[4:].add_(model[0].weight[:4])\n{step}")
     kept = [one for one in kept_in(script(text, "--save module:*")) if one.call["aliased"]]
     assert kept
-    assert all(is_certified(one, found) for one, found in zip(kept, replayed(kept, AGAIN), strict=True))
+    assert all(is_certified(one, found) for one, found in zip(kept, again(kept), strict=True))
 
 
 @pytest.mark.parametrize(
@@ -122,33 +139,34 @@ def test_operators_of_a_library_run_if_the_user_names_it(script: Script, tmp_pat
     text = "import own_operators\n" + LOOP.replace("model(x)", "own_operators.twice(model(x))").strip()
     kept = [one for one in kept_in(script(text, "--save module:*")) if one.call["operator"].startswith("own::")]
     assert len(kept) == 1
-    assert "may not run" in replayed(kept, AGAIN)[0]["refused"]
-    assert is_certified(kept[0], *replayed(kept, AGAIN, imports=["own_operators"]))
+    assert "may not run" in again(kept)[0]["refused"]
+    assert is_certified(kept[0], *again(kept, imports=["own_operators"]))
 
 
+@pytest.mark.usefixtures("_forked")
 def test_an_operation_that_wants_all_memory_fails_by_itself(script: Script) -> None:
     kept = kept_in(script(LOOP, "--save module:*"))
     greedy = Kept(kept[0].folder, {**kept[0].call, "operator": "aten::full", "args": [[1 << 44], 1], "kwargs": {}})
-    found = replayed([greedy, kept[1]], AGAIN)
+    found = again([greedy, kept[1]])
     assert "failed" in found[0]
     assert is_certified(kept[1], found[1])
 
 
+@pytest.mark.usefixtures("_forked")
 def test_a_content_that_was_edited_is_refused(script: Script) -> None:
     kept = kept_in(script(LOOP, "--save module:2"))
     path = kept[0].folder / f"{kept[0].call['args'][0]['tensor']['storage']}.safetensors"
     data = bytearray(path.read_bytes())
     data[-1] ^= 1
     path.write_bytes(data)
-    assert "was changed since it was kept" in replayed(kept[:1], AGAIN)[0]["refused"]
+    assert "was changed since it was kept" in again(kept[:1])[0]["refused"]
 
 
+@pytest.mark.usefixtures("_forked")
 def test_an_opaque_argument_is_named(script: Script) -> None:
     kept = kept_in(script(LOOP, "--save module:2"))[0]
     call = {**kept.call, "args": [{"opaque": "BlockMask"}, *kept.call["args"][1:]]}
-    assert replayed([Kept(kept.folder, call)], AGAIN) == [
-        {"refused": "an argument is a BlockMask, which cannot be kept"}
-    ]
+    assert again([Kept(kept.folder, call)]) == [{"refused": "an argument is a BlockMask, which cannot be kept"}]
 
 
 def test_a_call_that_ends_its_process_costs_no_other(script: Script, tmp_path: Path, monkeypatch: Any) -> None:
@@ -157,12 +175,11 @@ def test_a_call_that_ends_its_process_costs_no_other(script: Script, tmp_path: P
         "def it(x: torch.Tensor) -> torch.Tensor:\n    os.kill(os.getpid(), 9)\n"
     )
     monkeypatch.setenv("PYTHONPATH", str(tmp_path))
-    kept = kept_in(script(LOOP, "--save module:*"))[:3]
+    kept = kept_in(script(LOOP, "--save module:*"))[:2]
     kept[1] = Kept(kept[1].folder, {**kept[1].call, "operator": "ending::it", "args": kept[1].call["args"][:1]})
-    found = replayed(kept, AGAIN, imports=["ending"])
+    found = again(kept, imports=["ending"])
     assert found[1] == {"failed": "its process was ended: ended with -9"}
     assert is_certified(kept[0], found[0])
-    assert is_certified(kept[2], found[2])
 
 
 def test_a_python_without_torch_is_named(script: Script, tmp_path: Path) -> None:
@@ -171,9 +188,9 @@ def test_a_python_without_torch_is_named(script: Script, tmp_path: Path) -> None
     python.write_text(f'#!/bin/sh\nexec {sys.executable} -S -I "$@"\n')
     python.chmod(0o755)
     with pytest.raises(ReplayError, match="has no torch; name one that has with --python"):
-        replayed(kept, AGAIN, python=str(python))
+        again(kept, python=str(python))
     with pytest.raises(ReplayError, match="No such file"):
-        replayed(kept, Variant("x"), python=str(tmp_path / "none"))
+        replayed(kept, [Variant("x")], python=str(tmp_path / "none"))
 
 
 # The whole path: plan, keep, replay, script
@@ -185,6 +202,7 @@ BUGS = {
 }
 
 
+@pytest.mark.usefixtures("_forked")
 @pytest.mark.parametrize("bug", BUGS)
 def test_from_the_first_cause_to_a_script(
     examples: Examples, bug: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
