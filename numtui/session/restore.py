@@ -36,7 +36,7 @@ def sitting_of(
         query=listing.filter.query.text,
         hidden=tuple(group.label for group in StatusGroup if group not in listing.filter.groups),
         order=listing.order.label,
-        folded=listing.fold_chosen,
+        fold_chosen=listing.fold_chosen,
         details=listing.details.label,
         merged=listing.merged,
         filters=dict(listing.saved),
@@ -83,8 +83,8 @@ def resume(listing: Listing, kept: SavedSession) -> str:
     order = next((order for order in Order if order.label == kept.order), Order.DISPATCH)
     if order is not listing.order:
         listing.sort(order)
-    if kept.folded is not None and kept.folded != listing.fold_chosen:
-        listing.folded = not kept.folded
+    if kept.fold_chosen is not None and kept.fold_chosen != listing.fold_chosen:
+        listing.folded = not kept.fold_chosen
         listing.toggle_fold()
     row = row_of_anchor(c, kept.cursor)
     if row > 0:

@@ -90,7 +90,7 @@ class SavedSession:
     Attributes:
         cursor: the row under the cursor.
         query: the filter query as typed; `hidden`: names of the status groups switched off.
-        order: name of the sort order; folded: whether equal stretches are folded; None where nobody chose.
+        order: name of the sort order; fold_chosen: equal stretches are folded; None where nobody chose.
         details: name of the size of the inspector; merged: names of both sides in one column.
         filters: saved queries by name.
         marks: rows by the letter of their mark.
@@ -103,7 +103,7 @@ class SavedSession:
     query: str = ""
     hidden: tuple[str, ...] = ()
     order: str = ""
-    folded: bool | None = None
+    fold_chosen: bool | None = None
     details: str = ""
     merged: bool = False
     filters: Mapping[str, str] = field(default_factory=dict)
@@ -231,7 +231,8 @@ def _from_json(raw: Any) -> SavedSession:
         query=_text(raw["query"]),
         hidden=_texts(raw["hidden"]),
         order=_text(raw["order"]),
-        folded=None if raw["folded"] is None else bool(raw["folded"]),
+        # `folded`, of sessions from before the list opened folded, was chosen by nobody
+        fold_chosen=None if (chosen := raw.get("fold_chosen")) is None else bool(chosen),
         details=_text(raw.get("details", "")),
         merged=bool(raw.get("merged", False)),
         filters={_text(name): _text(query) for name, query in raw["filters"].items()},

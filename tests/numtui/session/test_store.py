@@ -37,7 +37,7 @@ def test_what_is_kept_comes_back(tmp_path: Path) -> None:
         query="op:mm -is:close",
         hidden=("equal",),
         order="error",
-        folded=True,
+        fold_chosen=True,
         filters={"heads": "op:mm conf<.5"},
         marks={"x": HERE},
         notes={HERE: "Kim: “seen before”\nsecond line", (None, ("k\udcff", 0)): "not UTF-8"},
@@ -45,6 +45,14 @@ def test_what_is_kept_comes_back(tmp_path: Path) -> None:
     store(tmp_path).save(kept)
     assert store(tmp_path).load() == kept
     assert SessionStore("b.log", "a.log", folder=tmp_path).load() == SavedSession(), "another pair of logs"
+
+
+def test_a_session_of_before_the_list_opened_folded_chose_nothing(tmp_path: Path) -> None:
+    mine = store(tmp_path)
+    mine.save(SavedSession(query="op:mm", fold_chosen=False))
+    assert mine.load().fold_chosen is False
+    mine.path.write_text(mine.path.read_text().replace('"fold_chosen"', '"folded"'))
+    assert mine.load() == SavedSession(query="op:mm")
 
 
 def test_another_session_that_hangs_while_it_saves_does_not_hang_this_one(
