@@ -429,7 +429,8 @@ class Listing:
         """Go to the producer of an input (1-based); without a number, of the input that explains the row.
 
         That is a red producer or first cause on either side, else one that the other side does not have, else that of
-        a differing input, else the first known. The headline of the row names the same one.
+        a differing input, else the first known, unless an input differs that no captured operation made. The headline
+        of the row names the same one.
         """
         told = self.explain()
         if told is None or not told.inputs:
@@ -449,6 +450,13 @@ class Listing:
         guilty = [k for k in known if c.red[k[2]] or c.cause[k[2]]]
         differing = [k for k in known if k[0].agrees is False]
         alone = [k for k in known if which is None and min(c.row_a[k[2]], c.row_b[k[2]]) < 0]
+        made = {k[0].position for k in known}
+        unmade = [str(fact.position) for fact in told.inputs if fact.agrees is False and fact.position not in made]
+        if which is None and unmade and not (guilty or alone or differing):
+            one = len(unmade) == 1
+            differ = f"input{'' if one else 's'} {', '.join(unmade[:4])} differ{'s' if one else ''}"
+            other = known[0][0].position
+            return f"{differ}, and no captured operation made {'it' if one else 'them'}; {other + 1}p: input {other}"
         chosen, side, row = (guilty if c.red[self.cursor] and guilty else alone or differing or known)[0]
         # Name the side where the producers differ.
         other = any(k[0] is chosen and k[2] != row for k in known)

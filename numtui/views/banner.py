@@ -50,7 +50,7 @@ def assuming(found: WhatIf, width: int) -> Line:
         which = f"row {found.assumed[0] + 1:,}"
     else:
         which = f"{plural(len(found.assumed), 'row')} from {found.assumed[0] + 1:,} on"
-    return fit_line([(f" if {which} were equal: ", "close"), (f"{found.told} · esc ends", "")], width)
+    return fit_line([(f" without {which}: ", "close"), (f"{found.told} · esc ends", "")], width)
 
 
 def _not_compared(c: Comparison, width: int) -> Line:

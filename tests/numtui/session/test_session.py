@@ -678,6 +678,21 @@ class TestListing:
         assert made.listing.producer() == "the producer of input 1 in b"
         assert made.listing.cursor == row_with(made, "m.wk/op_1_clone", "b")
 
+    def test_an_input_that_differs_and_that_nothing_captured_made_is_named_in_place_of_an_equal_one(
+        self, tmp_path: Path
+    ) -> None:
+        def step(given: float, result: float) -> list[Op]:
+            first = op("m.wq/op_0_mm", 3.0)
+            inputs = [9.0, given]
+            return [first, op("m/op_0_bmm", result, inputs=inputs, producers=["m.wq/op_0_mm", ""])]
+
+        made = Session(compare(*logs(tmp_path, step(15.0, 7.0), step(12.0, 8.0))), RuleFile.empty(tmp_path / "r.yaml"))
+        made.listing.go(row_with(made, "m/op_0_bmm"))
+        before = made.listing.cursor
+        assert made.listing.producer() == "input 1 differs, and no captured operation made it; 1p: input 0"
+        assert made.listing.cursor == before
+        assert made.listing.producer(1) == "the producer of input 0"
+
     def test_from_the_heads_to_the_whole(self, tmp_path: Path) -> None:
         a, b = logs(tmp_path)
         made = Session(preview(a, b), RuleFile.empty(tmp_path / "r.yaml"))

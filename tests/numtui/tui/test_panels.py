@@ -355,14 +355,14 @@ async def test_a_red_row_is_assumed_equal_and_the_next_cause_is_shown(tmp_path: 
         assert "FURTHER CAUSE: other 0.5 in a, 0.75 in b" in screen(pilot)
         await press(pilot, "q", "W")
         shown = screen(pilot)
-        assert "if row 3 were equal: 6 red rows left · next: row 7, independent cause" in shown
+        assert "without row 3: 6 red rows left · next: row 7, independent cause" in shown
         assert "● 1 first cause" in shown
         assert "3 × layers.1/op_0_mul" in shown
         assert key(explorer) == SECOND
         await press(pilot, "W")
-        assert "if 2 rows from 3 on were equal: no red row is left" in screen(pilot)
+        assert "without 2 rows from 3 on: no red row is left" in screen(pilot)
         await press(pilot, "escape")
-        assert "were equal" not in screen(pilot)
+        assert "without 2 rows" not in screen(pilot)
         assert "3 ✗ layers.1/op_0_mul" in screen(pilot)
 
 
