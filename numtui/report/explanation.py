@@ -157,6 +157,9 @@ def _cause(of: Subject, way: Way | None) -> _Told:
             yield f"Attributed to {named(c, way.cause)}, by position only: no known data path", way.cause
         elif not c.red[row]:
             yield f"Downstream of {named(c, way.cause)}, {steps}, and not red", way.cause
+        elif of.is_further:
+            yield "A cause of its own: no input brings another fraction about"
+            yield f"What it reads follows from {named(c, way.cause)}, {steps}", way.cause
         else:
             yield f"Consequence of {named(c, way.cause)}, {steps}", way.cause
             if not way.proven:

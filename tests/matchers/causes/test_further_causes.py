@@ -13,6 +13,7 @@ from matchers.causes.further_causes import explained_by, possible_causes
 from matchers.comparison import Comparison, compare
 from matchers.explain.sentences import headline
 from matchers.logs.op_log import OpLog
+from numtui.report.explanation import explain_row
 from numtui.report.model import Report
 from numtui.report.options import ReportOptions
 from tests.captured import Step, captured_log
@@ -75,6 +76,9 @@ def test_an_operation_that_was_given_another_number_is_a_cause_of_its_own() -> N
     (row,) = c.further_causes[0]
     told = headline(c, row)
     assert told.startswith("FURTHER CAUSE: other 0.5 in a, 0.75 in b; input 0 already differs, from layers.2")
+    cause, reads = explain_row(c, row).steps["Cause"][:2]
+    assert cause.text == "A cause of its own: no input brings another fraction about."
+    assert reads.text.startswith("What it reads follows from row 3, layers.1/op_0_mul")
     report = Report(c, ReportOptions())
     assert report.independent == 2
     assert report.result.endswith("are red, 2 independent causes")
