@@ -30,12 +30,28 @@ def check_finite(ranks: RankLogs) -> Iterator[Finding | Made | Unmade]:
         read += int(np.count_nonzero(~np.isnan(log.outputs.first()) | (log.counts[0] >= 0)))
         for row in _beginnings(log, ranks.flows[rank])[:1].tolist():
             found.setdefault(log.keys[row], []).append((rank, row))
+    how = "made of finite values"
+    if not found:
+        found, how = _received(ranks), "returned by a collective, and no rank that has a log makes it"
     for key, places in found.items():
         rank, row = places[0]
         what = broken_text(ranks.logs[rank], row) or "NaN or Inf"
         on = (rank for rank, _ in places)
-        yield ranks.finding(Check.FINITE, f"{what} made of finite values", on, (), *places[:2], subject=key)
+        yield ranks.finding(Check.FINITE, f"{what} {how}", on, (), *places[:2], subject=key)
     yield made_on(Check.FINITE, read, "operations", "the logs have no values")
+
+
+def _received(ranks: RankLogs) -> dict[str, list[tuple[int, int]]]:
+    """The first collective whose result has NaN, on the ranks where it is as early; nothing where there is none."""
+    first: dict[int, int] = {}
+    for rank, log in ranks.logs.items():
+        nan, inf = broken(log)
+        begins = where_broken_begins(ranks.flows[rank], np.flatnonzero(nan), nan | inf)
+        rows = begins[(communicating(log) & ~unfinished(log))[begins]]
+        if len(rows):
+            first[rank] = int(rows[0])
+    places = [(rank, row) for rank, row in first.items() if row == min(first.values())]
+    return {ranks.logs[rank].keys[row]: places for rank, row in places[:1]}
 
 
 def _beginnings(log: OpLog, flow: Ragged) -> Int64:

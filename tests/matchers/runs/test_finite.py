@@ -125,3 +125,12 @@ def test_without_values_nothing_is_known() -> None:
     run = simulate(Plan())
     run.logs[0] = [op(key, outputs=[], shape=None) for key in (one.key for one in run.logs[0])]
     assert "the logs have no values" in [unmade.reason for unmade in checked(run).unmade]
+
+
+def test_nan_that_comes_out_of_a_collective_is_found_where_no_rank_makes_it() -> None:
+    """The rank that makes it has no log, or nothing that was captured does."""
+    run = simulate(Plan(layout=Layout(tp=3)), Faults(results={(1, "layers.0/op_0_relu"): nan}))
+    del run.logs[1], run.info[1]
+    (found,) = [found for found in checked(run).findings if found.check is Check.FINITE]
+    assert found.text.endswith("returned by a collective, and no rank that has a log makes it")
+    assert found.ranks == (0, 2)
