@@ -255,6 +255,8 @@ def _what_is_unknown(c: Comparison, inputs: tuple[InputFact, ...]) -> str:
         return f"{given[0].name} {f'and {many - 1:,} more differ' if many > 1 else 'differs'} before the step"
     positions = ", ".join(str(fact.position) for fact in differing[:4])
     already = f"input {positions} already differs" if many == 1 else f"inputs {positions} already differ"
+    if c.start.buffers is not None and all(max(fact.producer_a, fact.producer_b) < 0 for fact in differing):
+        return f"{already}, no captured operation made it, and {c.start.buffers.text}"
     return f"{already}: suspect an uncaptured operation just upstream"
 
 

@@ -1,0 +1,142 @@
+# mypy: allow-subclassing-any
+"""Serve the example's model with a key-value cache, or score the same tokens as a trainer does, in one pass.
+
+`python examples/engine.py` scores a prompt (the prefill) and decodes some tokens, a call of the model each;
+`--trainer` scores the prompt with the model of the training, which has no cache. Both print log-probabilities in full.
+"""
+
+import argparse
+from collections.abc import Sequence
+from dataclasses import replace
+
+import torch
+from data import initialise, micro_batch
+from model import Attention, LayerConfig, ModelConfig, Transformer
+from moe import MixtureOfExperts
+from torch import Tensor, nn
+from torch.nn import functional
+
+BUGS = {
+    "rope-bf16": "the rotation of one layer is rounded to bfloat16",
+    "stale-weight": "one matrix is that of an earlier step",
+    "zero-buffer": "the rotations of one layer were never filled",
+    "temperature": "the logits are divided by 0.7 before the log-probabilities",
+    "mask": "each token also sees the next one",
+    "position": "decoded tokens have the position of the token before them",
+    "norm-eps": "the norms of one layer add 1e-4 instead of 1e-5",
+    "router-bf16": "a router computes in bfloat16 (--experts)",
+}
+LAYER = 1
+"""Which has the bug."""
+
+
+class CachedAttention(Attention):
+    """Attention that keeps the keys and values of what it has seen."""
+
+    keys: Tensor
+    values: Tensor
+
+    def __init__(self, config: ModelConfig, layer: LayerConfig, batch: int, bug: str) -> None:
+        super().__init__(config, layer)
+        self.bug = bug
+        self.length = 0
+        for name in ("keys", "values"):
+            empty = torch.zeros(batch, config.seq_len, config.kv_heads, config.head_dim)
+            self.register_buffer(name, empty, persistent=False)
+
+    def forward(self, x: Tensor) -> Tensor:
+        """(batch, new tokens, dim) to the same."""
+        heads = (*x.shape[:-1], -1, self.head_dim)
+        q, k, v = self.wq(x).view(heads), self.wk(x).view(heads), self.wv(x).view(heads)
+        start, end = self.length, self.length + x.shape[1]
+        at = start - 1 if self.bug == "position" and start else start
+        turns = self.rope.turns[at : at + x.shape[1], None]
+        if self.bug == "rope-bf16":
+            turns = torch.view_as_complex(torch.view_as_real(turns).bfloat16().float())
+        q, k = rotated(q, turns), rotated(k, turns)
+        self.keys[:, start:end] = k
+        self.values[:, start:end] = v
+        self.length = end
+
+        k = self.keys[:, :end].repeat_interleave(self.groups, dim=2)
+        v = self.values[:, :end].repeat_interleave(self.groups, dim=2)
+        q, k, v = q.transpose(1, 2), k.transpose(1, 2), v.transpose(1, 2)
+        scores = (q @ k.transpose(-2, -1)) * self.scale
+        future = self.future[start:end, :end]
+        if self.bug == "mask":
+            future = future.triu(2)
+        scores = scores.masked_fill(future, torch.finfo(scores.dtype).min)
+        mixed = torch.softmax(scores.float(), dim=-1).to(v.dtype) @ v
+        return self.wo(mixed.transpose(1, 2).flatten(-2))
+
+
+def rotated(x: Tensor, turns: Tensor) -> Tensor:
+    """Rotate heads (batch, sequence, heads, head_dim) by the turns of their positions."""
+    pairs = torch.view_as_complex(x.float().view(*x.shape[:-1], -1, 2))
+    return torch.view_as_real(pairs * turns).flatten(-2).to(x.dtype)
+
+
+class NarrowRouter(nn.Linear):
+    """A router in bfloat16."""
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return scores in the dtype of `x`."""
+        return functional.linear(x.bfloat16(), self.weight.bfloat16()).to(x.dtype)
+
+
+def build(config: ModelConfig, batch: int, bug: str, *, trainer: bool) -> Transformer:
+    """Build the model of the training, or that of the engine, with the same weights but for the bug."""
+    model = Transformer(config)
+    for number, (block, layer) in enumerate(zip(model.layers, config.layers, strict=True)):
+        planted = bug if number == LAYER else ""
+        if not trainer:
+            block.attention = CachedAttention(config, layer, batch, planted)
+        if planted == "norm-eps":
+            block.attention_norm.eps = block.feed_forward_norm.eps = 1e-4
+        if planted == "router-bf16" and isinstance(block.feed_forward, MixtureOfExperts):
+            router = block.feed_forward.router
+            block.feed_forward.router = NarrowRouter(router.in_features, router.out_features, bias=False)
+    torch.manual_seed(42)
+    initialise(model, 42)
+    attention = model.layers[LAYER].attention
+    with torch.no_grad():
+        if bug == "stale-weight":
+            attention.wo.weight.mul_(0.999)
+        if bug == "zero-buffer":
+            attention.rope.turns.zero_()
+    return model.eval()
+
+
+def score(model: nn.Module, tokens: Tensor, bug: str) -> Tensor:
+    """Return the log-probabilities of the next tokens, (batch, tokens, vocab)."""
+    logits = model(tokens)
+    if bug == "temperature":
+        logits = logits / 0.7
+    return torch.log_softmax(logits, dim=-1)
+
+
+def main(arguments: Sequence[str] | None = None) -> None:
+    """Score, decode, print."""
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--trainer", action="store_true", help="score with the model of the training")
+    parser.add_argument("--batch", type=int, default=2)
+    parser.add_argument("--prompt", type=int, default=8, help="tokens that are scored")
+    parser.add_argument("--new", type=int, default=3, help="tokens that are decoded")
+    parser.add_argument("--experts", type=int, default=0)
+    parser.add_argument("--bug", choices=BUGS, default="", help="; ".join(f"{k}: {v}" for k, v in BUGS.items()))
+    args = parser.parse_args(arguments)
+    layers = tuple(replace(LayerConfig(), experts=args.experts * (number == LAYER)) for number in range(3))
+    config = ModelConfig(dim=32, heads=4, kv_heads=2, vocab=64, seq_len=args.prompt + args.new, layers=layers)
+    model = build(config, args.batch, args.bug, trainer=args.trainer)
+    prompt, following = micro_batch(42, 1, 0, (args.batch, args.prompt), config.vocab)
+    with torch.inference_mode():
+        chances = score(model, prompt, args.bug)
+        print("prompt", chances.gather(-1, following[..., None]).sum().item())
+        for number in range(0 if args.trainer else args.new):
+            best = chances[:, -1].argmax(-1, keepdim=True)
+            chances = score(model, best, args.bug)
+            print("token", number + 1, best.flatten().tolist(), chances.max(-1).values.sum().item())
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,65 @@
+"""A trainer against an engine: the same tokens are scored by both, and a bug of the engine is the first cause."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from matchers.comparison import Comparison, compare
+from matchers.explain.sentences import headline
+from matchers.logs.parser import read_log
+from numtui.query.source_line import source_lines, split_location
+from tests.capture.runs import EXAMPLE, run_captured
+
+ENGINE = EXAMPLE.parent / "engine.py"
+FIRST = "rank_0_activations.log"
+# By bug, what both are given besides, and the line of the first cause or what is said of it.
+BUGS = {
+    "rope-bf16": ("", "turns).bfloat16()"),
+    "stale-weight": ("", "1 of 30 parameters differs before the step: layers.1.attention.wo.weight"),
+    "zero-buffer": ("", "1 of 6 buffers differs before the step: layers.1.attention.rope.turns"),
+    "temperature": ("", "logits / 0.7"),
+    "mask": ("", "future.triu(2)"),
+    "norm-eps": ("", "other 1e-05 in a, 0.0001 in b"),
+    "router-bf16": ("--experts 4", "dtype differs: float32 in a, bfloat16 in b"),
+}
+
+
+def log_of(folder: Path, arguments: str, call: int = 1) -> Path:
+    """The log of a call of the engine, or of the trainer."""
+    run_captured(ENGINE, folder, arguments, f"--calls {call}")
+    return folder / "numerics" / FIRST
+
+
+def compared(folder: Path, a: str, b: str, call: int = 1) -> Comparison:
+    logs = [read_log(str(log_of(folder / side, text, call))) for side, text in (("a", a), ("b", b))]
+    return compare(logs[0], logs[1])
+
+
+def first_cause(c: Comparison) -> str:
+    """Its headline, and the source lines of both."""
+    row = next(row for row in range(len(c)) if c.cause[row])
+    told = [headline(c, row)]
+    for location in source_lines(c, row):
+        file, line = split_location(location)
+        told.append((ENGINE.parent / Path(file).name).read_text(encoding="utf-8").splitlines()[line - 1])
+    return "\n".join(told)
+
+
+@pytest.mark.parametrize("both", ["", "--experts 4"])
+def test_a_healthy_pair_agrees_to_the_bit(tmp_path: Path, both: str) -> None:
+    c = compared(tmp_path, f"--trainer {both}", both)
+    assert c.coverage.enough
+    assert not c.red.any()
+    assert c.first_difference is None
+
+
+@pytest.mark.parametrize(("bug", "both", "told"), [(bug, *found) for bug, found in BUGS.items()])
+def test_a_bug_of_the_engine_is_the_first_cause(tmp_path: Path, bug: str, both: str, told: str) -> None:
+    assert told in first_cause(compared(tmp_path, f"--trainer {both}", f"{both} --bug {bug}"))
+
+
+def test_a_bug_of_decoding_shows_in_the_first_decode_step(tmp_path: Path) -> None:
+    assert not compared(tmp_path / "prefill", "", "--bug position").red.any()
+    assert "pairs * turns" in first_cause(compared(tmp_path / "decode", "", "--bug position", call=2))
