@@ -10,9 +10,11 @@ from typing import Any
 
 import torch
 from torch import nn
+from torch.utils._pytree import tree_leaves
 
 from .guard import ends_no_run
 from .messages import say, warn
+from .mode_stack import is_tracing
 from .modules import holder_of
 from .recorder import Recorder
 from .schedule import REFUSED, log_paths
@@ -116,12 +118,14 @@ class ForwardSchedule:
         """True while the last call, or what follows it, is recorded, and not only what may prepare the next."""
         return self.recorder.tracer is not None and self.recorder.step == self.step
 
-    def _entered(self, module: nn.Module, outermost: bool) -> bool:
+    def _entered(self, module: nn.Module, outermost: bool, args: tuple[Any, ...]) -> bool:
         """Begin a step if this call is one; return False for a call that is no part of a step."""
         if self._running is not None:
             return outermost
         if self._refused or torch.compiler.is_compiling() or torch._C._current_graph_task_id() != -1:
             return False
+        if is_tracing() or any(isinstance(leaf, torch.Tensor) and leaf.is_meta for leaf in tree_leaves(args)):
+            return False  # it computes shapes
         if not self._begins(module, outermost):
             return outermost and self._records
         if isinstance(module, nn.DataParallel):

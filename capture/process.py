@@ -163,7 +163,7 @@ class Capture:
             self._weights.close()
         if others and not trained and (self._began_session or not self.inherited):
             where = os.path.relpath(os.path.commonpath([path.parent for path in others]))
-            say(f"{len(others)} log{'s' * (len(others) > 1)} of the processes that trained, in {where}")
+            say(f"{len(others)} log{'s' * (len(others) > 1)} of the started processes, in {where}")
         elif not self._started and not self.inherited and reason is None:
             say("no log: the script did not import torch")
         if not (others or trained or self.inherited or reason) and not _reaches_children():

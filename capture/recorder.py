@@ -90,7 +90,7 @@ class Recorder:
         settings: Settings,
         models: Sequence[nn.Module] = (),
         *,
-        on_enter: Callable[[nn.Module, bool], bool] | None = None,
+        on_enter: Callable[[nn.Module, bool, tuple[Any, ...]], bool] | None = None,
         on_optimizer: Callable[[Any, bool], None] | None = None,
         split: Split | None = None,
     ) -> None:
@@ -145,7 +145,7 @@ class Recorder:
         if not (outermost or self.inner_calls):
             return
         self._sweep()
-        if self._on_enter is not None and not self._on_enter(module, outermost):
+        if self._on_enter is not None and not self._on_enter(module, outermost, args):
             return
         tracer = self.tracer
         if tracer is None:

@@ -326,7 +326,7 @@ class AutomaticSchedule:
         if not self._begun and self.step in self.steps and self.recorder.tracer is None and not self._refused:
             self.recorder.begin(self.step)
 
-    def _entered(self, module: nn.Module, _outermost: bool) -> bool:
+    def _entered(self, module: nn.Module, _outermost: bool, _args: tuple[Any, ...]) -> bool:
         """Return False for a pass that prepares no step and is no part of one."""
         if self._refused or torch.compiler.is_compiling():
             return True

@@ -219,7 +219,7 @@ class TestEnvironment:
         done = run("forks.py", NUMTUI_CAPTURE="out")
         assert done.stdout == printed
         assert run.logs() == TWO[:1]
-        assert "1 log of the processes that trained, in out/numerics" in done.stderr
+        assert "1 log of the started processes, in out/numerics" in done.stderr
         assert not list(run.folder.glob("numtui-capture-*"))
 
     @pytest.mark.parametrize(
@@ -267,7 +267,7 @@ class TestLaunchers:
         assert len(printed_by_two) == 2
         assert sorted(captured.stdout.splitlines()) == printed_by_two
         assert run.logs() == TWO
-        assert captured.stderr.splitlines()[-2].endswith("2 logs of the processes that trained, in out/numerics")
+        assert captured.stderr.splitlines()[-2].endswith("2 logs of the started processes, in out/numerics")
         assert "next: numtui out OTHER_RUN compares it" in captured.stderr
         assert "no log" not in captured.stderr
 
@@ -276,13 +276,13 @@ class TestLaunchers:
         done = run("-m", "numtui", "capture", "-o", "out", "--", *launcher)
         assert done.returncode == 0, done.stderr[-4000:]
         assert run.logs() == TWO
-        assert "2 logs of the processes that trained, in out/numerics" in done.stderr
+        assert "2 logs of the started processes, in out/numerics" in done.stderr
         assert "no log" not in done.stderr
 
     def test_runs_of_one_session_do_not_overwrite_each_other(self, run: Runs) -> None:
         done = run("sweep.py", NUMTUI_CAPTURE="out")
         assert "this one writes to" in done.stderr
-        assert "2 logs of the processes that trained, in out\n" in done.stderr
+        assert "2 logs of the started processes, in out\n" in done.stderr
         assert sorted(str(path.relative_to(run.folder)) for path in run.folder.rglob("*.log")) == [
             "out/numerics/rank_0_activations.log",
             "out/run_2/numerics/rank_0_activations.log",

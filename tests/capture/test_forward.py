@@ -117,6 +117,20 @@ class TestCalls:
             ["0/op_0_addmm", "1/op_0_relu", "2/op_0_addmm"]
         ] * 2
 
+    def test_a_call_for_shapes_alone_is_none(self, script: Script) -> None:
+        log = script(
+            """
+            import copy
+            model = net()
+            copy.deepcopy(model).to("meta")(x.to("meta"))
+            with torch.no_grad():
+                model(x)
+            """,
+            "--forward",
+        ).log
+        assert (log.run["step"], log.ops["addmm"]) == (1, 2)
+        assert log.rows[0].digests[0] not in ("", "-")
+
     @pytest.mark.parametrize("mode", ["no_grad", "inference_mode"])
     def test_compiled_models_are_called_too(self, script: Script, mode: str) -> None:
         run = script(
