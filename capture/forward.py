@@ -136,6 +136,10 @@ class ForwardSchedule:
         following = self.step + 1
         if self._records:
             self.recorder.end(following if following in self._steps else None)
+        if following > self._steps.last:
+            self.step = following
+            self.discard()  # the rest of the script costs nothing
+            return False
         self.step, self._running, self._inner = following, module, not outermost
         if self._on_begin is not None:
             self._on_begin(following)

@@ -74,6 +74,20 @@ class TestCalls:
         assert [(row.key, row.digests) for row in inference] == [(row.key, row.digests) for row in plain]
         assert [row.fields.get("Location") for row in inference] == [row.fields.get("Location") for row in plain]
 
+    def test_nothing_is_left_of_the_capture_after_the_last_call(self, script: Script) -> None:
+        run = script(
+            """
+            model = net()
+            with torch.no_grad():
+                for _ in range(3):
+                    model(x)
+                    print(len(torch.nn.modules.module._global_forward_pre_hooks))
+            """,
+            "--forward",
+        )
+        assert run.printed == "1\n0\n0\n"
+        assert run.log.complete
+
     def test_what_the_next_call_reads_prepares_it(self, script: Script) -> None:
         log = script(
             """
