@@ -68,6 +68,8 @@ class TrainerCapture:
             optimizers: those that exist.
             completed: optimizer steps before, of the run that is resumed.
         """
+        if self._forward and self._capture is not None:
+            return  # calls are counted since before
         self.end("the training began anew")
         if is_captured():
             say(f"nothing is written to {self._folder}: this process is captured already")
@@ -81,6 +83,27 @@ class TrainerCapture:
         capture.begin()
         if capture.schedule is not None:
             capture.schedule.follow(model, optimizers, completed)
+
+    @ends_no_run
+    def calls_begin(self, model: nn.Module) -> None:
+        """Begin to count calls of a model that need not be one of a training, where `forward=True` asks for them."""
+        if self._forward:
+            self.begin(model)
+
+    @ends_no_run
+    def calls_end(self) -> None:
+        """End if all calls that are to be recorded have been made."""
+        done = self._capture is not None and self._capture.schedule is not None and self._capture.schedule.step
+        if self._forward and self._last is not None and done is not False and done >= self._last:
+            self.end()
+
+    @ends_no_run
+    def training_ends(self) -> None:
+        """End with the training, except for calls that are still to come."""
+        if self._forward:
+            self.calls_end()
+        else:
+            self.end()
 
     @ends_no_run
     def batch_begins(self, step: int | None) -> None:

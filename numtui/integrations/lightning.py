@@ -40,12 +40,20 @@ class CaptureCallback(_base()):  # type: ignore[misc]
 
     Args:
         dump_folder: logs go to `numerics/` in it.
-        steps: steps to record, from 1.
+        steps: steps to record, from 1; with `forward=True` calls of the model, also to validate or predict.
         **options: of `capture.TrainerCapture`: the fields of `capture.Settings`, and `weights`.
     """
 
     def __init__(self, dump_folder: str | Path = ".", steps: Sequence[int] = (1,), **options: Any) -> None:
         self._capture = capture.TrainerCapture(dump_folder, steps, **options)
+
+    def setup(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Begin to count calls, with `forward=True`."""
+        self._capture.calls_begin(pl_module)
+
+    def teardown(self, trainer: Any, pl_module: Any, stage: str) -> None:
+        """Write what is left to be written of calls."""
+        self._capture.calls_end()
 
     def on_train_start(self, trainer: Any, pl_module: Any) -> None:
         """Begin to watch; the model and its optimizers are made and loaded."""
@@ -63,7 +71,7 @@ class CaptureCallback(_base()):  # type: ignore[misc]
 
     def on_train_end(self, trainer: Any, pl_module: Any) -> None:
         """Write what is left to be written."""
-        self._capture.end()
+        self._capture.training_ends()
 
     def on_exception(self, trainer: Any, pl_module: Any, exception: BaseException) -> None:
         """Write a log of what the step in progress did so far."""

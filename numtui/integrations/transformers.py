@@ -29,13 +29,23 @@ class CaptureCallback(TrainerCallback):
 
     Args:
         dump_folder: logs go to `numerics/` in it.
-        steps: steps to record, from 1.
+        steps: steps to record, from 1; with `forward=True` calls of the model, also to evaluate or predict.
         **options: of `capture.TrainerCapture`: the fields of `capture.Settings`, and `weights`.
     """
 
     def __init__(self, dump_folder: str | Path = ".", steps: Sequence[int] = (1,), **options: Any) -> None:
         self._capture = capture.TrainerCapture(dump_folder, steps, **options)
         _tell_of_exceptions()
+
+    def on_init_end(self, args: Any, state: Any, control: Any, model: Any = None, **kwargs: Any) -> None:
+        """Begin to count calls, with `forward=True`."""
+        self._capture.calls_begin(model)
+
+    def on_evaluate(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """Write what is left to be written of calls."""
+        self._capture.calls_end()
+
+    on_predict = on_evaluate
 
     def on_train_begin(
         self, args: Any, state: Any, control: Any, model: Any = None, optimizer: Any = None, **kwargs: Any
@@ -53,7 +63,7 @@ class CaptureCallback(TrainerCallback):
 
     def on_train_end(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
         """Write what is left to be written."""
-        self._capture.end()
+        self._capture.training_ends()
 
     def on_exception(self, exception: BaseException) -> None:
         """Write a log of what the step in progress did so far."""

@@ -69,6 +69,14 @@ def test_optimizers_that_take_turns_are_one_step(runs: Runs) -> None:
     assert [log.run["step"] for log in runs.logs("c").values()] == [3]
 
 
+def test_calls_of_an_evaluation_alone_are_recorded(runs: Runs) -> None:
+    arguments = "--calls --evaluate 1"
+    assert runs.called_back("a", "1 2", arguments) == runs.plain(arguments)
+    logs = runs.logs("a")
+    assert list(logs) == [f"step_{call}/rank_0_activations.log" for call in (1, 2)]
+    assert all("forward" in log.run["coverage"] and len(log.rows) > 2 for log in logs.values())
+
+
 def test_an_exception_leaves_an_incomplete_log(runs: Runs) -> None:
     with pytest.raises(ZeroDivisionError):
         runs.called_back("a", "2", "--fail-after 1")

@@ -54,6 +54,14 @@ def test_a_resumed_run_goes_on_counting(runs: Runs) -> None:
         assert agree(log, runs.path("whole") / "numerics" / f"step_{ours}")
 
 
+def test_calls_of_an_evaluation_alone_are_recorded(runs: Runs) -> None:
+    arguments = "--calls"
+    assert runs.called_back("a", "1 2", arguments) == runs.plain(arguments)
+    logs = runs.logs("a")
+    assert list(logs) == [f"step_{call}/rank_0_activations.log" for call in (1, 2)]
+    assert all("forward" in log.run["coverage"] and len(log.rows) > 2 for log in logs.values())
+
+
 def test_an_exception_leaves_an_incomplete_log(runs: Runs) -> None:
     """And nothing that goes on recording (see `nothing_stays`), though the library has no event for it."""
     with pytest.raises(ZeroDivisionError):

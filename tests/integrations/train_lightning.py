@@ -19,6 +19,7 @@ add("--accumulate", type=int, default=1)
 add("--evaluate", type=int, default=0, help="after how many batches each time")
 add("--forces", action="store_true", help="evaluate with gradients")
 add("--gan", action="store_true", help="manual optimization of two optimizers")
+add("--calls", action="store_true", help="steps are calls of the model, of a validation alone")
 add("--max-steps", type=int, default=4)
 add("--save", help="file of a checkpoint")
 add("--resume", help="checkpoint")
@@ -89,7 +90,7 @@ callbacks = []
 if args.callback:
     from numtui.integrations.lightning import CaptureCallback
 
-    callbacks = [CaptureCallback(args.callback, steps=args.steps)]
+    callbacks = [CaptureCallback(args.callback, steps=args.steps, forward=args.calls)]
 trainer = pl.Trainer(
     accelerator="cpu",
     devices=args.ranks,
@@ -105,7 +106,10 @@ trainer = pl.Trainer(
     enable_progress_bar=False,
     enable_model_summary=False,
 )
-trainer.fit(model, loader(), loader() if args.evaluate else None, ckpt_path=args.resume)
+if args.calls:
+    trainer.validate(model, loader(), verbose=False)
+else:
+    trainer.fit(model, loader(), loader() if args.evaluate else None, ckpt_path=args.resume)
 if args.save:
     trainer.save_checkpoint(args.save)
 parameters = b"".join(p.detach().numpy().tobytes() for p in model.parameters())

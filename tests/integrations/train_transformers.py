@@ -14,6 +14,7 @@ add("--callback", help="folder of the logs")
 add("--steps", type=int, nargs="+", default=[1])
 add("--accumulate", type=int, default=1)
 add("--evaluate", action="store_true")
+add("--calls", action="store_true", help="steps are calls of the model, of an evaluation alone")
 add("--max-steps", type=int, default=4)
 add("--save", help="folder of the checkpoints, one for every step")
 add("--resume", help="checkpoint")
@@ -49,13 +50,14 @@ callbacks = []
 if args.callback:
     from numtui.integrations.transformers import CaptureCallback
 
-    callbacks = [CaptureCallback(args.callback, steps=args.steps)]
+    callbacks = [CaptureCallback(args.callback, steps=args.steps, forward=args.calls)]
 trainer = Failing(
     model,
     TrainingArguments(
         args.save or "unused",
         max_steps=args.max_steps,
         per_device_train_batch_size=2,
+        per_device_eval_batch_size=2,
         gradient_accumulation_steps=args.accumulate,
         eval_strategy="steps" if args.evaluate else "no",
         eval_steps=1,
@@ -71,6 +73,9 @@ trainer = Failing(
     eval_dataset=data[:4],
     callbacks=callbacks,
 )
-trainer.train(resume_from_checkpoint=args.resume)
+if args.calls:
+    trainer.evaluate()
+else:
+    trainer.train(resume_from_checkpoint=args.resume)
 parameters = b"".join(p.detach().numpy().tobytes() for p in model.parameters())
 print("state", sha256(parameters + torch.get_rng_state().numpy().tobytes()).hexdigest())  # noqa: T201
