@@ -41,6 +41,14 @@ KNOWN = {
 """Objects of torch that may be arguments, by tag."""
 
 
+_CALL: dict[str, type] = {
+    **dict.fromkeys(("key", "operator", "schema", "record"), str),
+    **dict.fromkeys(("args", "written", "returned", "left", "planned"), list),
+    **dict.fromkeys(("kwargs", "flags", "digests"), dict),
+    "aliased": bool,
+}
+
+
 class BundleError(Exception):
     """A bundle that cannot be read, or that asks for something that no capture wrote: path, reason."""
 
@@ -166,12 +174,19 @@ class _Checked:
         self._most = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
 
     def call(self, call: dict[str, Any]) -> None:
-        for name, kind in (("key", str), ("operator", str), ("record", str), ("args", list), ("kwargs", dict),
-            ("written", list), ("returned", list), ("left", list), ("flags", dict), ("digests", dict)):  # fmt: skip
+        for name, kind in _CALL.items():
             if not isinstance(call[name], kind):
                 raise ValueError(f"{name} is no {kind.__name__}")
-        for tree in (*call["args"], *call["kwargs"].values(), *call["returned"], *call["left"]):
+        for name in ("returned", "left"):
+            digests = call["digests"][name]
+            if len(digests) != len(call[name]) or not all(isinstance(each, str) for each in digests):
+                raise ValueError("each result has a digest")
+            for tree in call[name]:
+                self._tensor(tree["tensor"])
+        for tree in (*call["args"], *call["kwargs"].values()):
             self._tree(tree)
+        if not all(name.isidentifier() for name in call["kwargs"]):
+            raise ValueError("arguments have names")
         given = list(tensors_of([call["args"], list(call["kwargs"].values())]))
         if any(type(at) is not int or not 0 <= at < len(given) for at in call["written"]):
             raise ValueError("an argument that it writes to is none of its tensors")

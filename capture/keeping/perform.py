@@ -17,7 +17,7 @@ from typing import Any
 
 import torch
 
-__all__ = ["FLAGS", "Refused", "digest", "in_a_fork", "read_flags"]
+__all__ = ["Refused", "digest", "in_a_fork", "operator", "read_flags"]
 
 _REFUSED = frozenset({"from_file", "_pin_memory", "record_stream", "set_", "_copy_from", "_cuda_getCurrentRawStream"})
 """Operators of aten that touch files, or memory that is not theirs."""
@@ -30,34 +30,21 @@ _WIDE = {torch.complex64: torch.complex128, torch.complex32: torch.complex128}
 _SPARE = 4 << 30
 """Bytes that an operation may need besides a multiple of its tensors' own."""
 
-FLAGS: dict[str, tuple[Any, Any]] = {
+_CALLED: dict[str, tuple[Any, Any]] = {
     "threads": (torch.get_num_threads, torch.set_num_threads),
     "deterministic": (torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
-    "fill_uninitialized": (
-        lambda: torch.utils.deterministic.fill_uninitialized_memory,
-        lambda on: setattr(torch.utils.deterministic, "fill_uninitialized_memory", on),
-    ),
     "matmul_precision": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
-    "mkldnn": (
-        lambda: torch.backends.mkldnn.enabled,
-        lambda on: setattr(torch.backends.mkldnn, "enabled", on),
-    ),
-    "cudnn": (lambda: torch.backends.cudnn.enabled, lambda on: setattr(torch.backends.cudnn, "enabled", on)),
-    "cudnn_tf32": (lambda: torch.backends.cudnn.allow_tf32, lambda on: setattr(torch.backends.cudnn, "allow_tf32", on)),
-    "cudnn_benchmark": (
-        lambda: torch.backends.cudnn.benchmark,
-        lambda on: setattr(torch.backends.cudnn, "benchmark", on),
-    ),
-    "bf16_reduction": (
-        lambda: torch.backends.cuda.matmul.allow_bf16_reduced_precision_reduction,
-        lambda on: setattr(torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction", on),
-    ),
-    "fp16_reduction": (
-        lambda: torch.backends.cuda.matmul.allow_fp16_reduced_precision_reduction,
-        lambda on: setattr(torch.backends.cuda.matmul, "allow_fp16_reduced_precision_reduction", on),
-    ),
 }
-"""Settings of torch that may change the bits of a result: how each is read, and set."""
+_HELD: dict[str, tuple[Any, str]] = {
+    "fill_uninitialized": (torch.utils.deterministic, "fill_uninitialized_memory"),
+    "mkldnn": (torch.backends.mkldnn, "enabled"),
+    "cudnn": (torch.backends.cudnn, "enabled"),
+    "cudnn_tf32": (torch.backends.cudnn, "allow_tf32"),
+    "cudnn_benchmark": (torch.backends.cudnn, "benchmark"),
+    "bf16_reduction": (torch.backends.cuda.matmul, "allow_bf16_reduced_precision_reduction"),
+    "fp16_reduction": (torch.backends.cuda.matmul, "allow_fp16_reduced_precision_reduction"),
+}
+"""Settings of torch that may change the bits of a result: as functions that read and set, and as attributes."""
 
 
 class Refused(Exception):
@@ -65,14 +52,20 @@ class Refused(Exception):
 
 
 def read_flags() -> dict[str, Any]:
-    """Return the settings as they are, without those that this torch does not have."""
-    found = {}
-    for name, (read, _) in FLAGS.items():
-        try:
-            found[name] = read()
-        except (AttributeError, RuntimeError):
-            continue
-    return found
+    """Return the settings of torch that may change the bits of a result, as they are."""
+    found = {name: read() for name, (read, _) in _CALLED.items()}
+    return found | {name: getattr(of, what) for name, (of, what) in _HELD.items() if hasattr(of, what)}
+
+
+def set_flags(flags: dict[str, Any]) -> None:
+    """Set those of some flags that have other values now."""
+    now = read_flags()
+    for name, value in flags.items():
+        if name in now and now[name] != value:
+            if name in _CALLED:
+                _CALLED[name][1](value)
+            else:
+                setattr(*_HELD[name], value)
 
 
 def digest(tensor: Any) -> str:
@@ -257,9 +250,7 @@ def distance(kept: Any, exact: Any) -> tuple[float, float] | None:
 def performed(call: dict[str, Any], variant: dict[str, Any], imported: frozenset[str]) -> dict[str, Any]:
     """Run a call and say what came out: digests, and in float64 how far each kept result is from it."""
     try:
-        for name, value in {**call["flags"], **variant.get("flags", {})}.items():
-            if name in FLAGS and read_flags().get(name) != value:
-                FLAGS[name][1](value)
+        set_flags({**call["flags"], **variant.get("flags", {})})
         returned, written = results_of(call, variant, imported)
         if not variant.get("wide"):
             return {"returned": [digest(each) for each in returned], "written": [digest(each) for each in written]}

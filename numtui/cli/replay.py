@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from math import inf
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from capture.keeping.bundle import Bundle, BundleError, find_bundles, read_bundle
 from matchers.errors import InputError
@@ -104,7 +104,7 @@ def _pairs(args: argparse.Namespace, bundles: Mapping[str, Sequence[Bundle]]) ->
     told: dict[tuple[object, ...], tuple[str, str]] = {}
     for side, group in bundles.items():
         for bundle in group:
-            of = bundle.run.get("rank"), bundle.run.get("step")
+            of = str(bundle.run.get("rank")), str(bundle.run.get("step"))
             for call in bundle.calls:
                 for name, why, lacks, certain in _names(side, call, alone=len(bundles) < 2):
                     key = (*of, name)
@@ -137,10 +137,9 @@ def _arises(sides: Mapping[str, Kept]) -> bool:
     return case.sides["a"].recorded != case.sides["b"].recorded and not other_inputs(case)
 
 
-def _names(side: str, call: Mapping[str, object], *, alone: bool) -> Iterator[tuple[object, str, str, bool]]:
+def _names(side: str, call: Mapping[str, Any], *, alone: bool) -> Iterator[tuple[object, str, str, bool]]:
     """Yield what names an operation in both runs, why it was kept, who lacks it, and if it repeats the plan's run."""
-    planned = call.get("planned")
-    records = [each for each in planned if isinstance(each, dict)] if isinstance(planned, list) else []
+    records = [each for each in call["planned"] if isinstance(each, dict)]
     for record in records:
         lacks = next((other for other in "ab" if record.get(f"key_{other}") is None), "")
         if alone or lacks != side:

@@ -62,6 +62,14 @@ class Replayed:
         return str(found.get("refused") or found.get("failed") or "")
 
     @property
+    def odd(self) -> str:
+        """What came out other than in the log: `other bits in result 3`; of a call that was not run, why."""
+        pairs = enumerate(zip(self.gave(AGAIN) or (), self.recorded, strict=False))
+        odd = [str(k) for k, (gave, want) in pairs if want not in (gave, "-")]
+        many = f" in result{'s' * (len(odd) > 1)} {', '.join(odd)} of {len(self.recorded)}"
+        return self.not_run or f"other bits{many if odd and len(self.recorded) > 1 else ''}"
+
+    @property
     def certified(self) -> bool:
         """True if the replay gives the bits of the log."""
         gave = self.gave(AGAIN)

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import stat
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -248,6 +250,8 @@ HOSTILE = {
     "float128": lambda _, tensor: tensor.update(dtype="float128"),
     "'/etc/passwd' is no file": lambda call, _: call["args"].append({"file": "/etc/passwd"}),
     "is no dtype": lambda call, _: call["args"].append({"dtype": "load"}),
+    "each result has a digest": lambda call, _: call["digests"].update(returned=[]),
+    "arguments have names": lambda call, _: call["kwargs"].update({"x);import os;(": 1}),
     "none of its tensors": lambda call, _: call.update(written=[99]),
     "'disk:0'": lambda _, tensor: tensor.update(device="disk:0"),
 }
@@ -258,6 +262,29 @@ def test_a_hostile_manifest_is_refused(script: Script, why: str) -> None:
     folder = change(bundle_of(script(LOOP, "--save module:*")), HOSTILE[why])
     with pytest.raises(BundleError, match=why):
         read_bundle(folder)
+
+
+@pytest.mark.parametrize("other", [None, True, -1, 1 << 80, 0.5, "", "nan", [], [[]], {}, {"a": 1}, "x" * 99])
+def test_whatever_stands_in_a_manifest_is_read_or_refused(script: Script, other: Any) -> None:
+    """Each value of an operation is put in the place of another kind of value, one at a time."""
+    kept = bundle_of(script(LOOP, "--save module:2 weights"))
+    path = kept.folder / "manifest.json"
+    told = json.loads(path.read_text())
+    told["calls"], told["weights"] = told["calls"][:1], told["weights"][:1]
+    for holder, key in _places([told["calls"], told["weights"]]):
+        before, holder[key] = holder[key], other
+        path.write_text(json.dumps(told))
+        with contextlib.suppress(BundleError):
+            for call in read_bundle(kept.folder).calls:
+                assert isinstance(call["key"] + call["operator"], str)
+        holder[key] = before
+
+
+def _places(tree: Any) -> Iterator[tuple[Any, Any]]:
+    for key in list(range(len(tree)) if isinstance(tree, list) else tree):
+        yield tree, key
+        if isinstance(tree[key], (list, dict)):
+            yield from _places(tree[key])
 
 
 def test_a_capture_that_was_killed_leaves_no_bundle(tmp_path: Path) -> None:

@@ -117,6 +117,12 @@ def test_a_digest_that_the_log_does_not_have_is_no_difference() -> None:
     assert replayed("-", A).certified
 
 
+def test_the_results_that_are_other_are_numbered() -> None:
+    several = replayed("aa", {}, digests={"returned": ["aa", "-", "bb"], "left": []})
+    found = Replayed(several.call, {AGAIN: {"returned": ["aa", "xx", "cc"], "written": []}})
+    assert found.odd == "other bits in result 2 of 3"
+
+
 def test_whose_bits_a_replay_gives() -> None:
     assert certificate(pair(replayed("aa", B), replayed("bb", B)), "a") == "replays to the other's bits"
     assert certificate(pair(replayed("aa", {AGAIN: "cc"}), replayed("bb", B)), "a") == "replays to other bits"
