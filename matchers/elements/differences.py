@@ -116,10 +116,13 @@ def _largest(a: Tensor, b: Tensor, at: Bool) -> str:
         where = np.argwhere(at)[0]
         x, y = ((each.bits if each.values is None else each.values)[tuple(where)] for each in (a, b))
         return f"first at {where.tolist()}, {x} in a, {y} in b"
-    ulps = np.where(at & np.isfinite(a.values) & np.isfinite(b.values), np.abs(a.ordered - b.ordered), 0)
+    finite = np.isfinite(a.values) & np.isfinite(b.values)
+    ulps = np.where(at, np.where(finite, np.abs(a.ordered - b.ordered), np.iinfo(np.int64).max), -1)
     where = np.unravel_index(int(ulps.argmax()), ulps.shape)
     x, y = a.values[where], b.values[where]
     index = [int(each) for each in where]
     middle, binade = int(np.median(ulps[at])), int(1 / EPS[a.dtype])
+    if np.count_nonzero(at) == 1:
+        return f"{f'{middle:,} ulp, ' if 0 < middle <= binade else ''}{x!s} in a, {y!s} in b"
     size = f"median {middle:,} ulp" if middle <= binade else "most by more than a factor of two"
     return f"{size}, the largest at {index}: {x!s} in a, {y!s} in b"

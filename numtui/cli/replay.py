@@ -184,7 +184,8 @@ def _weights(bundles: Mapping[str, Sequence[Bundle]]) -> Iterator[str]:
             if a.weights and b.weights and all(a.run.get(name) == b.run.get(name) for name in ("rank", "step")):
                 held = {"a": a, "b": b}
                 named = {side: {each["name"]: each["tensor"] for each in one.weights} for side, one in held.items()}
-                yield from weight_lines({side: (one.folder, named[side]) for side, one in held.items()})
+                whose = f" of rank {a.run.get('rank')}" if len(bundles["a"]) > 1 else ""
+                yield from weight_lines({side: (one.folder, named[side]) for side, one in held.items()}, whose)
 
 
 def _replayed(

@@ -36,18 +36,19 @@ def element_lines(case: Case) -> Iterator[str]:
             yield from _compared(f"result {k}" if len(a.recorded) > 1 else "result", a, b, x, y)
 
 
-def weight_lines(sides: Mapping[str, tuple[Path, Mapping[str, Any]]]) -> Iterator[str]:
+def weight_lines(sides: Mapping[str, tuple[Path, Mapping[str, Any]]], whose: str = "") -> Iterator[str]:
     """Yield how many weights differ before the step, and a line for each of the first.
 
     Args:
         sides: folder of the bundle and its weights by name, of a and b.
+        whose: ` of rank 1` where there are several.
     """
     (folder_a, a), (folder_b, b) = (sides[side] for side in "ab")
     shared = [name for name in a if name in b]
     found = {name: _between(folder_a, folder_b, a[name], b[name]) for name in shared}
     other = [name for name in shared if found[name].many]
     if shared:
-        yield f"weights before the step: {len(other):,} of {len(shared):,} differ"
+        yield f"weights{whose} before the step: {len(other):,} of {len(shared):,} differ"
     for name in other[:_MOST_WEIGHTS]:
         yield f"  {name}: {found[name].text}"
     if len(other) > _MOST_WEIGHTS:

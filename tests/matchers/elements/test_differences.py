@@ -179,6 +179,17 @@ def test_zeros_of_the_other_sign_are_no_flushed_denormals() -> None:
     assert found.relation == "the negative of a"
 
 
+def test_a_single_element_is_told_with_its_values() -> None:
+    x = np.ones(4, np.float32)
+    y = x.copy()
+    y[2] = np.nextafter(np.float32(1), np.float32(2))
+    assert differences(tensor(x), tensor(y)).text == (
+        "1 of 4 elements differ, only in element [2]: 1 ulp, 1.0 in a, 1.0000001 in b"
+    )
+    y[2] = np.nan
+    assert differences(tensor(x), tensor(y)).text.endswith("only in element [2]: 1.0 in a, nan in b")
+
+
 def test_equal_slices_do_not_confuse_a_permutation() -> None:
     x = np.zeros((4, 3), np.uint32)
     x[1], x[3] = 5, 7
