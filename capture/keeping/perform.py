@@ -27,6 +27,7 @@ _ARGUMENTS = ("Tensor", "number", "Scalar", "int", "SymInt", "float", "bool", "c
     "ScalarType", "Layout", "Device", "MemoryFormat", "Dimname")  # fmt: skip
 """Types of the arguments of operators that compute something: others take files, streams, objects."""
 _WIDE = {torch.complex64: torch.complex128, torch.complex32: torch.complex128}
+_OWN_MEMORY = "/proc/self/statm"
 _SPARE = 4 << 30
 """Bytes that an operation may need besides a multiple of its tensors' own."""
 
@@ -221,10 +222,10 @@ def _set_random(random: dict[str, Any], memory: Memory) -> None:
 
 def _bound(size: int, tensors: list[Any]) -> None:
     """Let an operation on the host take a multiple of its own size and no more: a bundle may ask for anything."""
-    if all(tensor.is_cpu for tensor in tensors):
+    if all(tensor.is_cpu for tensor in tensors) and os.path.exists(_OWN_MEMORY):
         import resource
 
-        with open("/proc/self/statm", encoding="ascii") as file:
+        with open(_OWN_MEMORY, encoding="ascii") as file:
             own = int(file.read().split()[5]) * resource.getpagesize()
         _, most = resource.getrlimit(resource.RLIMIT_DATA)
         resource.setrlimit(resource.RLIMIT_DATA, (own + _SPARE + 16 * size, most))

@@ -83,14 +83,19 @@ def _case(case: Case) -> dict[str, Any]:
 def _side(case: Case, side: str, replayed: Replayed) -> dict[str, Any]:
     told = {other: replayed.distance(other) for other in case.sides}
     finite = {other: found if found and math.isfinite(found[0]) else None for other, found in told.items()}
-    variants = {name: "refused" if (gave := replayed.gave(name)) is None else list(gave) for name in replayed.results}
+    gave = {name: replayed.gave(name) for name in replayed.results}
     return {
         "key": replayed.call["key"],
         "operator": replayed.call["operator"],
         "certified": replayed.certified,
         "certificate": certificate(case, side),
         "recorded": list(replayed.recorded),
-        "gave": {name: gave for name, gave in variants.items() if gave != "refused"},
+        "gave": {name: list(bits) for name, bits in gave.items() if bits is not None},
+        "not_run": {
+            name: str(found.get("refused") or found.get("failed"))
+            for name, found in replayed.results.items()
+            if not found.keys().isdisjoint(("refused", "failed"))
+        },
         "from_float64": {
             other: found and {"relative": found[0], "epsilons": found[1]} for other, found in finite.items()
         },

@@ -9,6 +9,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import jsonschema
 import pytest
 import torch
 
@@ -195,6 +196,8 @@ def test_a_python_without_torch_is_named(script: Script, tmp_path: Path) -> None
 
 # The whole path: plan, keep, replay, script
 
+SCHEMA = json.loads((Path(__file__).parents[2] / "docs" / "schema" / "replay.schema.json").read_text(encoding="utf-8"))
+
 
 BUGS = {
     "negated-attention": r"its result is the negative of its input → a has no such operation; b is 0 ε from float64",
@@ -219,6 +222,7 @@ def test_from_the_first_cause_to_a_script(
     told = capsys.readouterr().out
     assert re.search(BUGS[bug], " ".join(told.split()))
     beside = json.loads((find_bundles(a.folder)[0] / "replay.json").read_text())
+    jsonschema.validate(beside, SCHEMA)
     assert all(side["certified"] for case in beside["cases"] for side in case["sides"].values())
     folder = tmp_path / "script"
     assert main(["replay", str(a.folder), str(b.folder), "--script", str(folder)]) == 0
