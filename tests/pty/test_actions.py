@@ -173,6 +173,7 @@ SCRIPTS: dict[str, Script] = {
     "producer": Script(at(CAUSE - 1), (TO_CAUSE,)),
     "consumer": Script(at(RECEIVER), (TO_CAUSE,)),
     "why": Script(text("back to its first cause"), (TO_RECEIVER,), escape=True),
+    "assume": Script(text("without row 28: "), (TO_CAUSE,), escape=True),
     "neighbours": Script(text("data flow around this row"), (TO_CAUSE,), escape=True),
     "back": Script(at(1), (TO_CAUSE,)),
     "forward": Script(at(CAUSE), (TO_CAUSE, keys("ctrl+o", until=at(1)))),
@@ -209,6 +210,7 @@ SCRIPTS: dict[str, Script] = {
         text("rules off: verdicts without them"), (IGNORED,), back=(keys("T", until=text("rules on")), UNDONE)
     ),
     "save": Script(text("saved to"), (IGNORED,), back=(keys("u", until=text("rules not saved")), SAVED)),
+    "code": Script(text("as the file is now"), (TO_CAUSE,), escape=True),
     "edit": Script(text("the editor shows +14"), (TO_CAUSE,), back=(keys("enter", until=text("back from")),)),
     "copy": Script(text("copied tok_embeddings/op_0_embedding")),
     "copy_row": Script(text("copied the row as Markdown")),
