@@ -411,7 +411,7 @@ def test_rules_that_are_no_rules_are_an_error(tmp_path: Path) -> None:
 def drifted_logs() -> tuple[str, str]:
     ops = training_step(3)
     a = write_log(Path("x") / "rank_0_activations.log", ops)
-    b = write_log(Path("y") / "rank_0_activations.log", [replace(o, key=o.key.replace("silu", "silu_")) for o in ops])
+    b = write_log(Path("y") / "rank_0_activations.log", [replace(o, key=o.key.replace("silu", "swish")) for o in ops])
     return str(a), str(b)
 
 
@@ -420,7 +420,7 @@ def test_suggestions_for_people(capsys: pytest.CaptureFixture[str]) -> None:
     out, err = capsys.readouterr()
     assert "1. equivalent ops: 3 rows, 1 rule covers 3" in out
     assert "Effect: 3 more same-print, 3 fewer only-a, 3 fewer only-b." in out
-    assert "ops: {a: silu, b: silu_, why: the same operation under another name}" in out
+    assert "ops: {a: silu, b: swish, why: the same operation under another name}" in out
     assert err == ""
 
 
@@ -436,7 +436,7 @@ def test_suggestions_are_a_rule_file_that_settles_what_it_says(capsys: pytest.Ca
     assert err == ""
     # with them in force there is nothing left to suggest
     assert main(["suggest", *logs, "--format", "yaml", "-r", "found.yaml"]) == 0
-    assert "silu" not in capsys.readouterr().out
+    assert "swish" not in capsys.readouterr().out
 
 
 @pytest.mark.parametrize("form", ["text", "yaml"])
