@@ -20,7 +20,7 @@ def test_a_finding_opens_in_the_explorer_and_q_comes_back_to_it(tmp_path: Path) 
         t.keys("q")
         t.keys("Enter")
         t.wait_for("rank 2 ⇄ rank 0")
-        t.wait_for("only a has this operation")
+        t.wait_for("FIRST CAUSE")
         t.keys("q")
         t.wait_for("run_x: 3 ranks")
         assert t.exit_code("q") == 1

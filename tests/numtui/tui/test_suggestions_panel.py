@@ -196,7 +196,7 @@ async def test_a_rule_is_edited_before_it_is_accepted(tmp_path: Path) -> None:
 async def test_logs_that_are_read_again_meanwhile(tmp_path: Path) -> None:
     """What was found in a log is not shown of a shorter one that has taken its place."""
     ops = training_step(3)
-    asked = request(tmp_path, ops, [replace(o, key=o.key.replace("silu", "silu_")) for o in ops])
+    asked = request(tmp_path, ops, [replace(o, key=o.key.replace("silu", "gelu")) for o in ops])
     async with opened(asked) as (pilot, explorer):
         await press(pilot, "s", "right", "right")
         assert "equivalent ops" in screen(pilot)
