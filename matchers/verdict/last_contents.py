@@ -17,9 +17,11 @@ import numpy as np
 from matchers.arrays import Int32
 from matchers.laws.law import Amplifies
 from matchers.logs.columns import Ragged
+from matchers.logs.op_log import Phase
 from matchers.ops.arguments import tells_arguments
 from matchers.ops.last_contents import GRADIENT, Touch
 from matchers.ops.laws import law_of, on_lists
+from matchers.ops.run_info import of_call
 from matchers.ops.shapes import sharded_runs
 from matchers.ops.values import Result, records_changes
 from matchers.pairing.pairing import Pairing
@@ -52,8 +54,13 @@ def judge_contents(case: Case, judged: Judgement) -> ContentVerdicts:
         return ContentVerdicts()
     unpaired = pairing.of_a < 0, pairing.of_b < 0
     apart = np.append(np.isin(verdicts.status, (Status.NOT_JUDGED, Status.SHARDED)), False)
+    # a run that names no tensor writes to none, if it tells what it begins with, has no optimizer, and is no call
+    for of in (a, b):
+        idle = of.start and not (of.log.phase == Phase.OPTIMIZER).any() and not of_call(of.log.header.run)
+        if not (len(of.rows) or idle):
+            return ContentVerdicts()
     # without an unpaired record that names a tensor, both runs write them in the same form
-    if not (len(a.rows) and len(b.rows)) or not any(
+    if not any(
         (alone | apart[of])[rows].any()
         for alone, of, rows in ((unpaired[0], pairing.of_a, a.rows), (unpaired[1], pairing.of_b, b.rows))
     ):

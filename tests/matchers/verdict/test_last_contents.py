@@ -234,6 +234,15 @@ class TestDifference:
         if c.red.any():
             assert headline(c, only_cause(c)).startswith("FIRST CAUSE: weight 0.1 in a, 0.101 in b; ")
 
+    @pytest.mark.parametrize("call", [False, True])
+    def test_a_run_that_updates_nothing_at_all(self, call: bool) -> None:
+        """A rank whose optimizer does not step; a call of a model need not."""
+        idle = log(backward(), coverage={"forward": [0, 3]} if call else {})
+        c = compare(log([*backward(), *looped()]), idle)
+        assert bool(c.red.any()) is not call
+        if not call:
+            assert headline(c, only_cause(c)).startswith("FIRST CAUSE: only a changed emb.weight")
+
     @pytest.mark.parametrize("left", ["as it was", "changed", "with a state"])
     def test_an_update_that_changes_nothing_is_none(self, left: str) -> None:
         """Of a gradient of zeros, where the other run has none; its states are then as states begin."""
