@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import numpy as np
+
 from matchers.comparison import Comparison
 from matchers.laws.register import law
 from matchers.logs.op_log import Phase
@@ -11,7 +13,7 @@ from matchers.ops.optimizer_settings import optimizer_differences
 from matchers.status import Role
 from matchers.verdict.arguments import SAME_DIMENSION, explained_by, perhaps_read
 
-__all__ = ["argument_reasons", "asked_otherwise"]
+__all__ = ["argument_reasons", "asked_at_its_line", "asked_otherwise"]
 
 
 def argument_reasons(c: Comparison, row: int) -> list[tuple[ArgumentDifference, str]]:
@@ -46,6 +48,29 @@ def asked_otherwise(c: Comparison, row: int) -> str:
     if not left and c.cause[row] and c.role[row] == Role.ORIGIN:  # its inputs agree: the form explains nothing here
         left = [difference for difference, why in told if why != SAME_DIMENSION]
     return ", ".join(_told(c, row, difference) for difference in left)
+
+
+def asked_at_its_line(c: Comparison, row: int) -> str:
+    """`self 10000.0 in a, 9000.0 in b`: how all operations of the other run at a row's line were asked, and this one.
+
+    Of a row without a partner. Empty where one was asked the same, or two something else.
+    """
+    log, record = c.shown(row)
+    other = c.b if log is c.a else c.a
+    place, op = log.location_text(record), functional(log.op_name(record))
+    if not place or not (tells_arguments(c.a) and tells_arguments(c.b)):
+        return ""
+    lines = [k for k, text in enumerate(other.locations) if text == place]
+    ops = [k for k, name in enumerate(other.ops) if functional(name) == op]
+    there = np.isin(other.location, lines) & np.isin(other.op, ops) & (other.phase == log.phase[record])
+    told = set()
+    for at in np.flatnonzero(there)[:_MOST_AT_A_LINE].tolist():
+        i, j = (record, at) if log is c.a else (at, record)
+        told.add(", ".join(each.text for each in argument_differences(c.a, c.b, i, j)))
+    return told.pop() if len(told) == 1 else ""
+
+
+_MOST_AT_A_LINE = 256
 
 
 def _told(c: Comparison, row: int, difference: ArgumentDifference) -> str:

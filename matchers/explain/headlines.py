@@ -9,6 +9,7 @@ from collections.abc import Callable, Mapping
 
 from matchers.causes.unsummed import unsummed_side
 from matchers.comparison import Comparison
+from matchers.explain.arguments import asked_at_its_line
 from matchers.explain.facts import format_error, ground_of, inputs_of
 from matchers.explain.first_difference import first_difference_reasons, size_of, start_of
 from matchers.explain.red_rows import difference, inputs_agree, lengths, red_headline, size_of_error
@@ -196,7 +197,10 @@ def _unpaired(of: Subject) -> str:
     red = readers[of.c.red[readers]].tolist()
     if gradient := next((name for row in red if (name := _gradient_made(of, row))), ""):
         return f"FIRST CAUSE: only {side} has this operation, which makes {gradient}"
-    return f"FIRST CAUSE: only {side} has this operation; {'its consumers diverge' if red else 'red rows follow'}"
+    asked = f" at its line {asked};" if (asked := asked_at_its_line(of.c, of.row)) else ""
+    return (
+        f"FIRST CAUSE: only {side} has this operation;{asked} {'its consumers diverge' if red else 'red rows follow'}"
+    )
 
 
 def _gradient_made(of: Subject, reader: int) -> str:

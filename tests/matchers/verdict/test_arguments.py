@@ -21,7 +21,7 @@ from matchers.verdict.reason import Reason
 from numtui.query.query import parse_query
 from numtui.report.model import Report
 from numtui.report.options import ReportOptions
-from tests.builders import op, write_log
+from tests.builders import Op, op, write_log
 
 
 def log(
@@ -99,6 +99,27 @@ def test_numbers_that_were_rounded_to_float32_are_told_in_few_digits(
     explained = explain(compare(a, b), 1)
     assert f"eps {told}" in explained.headline
     assert [(fact.a, fact.b) for fact in explained.facts if fact.name == "eps ="] == [tuple(told.split()[::3])]
+
+
+@pytest.mark.parametrize(("shared", "told"), [(1e4, " at its line self 10000.0 in a, 9000.0 in b;"), (9e3, "")])
+def test_an_operation_of_one_run_is_told_against_those_at_its_line(tmp_path: Path, shared: float, told: str) -> None:
+    """A table that all layers share in one run: the other has one more, of a layer that was asked something else."""
+
+    def table(name: str, base: float, value: float) -> Op:
+        asked = {"Seq": name[-1], "Digest": f"{int(value):02x}", "Arguments": json.dumps({"self": base})}
+        return op(f"rope/op_{name[-1]}_pow", value, location="rope.py:3", extra=asked)
+
+    def reads(name: str, made: Op, value: float) -> Op:
+        extra = {"Seq": name[-1], "Digest": f"{int(value):02x}"}
+        return op(f"{name[:-1]}/op_0_exp", value, inputs=made.outputs, producers=[made.key], extra=extra)
+
+    one, other = table("t0", shared, 7.0), table("t1", 9e3, 9.0)
+    a = [one, reads("x2", one, 20.0), reads("y3", one, 30.0)]
+    b = [one, other, reads("x2", one, 20.0), reads("y3", other, 35.0)]
+    logs = [read_log(write_log(tmp_path / f"{k}.log", of, run={"step": 1}, footer=True)) for k, of in enumerate((a, b))]
+    c = compare(*logs)
+    (row,) = c.cause.nonzero()[0].tolist()
+    assert explain(c, row).headline == f"FIRST CAUSE: only b has this operation;{told} its consumers diverge"
 
 
 def test_without_effect_on_a_bit_it_is_a_note(tmp_path: Path) -> None:
