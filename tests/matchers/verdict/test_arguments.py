@@ -116,8 +116,10 @@ def test_an_operation_of_one_run_is_told_against_those_at_its_line(tmp_path: Pat
     one, other = table("t0", shared, 7.0), table("t1", 9e3, 9.0)
     a = [one, reads("x2", one, 20.0), reads("y3", one, 30.0)]
     b = [one, other, reads("x2", one, 20.0), reads("y3", other, 35.0)]
-    logs = [read_log(write_log(tmp_path / f"{k}.log", of, run={"step": 1}, footer=True)) for k, of in enumerate((a, b))]
-    c = compare(*logs)
+    one_log, other_log = (
+        read_log(write_log(tmp_path / f"{k}.log", of, run={"step": 1}, footer=True)) for k, of in enumerate((a, b))
+    )
+    c = compare(one_log, other_log)
     (row,) = c.cause.nonzero()[0].tolist()
     assert explain(c, row).headline == f"FIRST CAUSE: only b has this operation;{told} its consumers diverge"
 
