@@ -174,15 +174,20 @@ def _same_totals(c: Rows, left: Bool) -> Bool:
         read = np.zeros(len(log), bool)
         blind = rows_where(log, lambda law: law.blind) | communicating(log)
         read[flow.value[(flow.value >= 0) & ~blind[flow.row]]] = True
-        rows = np.flatnonzero(own & ~read & (log.inputs.count > 0))
+        rows = np.flatnonzero(own & ~read & (log.inputs.count > 0) & (log.shape >= 0))
         alone.append((own, at, flow))
         ends.append((rows, log.stats[_MEAN, rows] * numel(log)[log.shape[rows]]))
     found = np.zeros(len(c), bool)
-    if not (len(ends[0][0]) and len(ends[1][0])):
-        return found
-    off = relative(ends[0][1][:, None], ends[1][1][None, :])
-    same = (off <= _SUMMED) & (ends[0][1] % 1 != 0)[:, None]  # many things are 1, or a count
-    for (own, at, flow), (rows, _), matched in zip(alone, ends, (same.any(axis=1), same.any(axis=0)), strict=True):
+    same = _near(ends[0][1], ends[1][1]), _near(ends[1][1], ends[0][1])
+    for (own, at, flow), (rows, _), matched in zip(alone, ends, same, strict=True):
         leads = upstream(flow, marked(rows[matched], len(own)), own)
         found[at[leads & own]] = True
     return found
+
+
+def _near(totals: Float64, others: Float64) -> Bool:
+    """bool[n]: one of the others is the same number, summed in another order; whole numbers are so by chance."""
+    with np.errstate(invalid="ignore"):
+        others, far = np.sort(others), _SUMMED * np.abs(totals)
+        first, last = np.searchsorted(others, totals - far), np.searchsorted(others, totals + far, side="right")
+        return np.asarray((first < last) & (np.abs(totals - np.round(totals)) > far))

@@ -71,6 +71,7 @@ def asked_at_its_line(c: Comparison, row: int) -> str:
 
 
 _MOST_AT_A_LINE = 256
+"""Operations of one kind at one line that are looked at, such as those of all layers."""
 
 
 def _told(c: Comparison, row: int, difference: ArgumentDifference) -> str:

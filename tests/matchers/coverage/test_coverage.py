@@ -146,10 +146,12 @@ def test_an_operation_that_nothing_reads_is_not_covered() -> None:
     assert [str(part) for part in alone.parts] == ["other of b (1)"]
 
 
-@pytest.mark.parametrize(("more", "covered"), [(0.0, True), (0.01, False)])
-def test_a_total_that_one_run_tells_term_by_term_is_covered(more: float, covered: bool) -> None:
-    """A loss of each sample against their sum; nothing reads either, and a shape is no value."""
+@pytest.mark.parametrize(("of", "more", "covered"), [("any", 0.0, True), ("any", 0.01, False), ("whole", 0.0, False)])
+def test_a_total_that_one_run_tells_term_by_term_is_covered(of: str, more: float, covered: bool) -> None:
+    """A loss of each sample against their sum; nothing reads either, a shape is no value, and a count tells nothing."""
     terms = np.random.default_rng(1).normal(size=6).astype(np.float32)
+    if of == "whole":
+        terms = terms - terms.mean() + np.float32(0.5)
     mm = Step(key="m/op_0_mm", gives=[terms])
     total = Step(key="told/op_0_sum", gives=[terms.sum() + np.float32(more)], reads=[terms], made=["m/op_0_mm"])
     each = Step(key="told/op_0_tanh", gives=[terms], reads=[terms], made=["m/op_0_mm"])
