@@ -172,8 +172,8 @@ class _Judge:
             return self._unchanged(name, own.row, only) if new else None
         if not theirs.whole and end is None:
             return None
-        # another rank may have written to it, or a record that names it otherwise
-        known = Result(name, digest=theirs.start[name]) if theirs.whole or end is None else end
+        # another rank may have written to it, a record that names it otherwise, or what no capture sees
+        known = Result(name, digest=theirs.start[name]) if end is None else end
         if after.digest is None:
             return None
         parts = after.part is not None and relative_difference(after.l1, before.l1) == 0  # no digest of the whole
