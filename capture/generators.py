@@ -14,7 +14,7 @@ import torch
 from .kernels.guards import unnoticed
 from .machine import started_cuda
 
-__all__ = ["draws_of", "draws_of_call", "generator_of", "rng_digests", "state_of"]
+__all__ = ["draws_of", "drawn_from", "generator_of", "rng_digests", "state_of"]
 
 
 def rng_digests() -> dict[str, str]:
@@ -67,16 +67,16 @@ def draws_of(device: torch.device, given: torch.Generator | None) -> dict[str, A
     return found if given is None else {**found, "given": True}
 
 
-def draws_of_call(tensors: Sequence[torch.Tensor], others: Sequence[Any]) -> dict[str, Any] | None:
-    """Return the same of a call: of a generator among its arguments, else of its device.
+def drawn_from(tensors: Sequence[torch.Tensor], others: Sequence[Any]) -> tuple[torch.device, torch.Generator | None]:
+    """Return the device that a call draws on, and the generator among its arguments, None for the device's own.
 
     Args:
         tensors: its arguments that are tensors.
-        others: the other ones.
+        others: at least the other ones.
     """
     devices = [tensor.device for tensor in tensors[:1]] + [value for value in others if type(value) is torch.device]
     given = next((value for value in others if isinstance(value, torch.Generator)), None)
-    return draws_of(devices[0] if devices else torch.device("cpu"), given)
+    return devices[0] if devices else torch.device("cpu"), given
 
 
 def generator_of(device: torch.device) -> Any:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
+from .globs import inside
 from .guard import pass_on
 from .keeping.wanted import Wanted
 from .messages import describe
@@ -84,10 +85,8 @@ class Settings:
         """Return True if operations of this name in this module are recorded."""
         known = self._known.get((module, name))
         if known is None:
-            inside = not self.modules or any(
-                fnmatchcase(module, glob) or fnmatchcase(module, glob + ".*") for glob in self.modules
-            )
-            known = self._known[module, name] = inside and self.wants_op(name)
+            chosen = not self.modules or inside(module, self.modules)
+            known = self._known[module, name] = chosen and self.wants_op(name)
         return known
 
     def wants_rank(self, rank: int) -> bool:
@@ -96,7 +95,7 @@ class Settings:
 
     @property
     def noun(self) -> str:
-        """What is counted and recorded: a step, or a call of a model."""
+        """The unit that is counted and recorded: a step, or a call of a model."""
         return "call" if self.forward else "step"
 
     @property

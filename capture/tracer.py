@@ -28,7 +28,7 @@ from .collectives import Collectives, Pending, brought_by_writing
 from .event import Event, Input, Slot
 from .exchange import Exchange
 from .frames import Frame, parse_traceback
-from .generators import draws_of_call
+from .generators import drawn_from, draws_of
 from .graph_nodes import Replayed, of_meta
 from .guard import pass_on
 from .local_parts import dtype_name
@@ -238,7 +238,7 @@ class StepTracer(DebugMode):
         tensors, written, overwritten, others = flat_inputs(kind, args, kwargs)
         call = _Call(event, tensors, written, overwritten)
         if kind.random:
-            event.random = draws_of_call(tensors, [value for _, value in others])
+            event.random = draws_of(*drawn_from(tensors, [value for _, value in others]))
         if kind.collective:
             called = self._collectives.called(kind.name, {**dict(zip(kind.arguments, args, strict=False)), **kwargs})
             if called is not None:

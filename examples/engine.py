@@ -27,7 +27,7 @@ BUGS = {
     "router-bf16": "a router computes in bfloat16 (--experts)",
 }
 LAYER = 1
-"""Which has the bug."""
+"""Number of the layer that has the bug."""
 
 
 class CachedAttention(Attention):

@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["KNOWN", "VERSION", "Bundle", "BundleError", "bundle_folder", "find_bundles", "read_bundle", "tensors_of",
-    "write_bundle"]  # fmt: skip
+__all__ = ["KNOWN", "VERSION", "Bundle", "BundleError", "bundle_folder", "find_bundles", "given_to", "read_bundle",
+    "read_content", "safetensors_head", "tensors_of", "write_bundle"]  # fmt: skip
 
 VERSION = 1
 _MANIFEST = "manifest.json"
@@ -106,9 +106,28 @@ def write_bundle(
 
 def _write_contents(folder: Path, contents: Mapping[str, bytes]) -> None:
     for name, data in contents.items():
-        header = json.dumps({"bytes": {"dtype": "U8", "shape": [len(data)], "data_offsets": [0, len(data)]}}).encode()
-        header += b" " * (-len(header) % 8)
-        _write(folder / f"{name}.safetensors", len(header).to_bytes(8, "little"), header, data)
+        _write(folder / f"{name}.safetensors", safetensors_head({"bytes": data}), data)
+
+
+def safetensors_head(contents: Mapping[str, bytes]) -> bytes:
+    """Return what stands before the contents, in their order, in a file of the safetensors format."""
+    told, at = {}, 0
+    for name, data in contents.items():
+        told[name] = {"dtype": "U8", "shape": [len(data)], "data_offsets": [at, at + len(data)]}
+        at += len(data)
+    header = json.dumps(told).encode()
+    header += b" " * (-len(header) % 8)
+    return len(header).to_bytes(8, "little") + header
+
+
+def read_content(folder: Path, name: str) -> bytes:
+    """Return a content of a bundle.
+
+    Raises:
+        OSError: its file cannot be read.
+    """
+    data = (folder / f"{name}.safetensors").read_bytes()
+    return data[8 + int.from_bytes(data[:8], "little") :]
 
 
 def _write(path: Path, *parts: bytes) -> None:
@@ -187,7 +206,7 @@ class _Checked:
             self._tree(tree)
         if not all(name.isidentifier() for name in call["kwargs"]):
             raise ValueError("arguments have names")
-        given = list(tensors_of([call["args"], list(call["kwargs"].values())]))
+        given = given_to(call)
         if any(type(at) is not int or not 0 <= at < len(given) for at in call["written"]):
             raise ValueError("an argument that it writes to is none of its tensors")
         if (random := call.get("random")) is not None:
@@ -263,6 +282,11 @@ def _numel(told: Mapping[str, Any]) -> int:
     for size in told["shape"]:
         numel *= size
     return numel
+
+
+def given_to(call: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return the tensors among the arguments of a call, in order."""
+    return list(tensors_of([call["args"], list(call["kwargs"].values())]))
 
 
 def tensors_of(tree: Any) -> Iterator[dict[str, Any]]:

@@ -13,8 +13,9 @@ from typing import Any
 
 import torch
 
+from ..calls import flat_tensors
 from ..event import Event
-from ..generators import generator_of, state_of
+from ..generators import drawn_from, generator_of, state_of
 from ..guard import no_harm, pass_on
 from ..log_writer import Record, format_digest, record_text
 from ..messages import describe
@@ -73,8 +74,7 @@ class KeepingTracer(StepTracer):
         kept.call |= {"kwargs": {name: tree.of(value) for name, value in kwargs.items()}}
         kept.call |= {"aliased": tree.aliased and bool(call.written), "flags": read_flags()}
         if kind.random:
-            given = next((value for value in (*args, *kwargs.values()) if isinstance(value, torch.Generator)), None)
-            device = call.tensors[0].device if call.tensors else kwargs.get("device") or torch.device("cpu")
+            device, given = drawn_from(call.tensors, (*args, *kwargs.values()))
             generator = given or generator_of(device)
             if generator is None:
                 raise Unmeasurable(f"the random state of {device} is unknown")
@@ -91,7 +91,7 @@ class KeepingTracer(StepTracer):
                 kept.call["operator"] = schema.name + (f".{schema.overload_name}" if schema.overload_name else "")
                 kept.call["schema"] = str(schema)
                 tree = _Tree(self, kept)
-                kept.call["returned"] = [tree.of(tensor) for tensor in _flat(result)]
+                kept.call["returned"] = [tree.of(tensor) for tensor in flat_tensors(result)]
                 kept.call["written"] = [leaf.input for leaf in call.event.mutated]
                 kept.call["left"] = [tree.of(call.tensors[position]) for position in kept.call["written"]]
 
@@ -160,12 +160,6 @@ class _Tree:
         content = self._tracer._keeping.contents.of_bytes(state_of(generator))
         self._kept.contents.append(content)
         return {"device": str(generator.device), "state": content.digest}
-
-
-def _flat(result: Any) -> list[torch.Tensor]:
-    if isinstance(result, torch.Tensor):
-        return [result]
-    return [tensor for item in result for tensor in _flat(item)] if isinstance(result, (list, tuple)) else []
 
 
 class Keeping:

@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .bundle import tensors_of
+from .bundle import given_to, tensors_of
 
 __all__ = ["AGAIN", "WIDE", "Kept", "ReplayError", "Variant", "replayed", "variants"]
 
@@ -68,7 +68,7 @@ def _flags(**flags: Any) -> dict[str, Any]:
 
 
 def _on_gpu(call: Mapping[str, Any]) -> bool:
-    return any(told["device"].startswith("cuda") for told in tensors_of([call["args"], list(call["kwargs"].values())]))
+    return any(told["device"].startswith("cuda") for told in given_to(call))
 
 
 def replayed(

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .bundle import BundleError, tensors_of
+from .bundle import BundleError, given_to, read_content, safetensors_head
 from .replay import Kept
 
 __all__ = ["write_script"]
@@ -67,15 +66,7 @@ def write_script(folder: Path, sides: Mapping[str, Kept]) -> None:
         digest = digest.replace(typed, plain)
     script = _HEAD.format(title=title) + digest + "\n".join(bodies)
     (folder / "repro.py").write_text(script, encoding="ascii")
-    offsets, at = {}, 0
-    for name, data in contents.items():
-        offsets[name] = {"dtype": "U8", "shape": [len(data)], "data_offsets": [at, at + len(data)]}
-        at += len(data)
-    header = json.dumps(offsets).encode()
-    header += b" " * (-len(header) % 8)
-    (folder / "tensors.safetensors").write_bytes(
-        b"".join([len(header).to_bytes(8, "little"), header, *contents.values()])
-    )
+    (folder / "tensors.safetensors").write_bytes(b"".join([safetensors_head(contents), *contents.values()]))
 
 
 def _body(side: str, kept: Kept, contents: dict[str, bytes]) -> str:
@@ -95,7 +86,7 @@ def _body(side: str, kept: Kept, contents: dict[str, bytes]) -> str:
         lines.append(f"torch.set_rng_state({source.content(random['state'])})")
     operator = f"torch.ops.{found['space']}.{found['name']}.{found['overload'] or 'default'}"
     lines.append(f"with torch.no_grad():\n    result = flat({operator}({', '.join(given)}))")
-    tensors = list(tensors_of([call["args"], list(call["kwargs"].values())]))
+    tensors = given_to(call)
     names = ", ".join(source.names[id(tensors[at])] for at in call["written"])
     expected = [None if one == "-" else one for one in (*call["digests"]["returned"], *call["digests"]["left"])]
     lines.append(f"found = [digest(each) for each in [*result{', ' + names if names else ''}]]")
@@ -135,8 +126,7 @@ class _Source:
 
     def content(self, name: str) -> str:
         if name not in self._contents:
-            data = (self._folder / f"{name}.safetensors").read_bytes()
-            self._contents[name] = data[8 + int.from_bytes(data[:8], "little") :]
+            self._contents[name] = read_content(self._folder, name)
         return f'content("{name}")'
 
     def _tensor(self, told: dict[str, Any]) -> str:

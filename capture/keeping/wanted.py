@@ -1,4 +1,4 @@
-"""What `--save` asks to keep: modules by pattern, the records of a plan that `numtui plan` wrote, the weights.
+"""The choice of `--save`: modules by pattern, the records of a plan that `numtui plan` wrote, the weights.
 
 Standard library alone: options are looked at before the script imports torch.
 """
@@ -9,9 +9,10 @@ import json
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
+
+from ..globs import inside
 
 __all__ = ["PLAN_VERSION", "Wanted", "parse_size", "split_key"]
 
@@ -85,7 +86,7 @@ class Wanted:
         return sum(None not in each and keys.isdisjoint(each) for each in both)
 
     def _matches(self, module: str) -> bool:
-        return any(fnmatchcase(module, glob) or fnmatchcase(module, glob + ".*") for glob in self.modules)
+        return inside(module, self.modules)
 
 
 def split_key(key: str) -> tuple[str, str]:

@@ -1,1 +1,1 @@
-"""How much of two logs was compared, and what of them nothing vouches for."""
+"""The share of two logs that was compared, and the parts that nothing vouches for."""

@@ -9,8 +9,9 @@ import numpy as np
 
 from matchers.arrays import Bool, Int64
 from matchers.elements.moves import moved
-from matchers.elements.relations import EPS, related
+from matchers.elements.relations import related
 from matchers.elements.tensor import Tensor, to_bfloat16
+from matchers.verdict.tolerance import EPSILON
 
 __all__ = ["Differences", "differences"]
 
@@ -21,7 +22,7 @@ _MOST_SEARCHED: Final = 1 << 26
 
 @dataclass(frozen=True, slots=True)
 class Differences:
-    """What differs between two tensors.
+    """The difference between two tensors.
 
     Attributes:
         many, of: elements whose bits differ, of all.
@@ -121,7 +122,7 @@ def _largest(a: Tensor, b: Tensor, at: Bool) -> str:
     where = np.unravel_index(int(ulps.argmax()), ulps.shape)
     x, y = a.values[where], b.values[where]
     index = [int(each) for each in where]
-    middle, binade = int(np.median(ulps[at])), int(1 / EPS[a.dtype])
+    middle, binade = int(np.median(ulps[at])), int(1 / EPSILON[a.dtype])
     if np.count_nonzero(at) == 1:
         return f"{f'{middle:,} ulp, ' if 0 < middle <= binade else ''}{x!s} in a, {y!s} in b"
     size = f"median {middle:,} ulp" if middle <= binade else "most by more than a factor of two"

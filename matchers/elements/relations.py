@@ -9,10 +9,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.elements.tensor import Tensor, to_bfloat16
+from matchers.verdict.tolerance import EPSILON
 
-__all__ = ["EPS", "related"]
+__all__ = ["related"]
 
-EPS: Final = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 _TINY: Final = {"float64": 2.0**-1022, "float32": 2.0**-126, "float16": 2.0**-14, "bfloat16": 2.0**-126}
 _FRACTIONS: Final = 64
 """Largest denominator of a factor that is tried as a fraction."""
@@ -67,7 +67,7 @@ def _multiplied(a: Tensor, b: Tensor) -> str:
     signs = np.unique(np.sign(x) * np.sign(y))
     if len(signs) > 1:
         return ""
-    ratio, half = np.abs(y) / np.abs(x), EPS[a.dtype] / 2
+    ratio, half = np.abs(y) / np.abs(x), EPSILON[a.dtype] / 2
     low, high = float((ratio * (1 - half)).max()), float((ratio * (1 + half)).min())
     if low > high:
         return ""

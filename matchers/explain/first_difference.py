@@ -30,9 +30,9 @@ __all__ = [
 FROM_PYTHON = "from Python"
 """The origin of a tensor of Python's numbers."""
 _ADVICE = {
-    "weights": "Load the same weights.",
-    "buffers": "Load the same buffers.",
-    "the batch": "Give both runs the same batch.",
+    "weights": "load the same weights",
+    "buffers": "load the same buffers",
+    "the batch": "give both runs the same batch",
 }
 _OTHER = {"weights": "other weights", "buffers": "other buffers", "the batch": "another batch"}
 
@@ -124,10 +124,11 @@ def already_differ(c: Comparison, found: FirstDifference) -> str:
     dtypes = c.a.dtype_text(int(c.row_a[found.row])), c.b.dtype_text(int(c.row_b[found.row]))
     if dtypes[0] != dtypes[1]:
         return f"The runs already differ at {where}: {dtypes[0]} in a, {dtypes[1]} in b."
-    advice = " ".join(_ADVICE[name] for name in found.start)
-    if advice.startswith("Load") and not (of_call(c.a.header.run) or of_call(c.b.header.run)):
-        advice = f"Capture an earlier step, or l{advice[1:]}"
-    return f"The runs already differ at {where}: {_before(c, found.start)}. {advice}"
+    advice = [_ADVICE[name] for name in found.start]
+    if advice and found.start[0] != "the batch" and not (of_call(c.a.header.run) or of_call(c.b.header.run)):
+        advice[0] = f"capture an earlier step, or {advice[0]}"
+    then = " ".join(f"{text.capitalize()}." for text in advice)
+    return f"The runs already differ at {where}: {_before(c, found.start)}. {then}"
 
 
 def start_of(c: Comparison, row: int) -> str:

@@ -198,9 +198,8 @@ def _unpaired(of: Subject) -> str:
     if gradient := next((name for row in red if (name := _gradient_made(of, row))), ""):
         return f"FIRST CAUSE: only {side} has this operation, which makes {gradient}"
     asked = f" at its line {asked};" if (asked := asked_at_its_line(of.c, of.row)) else ""
-    return (
-        f"FIRST CAUSE: only {side} has this operation;{asked} {'its consumers diverge' if red else 'red rows follow'}"
-    )
+    then = "its consumers diverge" if red else "red rows follow"
+    return f"FIRST CAUSE: only {side} has this operation;{asked} {then}"
 
 
 def _gradient_made(of: Subject, reader: int) -> str:

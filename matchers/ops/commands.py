@@ -61,7 +61,7 @@ def _beyond(words: list[Any], other: list[Any]) -> list[int]:
 
 
 def _reordered(x: list[Any], y: list[Any]) -> str:
-    """What differs between commands of the same words: the order, perhaps that of an option's values."""
+    """The difference between commands of the same words: the order, perhaps that of an option's values."""
     of_a, of_b = _options(x), _options(y)
     for name, values in of_a.items():
         if len(values) > 1 and of_b.get(name, values) != values:

@@ -194,7 +194,7 @@ class _Judge:
 
     @staticmethod
     def _unchanged(name: str, row: int, only: str) -> ContentVerdict:
-        """What one run wrote last is what the other, which does not write to it, has."""
+        """The verdict on a tensor into which one run wrote what the other, which does not write to it, has."""
         rows = (row, -1) if only == "a" else (-1, row)
         verdict = SlotVerdict(name, Status.EQUAL, Reason.EQUAL_BITS, only=only)
         return ContentVerdict(name, *rows, verdict, alone=True, parameter=True)

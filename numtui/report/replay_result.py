@@ -1,4 +1,4 @@
-"""What `numtui replay` has left beside a log, about one row: shown with the row's verdict."""
+"""The result of `numtui replay` beside a log, about one row: shown with the row's verdict."""
 
 from __future__ import annotations
 

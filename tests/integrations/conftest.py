@@ -62,6 +62,14 @@ class Runs:
         return printed.rpartition("state ")[2].strip()
 
 
+def check_calls_alone(runs: Runs, arguments: str) -> None:
+    """Check that two calls of a model are logged of a program that trains nothing, and change nothing."""
+    assert runs.called_back("a", "1 2", arguments) == runs.plain(arguments)
+    logs = runs.logs("a")
+    assert list(logs) == [f"step_{call}/rank_0_activations.log" for call in (1, 2)]
+    assert all("forward" in log.run["coverage"] and len(log.rows) > 2 for log in logs.values())
+
+
 def agree(a: Path, b: Path) -> bool:
     """Whether `numtui diff` says that two logs agree in everything."""
     with contextlib.redirect_stdout(io.StringIO()) as out:

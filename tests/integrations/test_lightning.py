@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from tests.capture.runs import run_python
-from tests.integrations.conftest import Runs, agree
+from tests.integrations.conftest import Runs, agree, check_calls_alone
 from tests.two_ranks import free_port
 
 SCRIPT = Path(__file__).with_name("train_lightning.py")
@@ -70,11 +70,7 @@ def test_optimizers_that_take_turns_are_one_step(runs: Runs) -> None:
 
 
 def test_calls_of_an_evaluation_alone_are_recorded(runs: Runs) -> None:
-    arguments = "--calls --evaluate 1"
-    assert runs.called_back("a", "1 2", arguments) == runs.plain(arguments)
-    logs = runs.logs("a")
-    assert list(logs) == [f"step_{call}/rank_0_activations.log" for call in (1, 2)]
-    assert all("forward" in log.run["coverage"] and len(log.rows) > 2 for log in logs.values())
+    check_calls_alone(runs, "--calls --evaluate 1")
 
 
 def test_an_exception_leaves_an_incomplete_log(runs: Runs) -> None:

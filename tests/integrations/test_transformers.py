@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from numtui.integrations.transformers import CaptureCallback
-from tests.integrations.conftest import Runs, agree
+from tests.integrations.conftest import Runs, agree, check_calls_alone
 
 
 @pytest.fixture
@@ -55,11 +55,7 @@ def test_a_resumed_run_goes_on_counting(runs: Runs) -> None:
 
 
 def test_calls_of_an_evaluation_alone_are_recorded(runs: Runs) -> None:
-    arguments = "--calls"
-    assert runs.called_back("a", "1 2", arguments) == runs.plain(arguments)
-    logs = runs.logs("a")
-    assert list(logs) == [f"step_{call}/rank_0_activations.log" for call in (1, 2)]
-    assert all("forward" in log.run["coverage"] and len(log.rows) > 2 for log in logs.values())
+    check_calls_alone(runs, "--calls")
 
 
 def test_an_exception_leaves_an_incomplete_log(runs: Runs) -> None:
