@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from tests.bed_cases import ALL_CASES, Case, compared_with
 from tests.conftest import REPOSITORY
 from tests.forks import Forks
-from tests.two_ranks import free_port, made_once
+from tests.two_ranks import MEETING, made_once
 
 if TYPE_CHECKING:
     import pytest
@@ -58,9 +58,9 @@ def write_runs(forked: Forks, folder: Path, cases: Sequence[Case]) -> None:
     """Write the logs of cases, and after them the table."""
     names = [case.name for case in cases]
     ranks = forked(
-        ["-m", "tests.examples.four_ranks", str(folder), str(free_port()), *names],
+        ["-m", "tests.examples.four_ranks", str(folder), *names],
         REPOSITORY,
-        {"MASTER_ADDR": "localhost"},
+        MEETING,
     )
     assert ranks.returncode == 0, ranks.stderr[-4000:]
     table = [{**asdict(case), "command": case.command} for case in cases]

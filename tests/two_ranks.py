@@ -8,7 +8,7 @@ import json
 import multiprocessing
 import os
 import socket
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from functools import partial
 from importlib import import_module
 from pathlib import Path
@@ -20,15 +20,19 @@ from tests.capture.logs import Log, read_logs
 from tests.conftest import REPOSITORY
 
 if TYPE_CHECKING:
+    from torch.distributed import TCPStore
+
     from tests.forks import Forks
 
 __all__ = [
     "CAPTURED",
+    "MEETING",
     "PLAIN",
     "TwoRanks",
     "fork_two_ranks",
     "free_port",
     "made_once",
+    "meetings_of",
     "prepare_to_fork",
     "run_two_ranks",
     "start_two_ranks",
@@ -98,10 +102,23 @@ def made_once(tmp_path_factory: pytest.TempPathFactory, name: str, last: str, ma
 
 
 def run_two_ranks(forked: Forks, module: str, folder: Path) -> None:
-    """Run `python -m MODULE FOLDER PORT`, which forks the two ranks."""
-    variables = {"MASTER_ADDR": "localhost", "WORLD_SIZE": "2"}
-    done = forked(["-m", module, str(folder), str(free_port())], REPOSITORY, variables)
+    """Run `python -m MODULE FOLDER`, which forks the two ranks."""
+    done = forked(["-m", module, str(folder)], REPOSITORY, {**MEETING, "WORLD_SIZE": "2"})
     assert done.returncode == 0, done.stderr[-4000:]
+
+
+MEETING = {"MASTER_ADDR": "localhost", "TORCHELASTIC_USE_AGENT_STORE": "True"}
+"""Variables of ranks that meet at one of `meetings_of`."""
+
+
+def meetings_of(many: int) -> list[TCPStore]:
+    """Places where ranks of so many runs meet, each with a port of its own.
+
+    They are open before any rank comes: one that comes before rank 0 has opened a place of its own waits half a second.
+    """
+    from torch import distributed
+
+    return [distributed.TCPStore("localhost", 0, is_master=True, wait_for_workers=False) for _ in range(many)]
 
 
 def prepare_to_fork() -> None:
@@ -111,14 +128,15 @@ def prepare_to_fork() -> None:
     gc.freeze()
 
 
-def fork_two_ranks(run: Callable[[], None]) -> None:
-    """Call a function as each of two ranks."""
+def fork_two_ranks(run: Callable[[Sequence[int]], None], times: int) -> None:
+    """Call a function as each of two ranks, with the ports where they meet so many times."""
 
     def as_rank(rank: int) -> None:
         os.environ |= {"RANK": str(rank), "LOCAL_RANK": str(rank)}
-        run()
+        run([meeting.port for meeting in meetings])
 
     prepare_to_fork()
+    meetings = meetings_of(times)
     ranks = [multiprocessing.get_context("fork").Process(target=as_rank, args=(rank,)) for rank in range(2)]
     for rank in ranks:
         rank.start()
@@ -129,8 +147,8 @@ def fork_two_ranks(run: Callable[[], None]) -> None:
 
 
 def free_port() -> int:
-    """A port of this machine that is likely to be free, and some after it."""
+    """A port of this machine that is likely to be free."""
     with socket.socket() as probe:
         probe.bind(("localhost", 0))
-        # below the range that the system gives away, so that the ports after it are likely to be free too
+        # below the range that the system gives away
         return 10_000 + int(probe.getsockname()[1]) % 20_000

@@ -1,16 +1,15 @@
 """Two gloo ranks: runs of the training example, captured and not, and collectives, with one rank late or not.
 
-`ranks.py FOLDER PORT` writes what it found to FOLDER/rank_N.json and the logs beside it.
+`ranks.py FOLDER` writes what it found to FOLDER/rank_N.json and the logs beside it.
 """
 
 from __future__ import annotations
 
-import itertools
 import json
 import os
 import shlex
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import timedelta
 from pathlib import Path
 from typing import Any
@@ -84,24 +83,24 @@ class Late:
         return torch.full((4,), 1.0 + dist.get_rank())
 
 
-def main() -> None:
+def main(ports: Sequence[int]) -> None:
     """See the module, as the rank that the environment names."""
-    folder, port = Path(sys.argv[1]), int(sys.argv[2])
+    folder = Path(sys.argv[1])
     rank = int(os.environ["RANK"])
     found: dict[str, Any] = {}
-    ports = itertools.count(port)
+    meetings = iter(ports)
     for variant in (*CAPTURED, *PLAIN):
         arguments = shlex.join(SMALL) + " " + variant
-        os.environ["MASTER_PORT"] = str(next(ports))
+        os.environ["MASTER_PORT"] = str(next(meetings))
         found[variant] = [run_plain(EXAMPLE, arguments)]
         if variant in CAPTURED:
-            os.environ["MASTER_PORT"] = str(next(ports))
+            os.environ["MASTER_PORT"] = str(next(meetings))
             found[variant].append(run_captured(EXAMPLE, folder / variant, arguments).printed)
 
     def recorded(kind: str, **settings: Any) -> Any:
         return trace(nn.Identity(), path=folder / kind / "numerics" / f"rank_{rank}_activations.log", **settings)
 
-    os.environ["MASTER_PORT"] = str(next(ports))
+    os.environ["MASTER_PORT"] = str(next(meetings))
     dist.init_process_group("gloo", timeout=timedelta(seconds=60))
     late = Late(dist.distributed_c10d._get_default_store())
     for kind in (late.functional, late.in_place, late.gathered, late.never_used, late.wrapped):
@@ -133,4 +132,4 @@ def main() -> None:
 
 
 if __name__ == "__main__":
-    fork_two_ranks(main)
+    fork_two_ranks(main, 2 * len(CAPTURED) + len(PLAIN) + 1)

@@ -1,6 +1,6 @@
 """Four gloo ranks that run cases of the bed, alone their shares of those of one process; four more for each that dies.
 
-`four_ranks.py FOLDER PORT NAME…` writes the logs of each case to FOLDER/NAME, and what it printed.
+`four_ranks.py FOLDER NAME…` writes the logs of each case to FOLDER/NAME, and what it printed.
 """
 
 from __future__ import annotations
@@ -18,20 +18,21 @@ from unittest import mock
 from tests.bed_cases import ALL_CASES, RANKS, Case
 from tests.capture.runs import run_captured
 from tests.conftest import EXAMPLES
-from tests.two_ranks import prepare_to_fork
+from tests.two_ranks import meetings_of, prepare_to_fork
 
 
 def main() -> None:
     """See the module."""
     prepare_to_fork()
-    names = sys.argv[3:]
+    names = sys.argv[2:]
     cases = [case for case in ALL_CASES if case.name in names]
     jobs = [[case for case in cases if not case.dies], *([case] for case in cases if case.dies)]
-    port = int(sys.argv[2])
     groups = []
+    meetings = []
     for job in jobs:
-        groups.append([get_context("fork").Process(target=_as_rank, args=(rank, job, port)) for rank in range(RANKS)])
-        port += len(job)
+        meetings.append(meetings_of(len(job)))
+        ports = [meeting.port for meeting in meetings[-1]]
+        groups.append([get_context("fork").Process(target=_as_rank, args=(rank, job, ports)) for rank in range(RANKS)])
     for process in itertools.chain(*groups):
         process.start()
     for job, group in zip(jobs, groups, strict=True):
@@ -55,11 +56,11 @@ def _join(group: Sequence[BaseProcess]) -> bool:
     return not any(process.exitcode for process in group)
 
 
-def _as_rank(rank: int, cases: Sequence[Case], port: int) -> None:
+def _as_rank(rank: int, cases: Sequence[Case], ports: Sequence[int]) -> None:
     folder = Path(sys.argv[1])
-    for number, case in enumerate(cases):
+    for number, (case, port) in enumerate(zip(cases, ports, strict=True)):
         if case.ranks > 1:
-            of_rank = {"RANK": str(rank), "WORLD_SIZE": str(RANKS), "MASTER_PORT": str(port + number)}
+            of_rank = {"RANK": str(rank), "WORLD_SIZE": str(RANKS), "MASTER_PORT": str(port)}
             with mock.patch.dict(os.environ, of_rank):
                 _run(case, folder, rank)
         elif number % RANKS == rank:

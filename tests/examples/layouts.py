@@ -1,6 +1,6 @@
 """One small model in one process, and on two gloo ranks in layouts that are not merged, with bugs and without.
 
-`python -m tests.examples.layouts FOLDER PORT` captures all of `CASES` in FOLDER/LAYOUT-BUG.
+`python -m tests.examples.layouts FOLDER` captures all of `CASES` in FOLDER/LAYOUT-BUG.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -172,25 +172,24 @@ def _pipeline(model: Model, rank: int, x: Tensor, target: Tensor) -> None:
     optimizer.step()
 
 
-def capture_all(folder: Path, port: int) -> None:
+def capture_all(folder: Path, ports: Sequence[int]) -> None:
     """Capture the cases, as the rank that the environment names; the first rank that of one process."""
     from tests.capture.runs import run_captured
 
-    for number, (layout, bug) in enumerate(CASES):
+    for (layout, bug), port in zip(CASES, ports, strict=True):
         if layout not in ALONE or os.environ["RANK"] == "0":
             alone = {"WORLD_SIZE": "1"} if layout in ALONE else {}
-            with mock.patch.dict(os.environ, {"MASTER_PORT": str(port + number), **alone}):
+            with mock.patch.dict(os.environ, {"MASTER_PORT": str(port), **alone}):
                 run_captured(Path(__file__), folder / f"{layout}-{bug}", f"--layout {layout} --bug={bug}")
 
 
 if __name__ == "__main__":
     parser = argparse.ArgumentParser()
     parser.add_argument("folder", nargs="?", type=Path)
-    parser.add_argument("port", nargs="?", type=int)
     parser.add_argument("--layout", default="whole")
     parser.add_argument("--bug", default="")
     args = parser.parse_args()
     if args.folder is None:
         train(args.layout, args.bug)
     else:
-        fork_two_ranks(partial(capture_all, args.folder, args.port))
+        fork_two_ranks(partial(capture_all, args.folder), len(CASES))
