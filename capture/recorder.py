@@ -6,7 +6,7 @@ import os
 import sys
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -20,6 +20,7 @@ from .attribution import AFTER, FORWARD, NO_TASK, PHASES, PREPARE
 from .autocast import autocast_changes
 from .calls import keywords
 from .event import Event
+from .flat_parameters import NamedSlice, members_of_flat, named_slices
 from .guard import ends_no_run, no_harm, pass_on
 from .log_writer import write_log
 from .messages import describe, say, warn
@@ -31,6 +32,7 @@ from .places import say_if_open_to_others
 from .privacy import without_private
 from .run_info import run_info
 from .settings import Settings
+from .statistics import Statistics
 from .step_log import kept_events, name_events, records
 from .step_start import ModelState, StepStart
 from .step_window import Split, Window, read_by
@@ -204,7 +206,7 @@ class Recorder:
         """Take the parameters and buffers as they are: how they were made and loaded is no part of the step."""
         self._window.seen |= set(map(id, self.names.roots))
         if self._start is not None:
-            self._start.parameters.learn(self.names.parameters())
+            self._start.parameters.learn(self._held())
             self._start.buffers.learn(self.names.buffers())
         before = {id(event) for event in tracer.events[: self._window.forward]}
         for _, tensor in self.names.tensors():
@@ -229,7 +231,7 @@ class Recorder:
         try:
             made = self.tracer.made if self.tracer is not None else lambda _: False
             names, sketch = self.names, self.settings.sketch
-            start = StepStart(names.parameters(), names.buffers(), batch, made, sketch=sketch)
+            start = StepStart(self._held(), names.buffers(), batch, made, sketch=sketch)
             if self._keeping is not None:
                 start.saved = self._keeping.weights(self.tracer, names.tensors())
             return start
@@ -443,7 +445,11 @@ class Recorder:
         # nothing is measured of a step that was cut off: there may be no time, and a device may not come to it
         # and nothing of a call, which updates nothing
         measures = incomplete is None and not self.settings.forward
-        end = ModelState([*parameters, *self.names.buffers()]) if measures else None
+        held = list(self._held())
+        # what ranks hold of flat parameters, no record names: only sketches tell whether the whole is the same
+        sketches = self.settings.sketch and any(isinstance(parameter, NamedSlice) for _, parameter in held)
+        statistics = Statistics() if sketches else None
+        end = ModelState([*held, *self.names.buffers()], statistics) if measures else None
         optimizer = self._window.optimizers.as_json(parameters) if answers else None
         summaries = tracer.measuring.statistics.results()
         ranks = tracer.measuring.simulated_ranks
@@ -465,11 +471,13 @@ class Recorder:
             run["autocast_changes"] = changes
             run["excluded"] = dict(sorted(excluded.items()))
             run["phases"] = PHASES
-            run["coverage"] = self._coverage(rank, end, parameters)
+            run["coverage"] = self._coverage(rank, end, held)
             if self.settings.forward:
                 run["coverage"]["forward"] = self._window.extent(tracer.events, events)
             if end is not None:
                 run["end_state"] = end.as_json(rank)
+            if flat := members_of_flat(self.names):
+                run["flat_parameters"] = flat
             if optimizer:
                 run["optimizer"] = optimizer
             if settings := self._window.optimizers.settings():
@@ -508,7 +516,12 @@ class Recorder:
             say(text)
         self._unsaid.clear()
 
-    def _is_trained(self, parameter: torch.Tensor) -> bool:
+    def _held(self) -> Iterator[tuple[str, Any]]:
+        """Yield the (path, parameter) pairs of what this rank holds of all models."""
+        return named_slices(self.names.parameters(), self.names.roots)
+
+    def _is_trained(self, parameter: Any) -> bool:
+        parameter = getattr(parameter, "held", parameter)
         return id(parameter) in self.trained if self.trained else bool(parameter.requires_grad)
 
     def _coverage(self, rank: int, end: ModelState | None, parameters: Iterable[tuple[str, Any]]) -> dict[str, Any]:

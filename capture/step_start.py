@@ -67,11 +67,14 @@ class ModelState:
         return {name: found for name, parts in known if (found := parts.placement(rank)) is not None}
 
     def as_json(self, rank: int = 0) -> dict[str, Any]:
-        """Return name → [digest, L2 norm, mean]; null for norm and mean of a tensor without finite elements."""
+        """Return name → [digest, L2 norm, mean]; null for norm and mean of a tensor without finite elements.
+
+        Of a part whose sketch was taken, that follows: with those of the other ranks it is that of the whole.
+        """
         results = self._statistics.results()
         known = list(self._parts.items())[:_MAX_PARAMETERS]
         found = {name: parts.summary(rank, results) for name, parts in known}
-        return {name: [format_digest(of.digest), _number(of.l2), _number(of.mean)] for name, of in found.items()}
+        return {name: [format_digest(of.digest), *_numbers(of)] for name, of in found.items()}
 
 
 class StepStart:
@@ -135,6 +138,15 @@ class StepStart:
         return out
 
 
+def _numbers(of: TensorSummary) -> list[Any]:
+    numbers: list[Any] = [_number(of.l2), _number(of.mean)]
+    return numbers if of.sketch is None or of.placement is None else [*numbers, _text(of.sketch)]
+
+
+def _text(sketch: bytes) -> str:
+    return base64.b64encode(sketch).decode()
+
+
 def _number(value: float | None) -> float | None:
     return value if value is not None and math.isfinite(value) else None
 
@@ -145,7 +157,7 @@ def _sketch(of: TensorSummary) -> list[Any] | None:
         return None
     dtype = getattr(torch, of.dtype)
     resolution = torch.finfo(dtype).eps * max(abs(of.min), abs(of.max)) if dtype.is_floating_point else 0.0
-    return [base64.b64encode(of.sketch).decode(), of.numel, float(f"{resolution:.2e}")]
+    return [_text(of.sketch), of.numel, float(f"{resolution:.2e}")]
 
 
 def _form(tensor: torch.Tensor, computed: bool) -> dict[str, Any]:

@@ -74,7 +74,7 @@ def covers(c: Rows, kept: tuple[Bool, Bool] | None) -> NDArray[np.int8]:
             wrote = kept[side] if kept is not None and len(kept[side]) else np.zeros(len(log), bool)
             holds = _vouched(log, flow, at, agrees[at], c.red[at], wrote, np.isin(c.reason, _DIFFERS)[at])
             vouched[at[~holds]] = False
-            absent[at[wrote]] = False
+            absent[at[upstream(flow, wrote, np.ones(len(log), bool))]] = False
         cover[left & vouched & ~absent] = Cover.COVERED
         cover[_same_totals(c, cover == Cover.UNCOVERED)] = Cover.COVERED
         for log, at, flow in ((c.a, c.at_a, c.flow.a), (c.b, c.at_b, c.flow.b)):
@@ -170,7 +170,7 @@ def _same_totals(c: Rows, left: Bool) -> Bool:
     assert c.flow is not None
     alone, ends = list[tuple[Bool, Int32, Ragged]](), list[tuple[Int64, Float64]]()
     for log, at, flow, of in ((c.a, c.at_a, c.flow.a, c.pairing.of_a), (c.b, c.at_b, c.flow.b, c.pairing.of_b)):
-        own = (of < 0) & left[at] & ~log.updates
+        own = (of < 0) & left[at] & (~log.updates | ((log.phase == Phase.AFTER) & (numel(log)[log.shape] == 1)))
         read = np.zeros(len(log), bool)
         blind = rows_where(log, lambda law: law.blind) | communicating(log)
         read[flow.value[(flow.value >= 0) & ~blind[flow.row]]] = True

@@ -150,7 +150,8 @@ def _of_contents(c: Comparison, row: int) -> str:
     if c.reason[row] == Reason.BEYOND_WHOLE:
         return "a shard exceeds its whole"
     if first.a < 0 or first.b < 0:
-        return f"no captured operation of {'b' if first.a >= 0 else 'a'} writes to it"
+        does = "writes to it" if c.reason[row] == Reason.CHANGED_BY_ONE_RUN else "names it"
+        return f"no captured operation of {'b' if first.a >= 0 else 'a'} {does}"
     if all(content.alone for content in contents):
         log, record = (c.a, first.a) if first.a >= 0 else (c.b, first.b)
         optimizer = log.phase[record] == Phase.OPTIMIZER

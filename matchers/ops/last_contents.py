@@ -17,6 +17,7 @@ from matchers.logs.op_log import OpLog
 from matchers.ops.json_values import hex_digest, number
 from matchers.ops.laws import law_of, rows_where
 from matchers.ops.module_path import canonical
+from matchers.ops.start import table
 from matchers.ops.values import Result, first_output, unchanged, written
 
 __all__ = ["GRADIENT", "LastContents", "Touch"]
@@ -83,17 +84,30 @@ class LastContents:
 
     @cached_property
     def ends(self) -> dict[str, Result]:
-        """The content of parameters and buffers after the step, as far as the run info has it: digest, norm, mean."""
+        """The content of parameters and buffers after the step, as far as the run info has it: digest, norm, mean, and
+        of a whole that ranks hold parts of, a sketch.
+        """
         found = self.log.header.run.get("end_state")
         if self.log.complete is False or not isinstance(found, dict):
             return {}
         ends: dict[str, Result] = {}
         for name, entry in found.items():
-            digest, *numbers = entry if isinstance(entry, list) and len(entry) == 3 else (None,)
+            digest, *numbers = entry[:4] if isinstance(entry, list) and len(entry) >= 3 else (None,)
             if (known := hex_digest(digest)) is not None:
-                l2, mean = map(number, numbers)
-                ends[self._name(str(name))] = Result(str(name), l2=l2, mean=mean, digest=known)
+                l2, mean = map(number, numbers[:2])
+                sketch = numbers[2].encode() if len(numbers) > 2 and isinstance(numbers[2], str) else b""
+                ends[self._name(str(name))] = Result(str(name), l2=l2, mean=mean, digest=known, sketch=sketch)
         return ends
+
+    def members(self, name: str) -> tuple[str, ...]:
+        """The parameters in a flat one, which no other run may have; of any other tensor, it alone."""
+        return self._flat.get(name, (name,))
+
+    @cached_property
+    def _flat(self) -> dict[str, tuple[str, ...]]:
+        found = table(self.log.header.run, "flat_parameters")
+        of = ((str(name), held) for name, held in found.items() if isinstance(held, list) and held)
+        return {self._name(name): tuple(self._name(str(one)) for one in held) for name, held in of}
 
     @cached_property
     def _renamed(self) -> dict[str, str]:

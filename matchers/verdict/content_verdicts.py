@@ -45,6 +45,10 @@ class ContentVerdict:
     def red(self) -> bool:
         return self.verdict is not None and self.verdict.status.red
 
+    @property
+    def agrees(self) -> bool:
+        return self.verdict is not None and self.verdict.status in AGREE
+
     def record(self, side: str) -> int:
         """The record of a side."""
         return self.a if side == "a" else self.b
@@ -57,7 +61,7 @@ class ContentVerdicts:
     Attributes:
         contents: by name.
         at: by side and record, the red contents that it tells; each is at one record only, an unpaired one if possible.
-        noise: the names of tensors that are rounding errors, which are not judged.
+        noise: the names of tensors that are rounding errors, which are not judged unless they agree.
     """
 
     contents: Mapping[str, ContentVerdict] = field(default_factory=dict)
@@ -89,7 +93,8 @@ class ContentVerdicts:
         for contents, unpaired in zip(self._logs, self._unpaired, strict=True):
             agree = np.zeros(len(unpaired), bool)
             for row, names in contents.leaves(unpaired).items():
-                kept = [name for name in names if not name.endswith(GRADIENT) and name not in self.noise]
+                members = [one for name in names if not name.endswith(GRADIENT) for one in contents.members(name)]
+                kept = [name for name in members if not self._is_noise(name)]
                 agree[row] = bool(kept) and all(map(self._agrees, kept))
             sides.append(agree)
         return sides[0], sides[1]
@@ -112,8 +117,13 @@ class ContentVerdicts:
         return made
 
     def _agrees(self, name: str) -> bool:
-        found = self.contents.get(name)
-        return found is not None and found.verdict is not None and found.verdict.status in AGREE
+        if name in self.contents or self._logs is None:
+            return name in self.contents and self.contents[name].agrees
+        ends = [of.ends.get(name) for of in self._logs]  # of what neither names
+        return None not in ends and len({end.digest for end in ends if end is not None}) == 1
+
+    def _is_noise(self, name: str) -> bool:
+        return name in self.noise and name not in self.contents
 
 
 def _deciding(contents: tuple[ContentVerdict, ...]) -> SlotVerdict:

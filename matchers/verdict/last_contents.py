@@ -19,7 +19,7 @@ from matchers.laws.law import Amplifies
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import Phase
 from matchers.ops.arguments import tells_arguments
-from matchers.ops.last_contents import GRADIENT, Touch
+from matchers.ops.last_contents import GRADIENT, LastContents, Touch
 from matchers.ops.laws import law_of, on_lists
 from matchers.ops.run_info import of_call
 from matchers.ops.shapes import sharded_runs
@@ -48,7 +48,7 @@ __all__ = ["judge_contents", "without_other_tensors"]
 
 
 def judge_contents(case: Case, judged: Judgement) -> ContentVerdicts:
-    """Judge the last contents of named tensors, but those that are noise."""
+    """Judge the last contents of named tensors; those that are noise only where they agree."""
     (a, b), pairing, verdicts, noise = case.contents, case.pairing, judged.verdicts, judged.noise
     if not (records_changes(a.log) and records_changes(b.log)):
         return ContentVerdicts()
@@ -73,10 +73,12 @@ def judge_contents(case: Case, judged: Judgement) -> ContentVerdicts:
         pair = int(pairing.of_a[one])
         return 0 <= pair == pairing.of_b[other] and not apart[pair]
 
-    left = [name for name in dict.fromkeys((*a.last, *b.last)) if not name.endswith(GRADIENT) and name not in noise]
+    left = [name for name in dict.fromkeys((*a.last, *b.last)) if not name.endswith(GRADIENT)]
     names = [name for name in left if not told_by_a_pair(name)]
     judge = _Judge(case, verdicts, judged.loss_scale, names)
-    found = {name: verdict for name in names if (verdict := judge(name)) is not None}
+    judged_names = ((name, judge(name)) for name in names)
+    # what agrees counts, noise or not
+    found = {name: of for name, of in judged_names if of is not None and (of.agrees or name not in noise)}
     return ContentVerdicts(found, _placed(found.values(), pairing), noise, (a, b), unpaired)
 
 
@@ -103,31 +105,37 @@ def _placed(found: Iterable[ContentVerdict], pairing: Pairing) -> dict[tuple[str
 
 
 def without_other_tensors(case: Case, judged: Judgement) -> Judgement:
-    """Claim red pairs of operations on lists that hold other tensors, or the same in another order: NOT_JUDGED.
+    """Claim red pairs of updates, or of operations on lists, that hold other tensors, or the same in another order.
 
-    An optimizer makes a list for each of its groups of parameters. Such pairs are not judged by themselves: what they
-    leave is compared by name.
+    An optimizer makes a list for each of its groups of parameters, and may hold tensors that the model has not. Such
+    pairs are not judged by themselves: what they leave is compared by name.
     """
     (a, b), pairing, verdicts, flow = case.contents, case.pairing, judged.verdicts, case.flow
     lists, red = on_lists(a.log)[pairing.lead_a] & on_lists(b.log)[pairing.lead_b], verdicts.status >= Status.SHAPE
     found = np.zeros(len(pairing), bool)
-    if not (lists & red).any():
+    updates = a.log.updates[pairing.lead_a] & b.log.updates[pairing.lead_b] & red
+    if not ((lists | updates) & red).any():
         return judged
-    for k in np.flatnonzero(lists).tolist():
+    for k in np.flatnonzero(lists | updates).tolist():
         i, j = int(pairing.lead_a[k]), int(pairing.lead_b[k])
         names_a, names_b = a.names(i), b.names(j)
         if any(names_a) != any(names_b):
-            found[k] = True
+            found[k] = lists[k]
         elif any(names_a):
             # names that the other run has, too: a renamed module is no other tensor, nor is one without a name
             slots = zip(names_a, names_b, strict=False)
-            others = [x != y for x, y in slots if x and y and (x in b.last or y in a.last)]
-            found[k] = any(others) or (bool(others) and len(names_a) != len(names_b))
+            others = [x != y for x, y in slots if x and y and (_known(a, x, b) or _known(b, y, a))]
+            found[k] = any(others) or (lists[k] and bool(others) and len(names_a) != len(names_b))
         else:  # temporary tensors, in the order of those they were made from
             makers = flow.a[i]
             of_makers = pairing.of_a[makers[makers >= 0]]
             found[k] = bool(found[of_makers[of_makers >= 0]].any())
     return judged.claimed(found & red, Status.NOT_JUDGED, Reason.OTHER_TENSORS)
+
+
+def _known(of: LastContents, name: str, other: LastContents) -> bool:
+    """True if another run has the tensor of one, or the parameter of which it is a state."""
+    return name in other.last or of.base(name) in other.last
 
 
 class _Judge:
@@ -181,13 +189,17 @@ class _Judge:
             return self._unchanged(name, own.row, only)
         if known.digest != theirs.start[name]:
             limits = Limits(self._own_limit(after, after, False))
-            if judge_results([replace(after, shape=None)], [known], limits)[0].status not in RED:
-                return None
+            of_parts = replace(known, digest=None) if known.sketch else known  # no whole has the digest of its parts
+            found = judge_results([replace(after, shape=None)], [of_parts], limits)[0]
+            if found.status not in RED:
+                return self._as_left(found, name, own.row, only) if known.sketch else None  # norms alone miss much
         elif before.digest == known.digest:
             known = before  # its norm is known where this run began with the same content
         norms = (after.l1, known.l1) if math.isfinite(known.l1) else (after.l2, known.l2)
         change = relative_difference(*norms)
-        verdict = SlotVerdict(name, Status.DIVERGED, Reason.CHANGED_BY_ONE_RUN, change, True, 0.0, only)
+        by_both = known.digest != theirs.start[name]
+        reason = Reason.LAST_CONTENT if by_both else Reason.CHANGED_BY_ONE_RUN
+        verdict = SlotVerdict(name, Status.DIVERGED, reason, change, True, 0.0, "" if by_both else only)
         writer = mine.writer(name)
         rows = (writer, -1) if only == "a" else (-1, writer)
         return ContentVerdict(name, *rows, verdict, before.digest == theirs.start[name], True)
@@ -198,6 +210,12 @@ class _Judge:
         rows = (row, -1) if only == "a" else (-1, row)
         verdict = SlotVerdict(name, Status.EQUAL, Reason.EQUAL_BITS, only=only)
         return ContentVerdict(name, *rows, verdict, alone=True, parameter=True)
+
+    @staticmethod
+    def _as_left(found: SlotVerdict, name: str, row: int, only: str) -> ContentVerdict:
+        """The verdict on a tensor that one run leaves as the other says that it does, which has no record of it."""
+        rows = (row, -1) if only == "a" else (-1, row)
+        return ContentVerdict(name, *rows, replace(found, name=name, only=only), alone=False, parameter=True)
 
     def _once_more(self, name: str) -> ContentVerdict | None:
         """A tensor whose parts cannot be compared, and that one run changes once more: all else that writes to it is

@@ -7,7 +7,9 @@ sketches add, and norms are unknown. Norms of shards add in their powers. What r
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import hashlib
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -17,11 +19,12 @@ from matchers.arrays import Bool, Float64, Hash, Int64
 from matchers.logs.columns import Ragged, Texts
 from matchers.logs.op_log import NO_DIGEST, OF_PARTS, OpLog
 from matchers.ops.combine import combine, joined, with_values
+from matchers.ops.json_values import number
 from matchers.ops.placement import LAYOUT, MERGED
 from matchers.ops.run_info import MERGED_RANKS
 from matchers.ops.shapes import dimensions
-from matchers.ops.share import Holds, Share, placed_share
-from matchers.ops.sketch import PROJECTIONS, encode_sketch
+from matchers.ops.share import Holds, Share, first_alike, placed_share
+from matchers.ops.sketch import PROJECTIONS, decode_sketches, encode_sketch
 from matchers.ops.values import Values, first_outputs, further
 from matchers.runs.layouts.declared import stand_in
 from matchers.runs.layouts.holdings import Holdings, agree
@@ -282,11 +285,13 @@ def _run_info(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     )
     return {
         **{name: value for name, value in runs[0].items() if name not in own},
-        **(dict(_contents(runs)) if _replicas(runs) else {}),
-        MERGED_RANKS: len(runs),
+        **(dict(_contents(runs)) if _replicas(runs) else _of_slices(runs)),
+        MERGED_RANKS: sum(int(run.get(MERGED_RANKS, 1)) for run in runs),
     }
 
 
+_OF_A_SLICE = 4
+"""Length of an entry of `end_state` that has a sketch."""
 _CONTENTS = ("parameter_digests", "buffer_digests", "end_state")
 
 
@@ -306,3 +311,30 @@ def _contents(runs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, dict[str
         same = {name: value for name, value in one.items() if all(of.get(name) == value for of in others)}
         if same:
             yield table, same
+
+
+def _of_slices(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+    """What the run info says of the start and end of named tensors of which each rank holds a stretch.
+
+    The digest of a whole is made of those of its parts, which no whole tensor has: it tells whether it changed.
+    """
+    starts, placements, ends = (
+        [of if isinstance(of := run.get(name), dict) else {} for run in runs]
+        for name in ("parameter_digests", "parameter_placements", "end_state")
+    )
+    digests, contents = dict[str, str](), dict[str, list[Any]]()
+    for name in ends[0]:
+        parts = [end[name] for end in ends if isinstance(end.get(name), list) and len(end[name]) == _OF_A_SLICE]
+        where = [of.get(name) for of in placements]
+        if len(parts) < len(runs) or not all(isinstance(of, dict) for of in where):
+            continue
+        held = sorted(set(first_alike(str(of.get("offsets")) for of in where if isinstance(of, dict))))
+        digests[name] = _together(str(starts[rank].get(name)) for rank in held)
+        sketch = decode_sketches([str(parts[rank][3]) for rank in held]).sum(axis=0)
+        norm = math.hypot(*(number(parts[rank][1]) for rank in held if parts[rank][1] is not None))
+        contents[name] = [_together(str(parts[rank][0]) for rank in held), norm, None, encode_sketch(sketch).decode()]
+    return {"parameter_digests": digests, "end_state": contents} if contents else {}
+
+
+def _together(digests: Iterable[str]) -> str:
+    return hashlib.sha256(" ".join(digests).encode()).hexdigest()[:16]

@@ -161,6 +161,18 @@ def test_a_total_that_one_run_tells_term_by_term_is_covered(of: str, more: float
     assert [bool(c.coverage.cover[at[1]] == Cover.COVERED) for at in (c.at_a, c.at_b)] == [covered] * 2
 
 
+@pytest.mark.parametrize("shape", [(), (6,)])
+def test_a_number_that_is_told_after_the_step_is_a_total(shape: tuple[int, ...]) -> None:
+    """Ranks may sum up their losses then; what is no number may be a state."""
+    values = np.random.default_rng(1).normal(size=6).astype(np.float32)
+    mm = Step(key="m/op_0_mm", gives=[values])
+    total = np.full(shape, values.sum() / max(int(np.prod(shape)), 1), np.float32)
+    told = Step(key="told/op_0_sum", gives=[values.sum()], reads=[values], made=["m/op_0_mm"])
+    later = Step(key="told/op_0_div_", gives=[total], reads=[total * 2], fields={"phase": "after"})
+    c = compare(captured_log([mm, told]), captured_log([mm, later]))
+    assert bool(c.coverage.cover[c.at_a[1]] == Cover.COVERED) is (shape == ())
+
+
 def test_a_copy_that_nothing_reads_is_missing_nowhere() -> None:
     a, b = chain("mm", "relu", "sum"), chain("mm", "relu", "sum")
     b.append(replace(b[0], key="metrics/op_0_clone", inputs=b[0].outputs, producers=[b[0].key]))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64encode
 from dataclasses import replace
 from typing import Any, cast
 
@@ -15,7 +16,7 @@ from matchers.ops.dataflow import sources
 from matchers.rules.file import parse_rules
 from matchers.status import Role, Status
 from matchers.verdict.expectation import Expect, Expectation
-from tests.captured import Step, captured_log
+from tests.captured import Step, captured_log, summary
 
 NAMES = ("emb.weight", "layers.0.w.weight", "layers.1.w.weight")
 RNG = np.random.default_rng(5)
@@ -280,6 +281,29 @@ class TestDifference:
         c = compare(log([*backward(), *fused(), sent]), other)
         assert any(content.name == NAMES[2] for of in c.last_contents.at.values() for content in of) is stale
 
+    @pytest.mark.parametrize("lr", [0.1, 0.11])
+    def test_parameters_in_a_flat_one(self, lr: float) -> None:
+        """The flat one is updated under a name that the other run does not have; what is in it, the end tells."""
+        new, entries = after(lr, NAMES), {}
+        for name, x in zip(NAMES, new, strict=True):
+            sketch = summary(x).sketch
+            assert sketch is not None
+            entries[name] = ["0f" * 8, float(np.linalg.norm(x)), None, b64encode(sketch).decode()]
+        flat, gradient = np.concatenate(WEIGHTS).ravel(), np.concatenate(gradients()).ravel()
+        update = Step(
+            key="optimizer/op_0_add_",
+            gives=[np.concatenate(new).ravel()],
+            reads=[flat, gradient],
+            made=["", ""],
+            fields={"phase": "optimizer", "parameters": ["_flat_param", "_flat_param.grad"]},
+        )
+        run = {"end_state": entries, "flat_parameters": {"_flat_param": [*NAMES]}}
+        c = compare(log([*backward(), *looped()]), log([*backward(), update], **run))
+        assert bool(c.red.any()) is (lr == 0.11)
+        assert [bool(of[-1]) for of in c.last_contents.agree] == [lr == 0.1] * 2
+        if c.red.any():
+            assert " differs after the step by " in headline(c, only_cause(c))
+
     def test_a_parameter_that_the_other_run_does_not_know(self) -> None:
         other = captured_log([*backward(), *looped(names=NAMES[:2])])
         assert not compare(log([*backward(), *fused()]), other).red.any()
@@ -446,6 +470,27 @@ class TestLists:
         c = compare(log(one), log([*backward(), moved(GRADIENTS, makers(), gradient_names, 0)]))
         assert [int(c.row_a[row]) for rows in c.consequences.starts for row in rows] == [3] * causes
         assert bool(c.red.any()) == bool(causes)
+
+    @pytest.mark.parametrize("copied", [1.0, 1.01])
+    def test_the_update_of_a_tensor_that_the_model_has_not_is_judged_by_name(self, copied: float) -> None:
+        """A slice, of the shape of another parameter, that a rank updates and copies into its own."""
+        (whole,), new = looped(names=NAMES[:1]), after(0.1, NAMES)[0]
+        part, gradient = WEIGHTS[1], GRADIENTS[1]
+        update = replace(
+            whole,
+            gives=[part - np.float32(0.1) * gradient],
+            reads=[part, gradient],
+            fields={**whole.fields, "parameters": ["group0.0", "group0.0.grad"]},
+        )
+        copy = Step(
+            key="after/op_0_copy_",
+            gives=[new * np.float32(copied)],
+            reads=[WEIGHTS[0]],
+            fields={"phase": "after", "parameters": [NAMES[0]]},
+        )
+        c = compare(log([*backward(), whole]), log([*backward(), update, copy]))
+        assert bool(c.red.any()) is (copied != 1)
+        assert Status.NOT_JUDGED in c.status
 
     def test_exchanged_parameters_are_no_other_order(self) -> None:
         (step,) = fused()

@@ -44,12 +44,13 @@ _DIVIDED = (
     "pyramid micro2-gpipe2 float32 late 0.001",
     "pyramid micro2-gpipe4 float32 rate rank 1",
     "pyramid micro2-zero-broadcast float32 decay rank 1",
+    "pyramid micro2-fsdp-flat float32 decay",
 )
 
 
 @pytest.mark.torch
 def test_stages_and_shares_of_the_update_are_compared_with_one_process(tmp_path: Path) -> None:
-    names = ("1f1b4", "gpipe2-inferred", "zero-broadcast")
+    names = ("1f1b4", "gpipe2-inferred", "zero-broadcast", "fsdp-flat", "fsdp-named")
     healthy = [f"pyramid micro2-{name} float32" for name in names]
     pairs = [case for case in cases("pyramid", 1) if case.name in healthy or case.name in _DIVIDED]
     assert len(pairs) == len(healthy) + len(_DIVIDED)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from base64 import b64decode, b64encode
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -159,3 +160,30 @@ def test_replicas_together_begin_with_what_each_begins_with(tmp_path: Path, part
     known = compared(str(tmp_path / "one.log"), str(tmp_path)).b.header.run
     assert known.get("parameter_digests", {}).keys() == (set() if parts else {"weight", "scale"})
     assert known.get("end_state", {}).keys() == (set() if parts else {"scale"})
+
+
+def test_the_end_of_a_whole_is_that_of_its_slices(tmp_path: Path) -> None:
+    """Of ranks 0 and 2 that hold the same slice, one counts."""
+    parts = np.arange(8.0, dtype=np.float32).reshape(2, 4)
+    for rank in range(4):
+        held = summary(parts[rank % 2])
+        assert held.sketch is not None
+        entry = ["0f" * 8, held.l2, held.mean, b64encode(held.sketch).decode()]
+        placed = {"placements": ["Shard(0)"], "shape": [8], "offsets": [4 * (rank % 2)]}
+        of_rank = [Step(key="net/op_0_relu", gives=[SAMPLES[rank]], reads=[SAMPLES[rank]])]
+        write_captured(
+            tmp_path / f"rank_{rank}_activations.log",
+            of_rank,
+            world_size=4,
+            rank=rank,
+            parameter_digests={"weight": "0a" * 8},
+            parameter_placements={"weight": placed},
+            end_state={"weight": entry},
+        )
+    write(tmp_path / "one.log", [0, 1, 2, 3])
+    run = compared(str(tmp_path / "one.log"), str(tmp_path)).b.header.run
+    digest, norm, _, sketch = run["end_state"]["weight"]
+    assert norm == pytest.approx(float(np.linalg.norm(parts)))
+    both = [np.frombuffer(of, "<f8") for part in parts if (of := summary(part).sketch) is not None]
+    assert np.frombuffer(b64decode(sketch), "<f8") == pytest.approx(sum(both))
+    assert digest != run["parameter_digests"]["weight"]  # it has changed
