@@ -124,7 +124,15 @@ def _into_buckets(log: OpLog, of: Int32) -> Bool:
     fills = rows_where(log, lambda law: law.form in (Form.FILL, Form.DIVIDE, Form.MULTIPLY))
     fills |= rows_where(log, lambda law: law.in_place and law.pointwise) & (log.stats[2] == log.stats[3])
     told = (log.phase == Phase.AFTER) & (numel(log)[log.shape] == 1) & _out_of_collectives(log)
-    return np.asarray(fills & ((log.phase == Phase.BACKWARD) | told) & (of < 0))
+    sent = (log.phase == Phase.GRADIENTS) & _into_collectives(log)
+    return np.asarray(fills & ((log.phase == Phase.BACKWARD) | sent | told) & (of < 0))
+
+
+def _into_collectives(log: OpLog) -> Bool:
+    """bool[n]: collectives read the record, and nothing else does."""
+    known = log.producers.value >= 0
+    maker, sends = log.producers.value[known], collective(log)[log.producers.row[known]]
+    return marked(maker[sends], len(log)) & ~marked(maker[~sends], len(log))
 
 
 def _out_of_collectives(log: OpLog) -> Bool:

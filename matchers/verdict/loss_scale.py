@@ -23,19 +23,23 @@ from matchers.ops.last_contents import GRADIENT, LastContents
 from matchers.ops.laws import communicating, rows_where
 from matchers.ops.placement import REDUCED, merged_records
 from matchers.ops.shapes import numel
-from matchers.ops.sketch import decode_sketches
+from matchers.ops.sketch import decode_sketches, encode_sketch
+from matchers.ops.values import Result, written
 from matchers.pairing.pairing import Pairing
 from matchers.status import Status
 from matchers.verdict.case import Case, Judgement
 from matchers.verdict.judge import Verdicts, judge
+from matchers.verdict.judge_values import Limits
 from matchers.verdict.reason import Reason
-from matchers.verdict.slots import SlotVerdict
+from matchers.verdict.slots import SlotVerdict, judge_results
 
 __all__ = ["terms_without_factor", "without_scale"]
 
 _EXACT = 1e-5
 _NEAR = 0.02
 """Relative deviation of the median ratio from the factor."""
+_NEAR_WHOLE = 1e-3
+"""Relative deviation of a total that is not scaled; a factor is farther from 1."""
 _SHARE = 0.25
 """Least share of the results of a backward pass that are scaled, or another bug's consequences; constants are not."""
 _ABOUT = 0.1
@@ -53,12 +57,39 @@ def without_scale(case: Case, found: Judgement) -> Judgement:
     scaled = (verdicts.status == Status.DIVERGED) & _scaled_pairs(a, b, pairing, factor, case.flow)
     again = np.flatnonzero(scaled)
     i, j = case.i[again], case.j[again]
-    b = _scaled(b, j, factor, case.flow)
+    b = _scaled(b, j, factor, case.flow, _totals_beside(a, b, i, j))
     fresh = judge(a, b, i, j, case.rtol[again], case.policy)
     # the numbers in the logs are not the same
     agrees = np.isin(fresh.status, (Status.SAME_PRINT, Status.CLOSE))
     fresh = fresh.claimed(agrees, Status.CLOSE, Reason.LOSS_SCALE)
-    return replace(found, verdicts=verdicts.replaced(again, fresh), b=b, scaled=scaled, loss_scale=factor)
+    verdicts = verdicts.replaced(again, fresh)
+    sent = _messages(case, verdicts, scaled & (verdicts.reason == Reason.LOSS_SCALE), factor)
+    verdicts = verdicts.claimed(sent, Status.CLOSE, Reason.LOSS_SCALE)
+    return replace(found, verdicts=verdicts, b=b, scaled=scaled, loss_scale=factor)
+
+
+def _messages(case: Case, verdicts: Verdicts, scaled: Bool, factor: float) -> Bool:
+    """bool[p]: red messages, which return nothing, that give what is scaled, or bring it."""
+    a, b, pairing = case.a, case.b, case.pairing
+    found = np.zeros(len(case.i), bool)
+    silent = communicating(a)[case.i] & (a.shape[case.i] < 0) & (verdicts.status == Status.DIVERGED)
+    for k in np.flatnonzero(silent).tolist():
+        i, j = int(case.i[k]), int(case.j[k])
+        x, y = written(a, i), written(b, j)
+        if x or y:
+            brought = [_times_factor(of, factor) for of in y.values()]
+            same = x.keys() == y.keys()
+            found[k] = same and not any(of.status.red for of in judge_results([*x.values()], brought, Limits()))
+            continue
+        makers = case.flow.a[i], case.flow.b[j]
+        made = pairing.of_a[makers[0][makers[0] >= 0]], pairing.of_b[makers[1][makers[1] >= 0]]
+        found[k] = len(made[0]) > 0 and np.array_equal(*made) and bool((made[0] >= 0).all() and scaled[made[0]].all())
+    return found
+
+
+def _times_factor(of: Result, factor: float) -> Result:
+    numbers = {name: getattr(of, name) * factor for name in ("l1", "l2", "min", "max", "mean")}
+    return replace(of, **numbers, digest=None, sketch=encode_sketch(decode_sketches([of.sketch])[0] * factor))
 
 
 def terms_without_factor(case: Case, found: Judgement) -> dict[int, SlotVerdict]:
@@ -248,13 +279,33 @@ def _scaled_pairs(a: OpLog, b: OpLog, pairing: Pairing, factor: float, flow: Dat
         return (off < _FAR) & (off > 1 / _FAR) & (loss | gradient)
 
 
-def _scaled(b: OpLog, records: Int64, factor: float, flow: DataFlow) -> OpLog:
-    """Log b with the results of some records multiplied by the factor, also where they are read."""
+def _totals_beside(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
+    """bool[outputs of b]: outputs after the first of some pairs whose norm is a's as it is.
+
+    Of micro-batches that were put together they may be totals, which ranks have reduced already.
+    """
+    of = np.full(len(b), -1)
+    of[j] = i
+    row, start = of[b.outputs.row], a.outputs.start
+    slot = np.arange(len(b.outputs.value)) - b.outputs.start[b.outputs.row]
+    both = (row >= 0) & (slot > 0) & (slot < a.outputs.count[row])
+    found = np.zeros(len(both), bool)
+    ours, theirs = a.outputs.value[start[row[both]] + slot[both]], b.outputs.value[both]
+    found[both] = np.abs(ours - theirs) <= _NEAR_WHOLE * np.abs(theirs)
+    return found
+
+
+def _scaled(b: OpLog, records: Int64, factor: float, flow: DataFlow, whole: Bool) -> OpLog:
+    """Log b with the results of some records multiplied by the factor, also where they are read.
+
+    Args:
+        whole: bool[outputs of b], those that are not.
+    """
     rows = np.zeros(len(b), bool)
     rows[records] = True
     stats = b.stats.copy()
     stats[:, rows] *= factor
-    outputs, digests = _times(b.outputs, b.digests, rows[b.outputs.row], factor)
+    outputs, digests = _times(b.outputs, b.digests, rows[b.outputs.row] & ~whole, factor)
     made = flow.b.value
     inputs, input_digests = _times(b.inputs, b.input_digests, (made >= 0) & rows[made], factor)
     extra = dict(b.extra)

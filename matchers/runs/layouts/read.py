@@ -65,6 +65,24 @@ def _infos(paths: Iterable[str]) -> list[Mapping[str, Any]]:
         return []
 
 
+def _updated_otherwise(a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]]) -> bool:
+    """True if ranks divide the updates of what all of them have in one run, and in the other not, or otherwise.
+
+    A single rank does, as far as it tells, if its optimizer lacks some parameters, or has others than the model.
+    """
+
+    def held(info: Mapping[str, Any]) -> tuple[object, ...]:
+        found, settings = info.get("optimizer"), info.get("optimizer_settings")
+        one = found if isinstance(found, dict) else {}
+        groups = [of.get("parameters") for of in settings if isinstance(of, dict)] if isinstance(settings, list) else []
+        return one.get("others"), str(one.get("not_held") or ""), str(groups)
+
+    of_a, of_b = (list(map(held, run)) for run in (a, b))
+    alone = max(len(a), len(b)) == 1
+    divide = (len(set(run)) > 1 or any(of[0] or (alone and of[1]) for of in run) for run in (of_a, of_b))
+    return of_a != of_b and any(divide)
+
+
 def _parted_otherwise(a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]]) -> bool:
     """True if the same number of ranks divides the same parameters otherwise."""
 
@@ -83,7 +101,7 @@ def _parted_otherwise(a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, A
         same_names = table(one, "parameter_digests").keys() == table(other, "parameter_digests").keys()
         return same_names and table(one, "parameters").get("elements") != table(other, "parameters").get("elements")
 
-    return len(a) == len(b) and any(map(differ, a, b))
+    return len(a) == len(b) and (any(map(differ, a, b)) or _updated_otherwise(a, b))
 
 
 def _is_whole(run: Run, infos: Sequence[Mapping[str, Any]]) -> bool:

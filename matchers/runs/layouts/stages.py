@@ -6,6 +6,7 @@ by its number, whatever the schedule was.
 
 from __future__ import annotations
 
+import json
 from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
@@ -20,6 +21,7 @@ from matchers.logs.op_log import OpLog, Phase
 from matchers.logs.raw_record import MEMBERS
 from matchers.ops.batch_numbers import micro_batch_numbers
 from matchers.ops.dataflow import downstream, upstream
+from matchers.ops.json_values import integers, parsed_object
 from matchers.ops.last_contents import LastContents
 from matchers.ops.module_path import canonical
 from matchers.ops.run_info import MERGED_RANKS
@@ -37,8 +39,7 @@ _OF_PARAMETERS = ("parameter_digests", "buffer_digests", "parameter_placements",
 def with_stages_joined(ranks: RankLogs, other: OpLog) -> RankLogs:
     """The ranks, where those that send each other what they compute are one: the first of them.
 
-    As they are where that is not understood: there is to be one pipeline, of one rank of each role, and each message is
-    to have both ends.
+    As they are where that is not understood: a pipeline is to have one rank of each role, and a message both ends.
 
     Args:
         other: the log of one process, whose names the modules of stages get.
@@ -46,17 +47,19 @@ def with_stages_joined(ranks: RankLogs, other: OpLog) -> RankLogs:
     role_of = {rank: k for k, role in enumerate(ranks.roles) for rank in role.ranks}
     pipelines = connected(group.ranks for group in ranks.messages)
     many = len(ranks.roles)
-    if many < 2 or len(pipelines) != 1 or not all(map(_answered, ranks.messages)):
+    if many < 2 or not all(map(_answered, ranks.messages)):
         return ranks
-    (pipeline,) = pipelines
-    if not len(pipeline) == len(ranks.logs) == many or {role_of.get(rank) for rank in pipeline} != {*range(many)}:
+    whole = all(sorted(role_of.get(rank, -1) for rank in of) == [*range(many)] for of in pipelines)
+    if not whole or sum(map(len, pipelines)) != len(ranks.logs):
         return ranks
-    return RankLogs(ranks.run, {pipeline[0]: _joined(ranks, list(_in_turn(ranks, pipeline)), other)})
+    first = {rank: of[0] for of in pipelines for rank in of}
+    return RankLogs(ranks.run, {of[0]: _joined(ranks, list(_in_turn(ranks, of)), other, first) for of in pipelines})
 
 
 def _in_turn(ranks: RankLogs, pipeline: Sequence[int]) -> Iterator[int]:
     """The ranks of a pipeline by their stages: of two ranks, the earlier one sends first."""
-    begins = {group.ranks: group.calls[group.ranks[0]][:1] for group in ranks.messages}
+    within = [group for group in ranks.messages if group.ranks[0] in pipeline]
+    begins = {group.ranks: group.calls[group.ranks[0]][:1] for group in within}
     earlier = defaultdict[int, set[int]](set)
     for (one, other), calls in begins.items():
         first, second = (one, other) if calls and calls[0].kind is Kind.SEND else (other, one)
@@ -68,8 +71,8 @@ def _in_turn(ranks: RankLogs, pipeline: Sequence[int]) -> Iterator[int]:
         yield ready
 
 
-def _joined(ranks: RankLogs, stages: Sequence[int], other: OpLog) -> OpLog:
-    """The log of a pipeline, whose ranks are given in the order of their stages."""
+def _joined(ranks: RankLogs, stages: Sequence[int], other: OpLog, first: Mapping[int, int]) -> OpLog:
+    """The log of a pipeline, whose ranks are given in the order of their stages; `first`: of each rank's pipeline."""
     names = _names(ranks, stages, other)
     pieces, places, keys = list[Piece](), list[Int64](), list[Int64]()
     start = 0
@@ -93,9 +96,20 @@ def _joined(ranks: RankLogs, stages: Sequence[int], other: OpLog) -> OpLog:
     }
     order = np.lexsort(np.concatenate(keys, axis=1)[::-1])
     run = {**log.header.run, **_together([piece.log.header.run for piece in pieces]), MERGED_RANKS: len(stages)}
-    log = replace(log, extra={**log.extra, MEMBERS: Texts.of(told)}, members=dict(ranks.run.paths))
+    groups = _of_pipelines(log.texts("Group"), first)
+    log = replace(log, extra={**log.extra, MEMBERS: Texts.of(told), "Group": groups}, members=dict(ranks.run.paths))
     log = joined(log, [Piece(log, order, None, 0)])
     return replace(log, header=replace(log.header, run=run))
+
+
+def _of_pipelines(groups: Texts, first: Mapping[int, int]) -> Texts:
+    """The process groups of records, of pipelines in place of their stages."""
+    changed = dict[int, bytes]()
+    for row, text in groups.items():
+        group = parsed_object(text) or {}
+        members = [first.get(rank, rank) for rank in integers(group.get("ranks")) or ()]
+        changed[row] = json.dumps({**group, "ranks": [*dict.fromkeys(members)]}).encode()
+    return groups.changed(changed)
 
 
 def _numbers(log: OpLog) -> Int64:
@@ -138,6 +152,8 @@ def _messages(ranks: RankLogs, stages: Sequence[int]) -> Iterator[tuple[int, int
     """Yield of each message the stage and record that made it, and the stage and record that received it."""
     number = {rank: k for k, rank in enumerate(stages)}
     for group in ranks.messages:
+        if group.ranks[0] not in number:
+            continue
         for sender, receiver in (group.ranks, group.ranks[::-1]):
             for one, other in zip(*group.messages(sender, receiver), strict=True):
                 read = ranks.flows[sender][one.row].tolist()

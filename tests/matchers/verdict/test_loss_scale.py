@@ -98,6 +98,26 @@ def test_the_factor_between_gradients_before_they_are_reduced(b: dict[str, float
     assert c.loss_scale == factor
 
 
+def with_messages(scale: float, brought: float = 1.0) -> OpLog:
+    """The step of a stage that is sent a gradient, and sends one on."""
+    steps, last = step(1, scale=scale), "layers.0/op_1_mm"
+    at = next(k for k, of in enumerate(steps) if of.key == last) + 1
+    fields = {"phase": "prepare", "group": {"ranks": [0, 1], "nth": 0, "peer": 1}}
+    received = BATCHES[1] * np.float32(scale * brought)
+    messages = [
+        Step(key="run/op_0_send", reads=steps[at - 1].gives, made=[last], fields=fields),
+        Step(key="run/op_1_recv_", reads=[None], changed={0: received}, fields=fields),
+    ]
+    return captured_log([*steps[:at], *messages, *steps[at:]])
+
+
+@pytest.mark.parametrize("brought", [1.0, 1.01])
+def test_messages_of_scaled_gradients_are_scaled(brought: float) -> None:
+    c = compare(with_messages(1.0), with_messages(2.0, brought))
+    assert c.loss_scale == 0.5
+    assert [c.a.keys[int(c.row_a[row])] for row in np.flatnonzero(c.red)] == ["run/op_1_recv_"] * (brought != 1)
+
+
 @pytest.mark.parametrize("total", [1.0, 1.7, 2.0])
 def test_a_factor_for_losses_that_a_run_computes_is_that_of_its_layout(total: float) -> None:
     """Whatever is wrong with the gradients: what does not divide their sum is wrong behind the passes."""

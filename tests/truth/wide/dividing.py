@@ -44,20 +44,45 @@ class Layout:
         kind: `""` (one process), `pipe`, `zero`, `fsdp`.
         micro: parts into which each rank splits what it reads.
         option: the variant of its kind.
+        pipelines: beside each other, of two ranks that follow each other; each reads other samples.
     """
 
     kind: str = ""
     micro: int = 1
     option: str = ""
+    pipelines: int = 1
 
     @property
     def ranks(self) -> int:
-        return 2 if self.kind else 1
+        return 2 * self.pipelines if self.kind else 1
 
     @property
     def data(self) -> int:
-        """Ranks that read other samples."""
-        return 2 if self.kind in ("zero", "fsdp") else 1
+        """Ranks, or pipelines, that read other samples."""
+        return 2 if self.kind in ("zero", "fsdp") else self.pipelines
+
+    @property
+    def stage(self) -> int:
+        """The stage that this rank runs."""
+        return dist.get_rank() % 2
+
+    @property
+    def peer(self) -> int:
+        """The rank with the other stage."""
+        return dist.get_rank() ^ 1
+
+    @property
+    def part(self) -> int:
+        """The part of the samples that this rank reads."""
+        return dist.get_rank() // (1 if self.kind in ("zero", "fsdp") else 2)
+
+    def beside(self) -> Any:
+        """The process group of the ranks with the same stage."""
+        return [dist.new_group(list(range(stage, self.ranks, 2))) for stage in range(2)][self.stage]
+
+    def pipeline(self) -> Any:
+        """The process group of the ranks of this one's pipeline."""
+        return [dist.new_group([rank, rank + 1]) for rank in range(0, self.ranks, 2)][self.part]
 
 
 LAYOUTS: Mapping[str, Layout] = {
@@ -73,6 +98,8 @@ LAYOUTS: Mapping[str, Layout] = {
     "1f1b2": Layout("pipe", 2, "1f1b"),
     "1f1b4": Layout("pipe", 4, "1f1b"),
     "1f1b4-renumbered": Layout("pipe", 4, "1f1b renumbered"),
+    "hand2-twice": Layout("pipe", 2, pipelines=2),
+    "gpipe2-twice": Layout("pipe", 2, "gpipe", pipelines=2),
     "zero-ddp": Layout("zero", option="ddp"),
     "zero-buckets": Layout("zero", option="ddp buckets"),
     "zero-broadcast": Layout("zero", option="hand"),
@@ -85,6 +112,7 @@ PAIRS = [
     *((FORMS[0], form) for form in FORMS[1:]),
     *(("whole", form) for form in ("hand2", "gpipe2", "1f1b4", "zero-ddp", "zero-slices", "fsdp-flat", "fsdp-named")),
     *(("micro4", form) for form in FORMS if LAYOUTS[form].micro == 4 and LAYOUTS[form].kind),
+    *(("micro4", form) for form in FORMS if form.endswith("twice")),
     ("gpipe4", "1f1b4"), ("gpipe2", "hand2"), ("hand2", "hand2-renumbered"), ("zero-ddp", "zero-broadcast"),
     ("zero-broadcast", "zero-slices"), ("fsdp-flat", "fsdp-named"),
 ]  # fmt: skip
@@ -150,7 +178,7 @@ def divided(model: Staged, run: Run) -> Any:
     _WHOLE.clear()
     _WHOLE.update((name, p.shape) for name, p in model.named_parameters())
     if layout.kind == "pipe":
-        first = dist.get_rank() == 0
+        first = layout.stage == 0
         model.embed, model.head = (model.embed, None) if first else (None, model.head)
         kept = list(model.layers.items())[: LAYERS // 2] if first else list(model.layers.items())[LAYERS // 2 :]
         renumbered = "renumbered" in layout.option
@@ -170,7 +198,7 @@ def own(data: Data, run: Run) -> Data:
     layout = LAYOUTS[run.form]
     if layout.data == 1:
         return data
-    which = (dist.get_rank() + run.has("samples")) % 2
+    which = (layout.part + run.has("samples")) % 2
     return {name: x.chunk(2)[which].clone() for name, x in data.items()}
 
 
@@ -207,36 +235,42 @@ def train(model: Any, data: Data, optimizer: Any, run: Run, loss: Callable[[Tens
             total += part.detach()
     if layout.kind == "zero":
         _updated_in_shares(model, optimizer, run)
-    elif not run.has("skipped"):
-        optimizer.step()  # bug: rate, decay
+    else:
+        if layout.pipelines > 1:
+            beside = layout.beside()
+            for p in model.parameters():
+                dist.all_reduce(p.grad, group=beside)
+                p.grad /= layout.pipelines
+        if not run.has("skipped"):
+            optimizer.step()  # bug: rate, decay
     optimizer.zero_grad()
     if layout.data > 1:
-        dist.all_reduce(total)
-        total /= 2
+        dist.all_reduce(total)  # of stages, the last has one
+        total /= layout.data
     elif layout.kind:
         dist.broadcast(total, 1)
     return total
 
 
 def _pipelined(model: Any, data: Data, run: Run, loss: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    layout, rank = LAYOUTS[run.form], dist.get_rank()
+    layout, peer = LAYOUTS[run.form], LAYOUTS[run.form].peer
     inputs, targets = data["x"].chunk(layout.micro), list(data["y"].chunk(layout.micro))
     if run.has("targets"):
         targets[:2] = targets[1], targets[0]  # bug: targets
     if "gpipe" in layout.option or "1f1b" in layout.option:
-        return _scheduled(model, data["x"], torch.cat(targets), run, loss)
+        return _scheduled(model, data["x"], torch.cat(targets), run, loss)  # bug: targets
     order = list(range(layout.micro))
     back = [1, 0, *order[2:]] if run.has("exchanged") else order
     total = torch.zeros(())
-    if rank == 0:
+    if layout.stage == 0:
         made = []
         for number in order:
             out = model(inputs[number])
-            dist.send(_sent(out.detach(), run), 1)  # bug: sent
+            dist.send(_sent(out.detach(), run), peer)  # bug: sent
             made.append(out)
         for number in order:
             gradient = torch.empty_like(made[number])
-            dist.recv(gradient, 1)  # bug: exchanged
+            dist.recv(gradient, peer)  # bug: exchanged
             made[back[number]].backward(gradient)  # bug: exchanged
             if run.has("lost") and number == 0:
                 model.zero_grad(set_to_none=False)  # bug: lost
@@ -244,7 +278,7 @@ def _pipelined(model: Any, data: Data, run: Run, loss: Callable[[Tensor, Tensor]
     shape, read, losses = (len(targets[0]), *model.between), list[Tensor](), list[Tensor]()
     for number in order:
         received = torch.empty(shape)
-        dist.recv(received, 0)  # bug: sent
+        dist.recv(received, peer)  # bug: sent
         read.append(received.requires_grad_())
         losses.append(loss(model(received), targets[number]) / layout.micro)
         total += losses[-1].detach()
@@ -252,7 +286,7 @@ def _pipelined(model: Any, data: Data, run: Run, loss: Callable[[Tensor, Tensor]
         losses[number].backward()
         gradient = read[number].grad
         assert gradient is not None
-        dist.send(gradient, 0)
+        dist.send(gradient, peer)
         if run.has("lost") and number == 0:
             model.zero_grad(set_to_none=False)  # bug: lost
     return total
@@ -263,20 +297,23 @@ def _sent(x: Tensor, run: Run) -> Tensor:
 
 
 def _scheduled(model: Any, x: Tensor, y: Tensor, run: Run, loss: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    layout, rank = LAYOUTS[run.form], dist.get_rank()
+    layout, first = LAYOUTS[run.form], LAYOUTS[run.form].stage == 0
     shapes: dict[str, Any] = {}
     if "inferred" not in layout.option:
         samples = len(x) // layout.micro
         between, ends = (torch.empty(samples, *shape, requires_grad=True) for shape in (model.between, model.given))
         shapes = {
-            "input_args": (torch.empty_like(x[:samples]),) if rank == 0 else (between,),
-            "output_args": (between,) if rank == 0 else (ends,),
+            "input_args": (torch.empty_like(x[:samples]),) if first else (between,),
+            "output_args": (between,) if first else (ends,),
         }
-    stage = PipelineStage(_Sending(model, run) if run.bug == "sent" else model, rank, 2, torch.device("cpu"), **shapes)
+    if layout.pipelines > 1:
+        shapes["group"] = layout.pipeline()
+    module = _Sending(model, run) if run.bug == "sent" else model
+    stage = PipelineStage(module, layout.stage, 2, torch.device("cpu"), **shapes)
     kind = ScheduleGPipe if "gpipe" in layout.option else Schedule1F1B
     schedule = kind(stage, layout.micro, loss_fn=loss, scale_grads=not run.has("unscaled"))
     losses: list[Tensor] = []
-    if rank == 0:
+    if first:
         schedule.step(x)  # bug: unscaled
     else:
         schedule.step(target=y, losses=losses)  # bug: targets, unscaled
@@ -292,7 +329,7 @@ class _Sending(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.inner(x)
-        return _sent(x, self.run) if dist.get_rank() == 0 else x  # bug: sent
+        return _sent(x, self.run) if LAYOUTS[self.run.form].stage == 0 else x  # bug: sent
 
 
 def _updated_in_shares(model: Any, optimizer: Any, run: Run) -> None:
@@ -346,9 +383,9 @@ def canonical(tensors: Mapping[str, Any], run: Run) -> dict[str, Any]:
     }
     if layout.kind not in ("pipe", "fsdp"):
         return found
-    if "renumbered" in layout.option and dist.get_rank() == 1:
+    if "renumbered" in layout.option and layout.stage == 1:
         found = {_numbered(name): tensor for name, tensor in found.items()}
-    of_ranks: list[Any] = [None, None]
+    of_ranks: list[Any] = [None] * layout.ranks
     dist.all_gather_object(of_ranks, found)
     if layout.kind == "fsdp":
         return dict(_named(of_ranks))

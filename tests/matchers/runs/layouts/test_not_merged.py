@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -61,13 +61,18 @@ def updates(which: Sequence[int]) -> list[Step]:
 
 
 def written(
-    folder: Path, ranks: Sequence[list[Step]], names: Sequence[Sequence[str]] = (), batches: Sequence[str] = ("00",)
+    folder: Path,
+    ranks: Sequence[list[Step]],
+    names: Sequence[Sequence[str]] = (),
+    batches: Sequence[str] = ("00",),
+    optimizers: Sequence[Mapping[str, Any]] = (),
 ) -> str:
     """The folder of a run; `names` are the parameters of each rank, all of them by default."""
     folder.mkdir()
     for rank, steps in enumerate(ranks):
         held = names[rank] if names else NAMES
         info: dict[str, Any] = {"world_size": len(ranks), "rank": rank} if len(ranks) > 1 else {}
+        info |= {"optimizer": optimizers[rank]} if optimizers else {}
         write_captured(
             folder / f"rank_{rank}_activations.log",
             steps,
@@ -127,6 +132,32 @@ def test_an_update_of_one_rank_alone_is_named(which: int, tmp_path: Path) -> Non
                 steps[at] = replace(step, gives=[WEIGHTS[which] / 3], changed={0: WEIGHTS[which] / 3})
     c = compared(one_process(tmp_path), written(tmp_path / "two", passes))
     assert [c.b.keys[int(c.row_b[row])] for row in np.flatnonzero(c.cause)] == [f"layers.{which}/op_9_div_"]
+
+
+@pytest.mark.parametrize(
+    ("a", "b", "apart"),
+    [
+        ([(), ()], [(2,), (0,)], True),
+        ([(2,), (0,)], [(0,), (2,)], True),
+        ([(2,), (0,)], [(2,), (0,)], False),
+        ([(), ()], [(0,), (0,)], False),
+    ],
+    ids=["one does", "otherwise", "alike", "left out everywhere"],
+)
+def test_runs_that_divide_updates_otherwise_have_no_partners(
+    a: list[tuple[int, ...]], b: list[tuple[int, ...]], apart: bool, tmp_path: Path
+) -> None:
+    """As many ranks with the same parameters: which of these an optimizer lacks, tells."""
+    runs = []
+    for name, lacking in (("a", a), ("b", b)):
+        steps = [forward() + updates([k for k in range(3) if k not in of]) for of in lacking]
+        optimizers = [{"held": 3 - len(of), "not_held": [NAMES[k] for k in of]} for of in lacking]
+        runs.append(written(tmp_path / name, steps, optimizers=optimizers))
+    assert layouts_differ(*map(find_run, runs)) is apart
+    if apart:
+        c = compare(*read_both((runs[0], runs[1])))
+        assert not c.red.any()
+        assert not failed(c)
 
 
 def test_ranks_of_which_one_updates_less_are_no_divided_optimizer(tmp_path: Path) -> None:

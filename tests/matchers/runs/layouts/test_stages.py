@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,8 +23,8 @@ WEIGHTS = [RNG.standard_normal((6, 6)) for _ in range(2)]
 BATCHES = [RNG.standard_normal((4, 6)) for _ in range(2)]
 
 
-def group(nth: int, peer: int) -> dict[str, Any]:
-    return {"group": {"ranks": [0, 1], "nth": nth, "peer": peer, "name": "0"}}
+def group(nth: int, peer: int, first: int = 0) -> dict[str, Any]:
+    return {"group": {"ranks": [first, first + 1], "nth": nth, "peer": first + peer, "name": str(first)}}
 
 
 def product(layer: int, number: int, read: Any, made: str, *, name: int, factor: float = 1.0) -> Step:
@@ -46,31 +47,36 @@ def whole() -> list[Step]:
     return steps
 
 
-def first() -> list[Step]:
-    """The first stage: both micro-batches, and what it sends of them."""
+def first(batches: Sequence[Any] = BATCHES, rank: int = 0) -> list[Step]:
+    """The first stage: some micro-batches, and what it sends of them."""
     steps: list[Step] = []
-    for number, batch in enumerate(BATCHES):
-        made = product(0, number, batch, "", name=0)
-        steps += [made, Step(key=f"run/op_{number}_send", reads=made.gives, made=[made.key], fields=group(number, 1))]
+    for number, batch in enumerate(batches):
+        made, sent = product(0, number, batch, "", name=0), group(number, 1, rank)
+        steps += [made, Step(key=f"run/op_{number}_send", reads=made.gives, made=[made.key], fields=sent)]
     return steps
 
 
-def second(*, name: int = 1, factor: float = 1.0) -> list[Step]:
-    """The second stage, after it received both."""
-    received = [batch @ WEIGHTS[0] for batch in BATCHES]
+def second(*, name: int = 1, factor: float = 1.0, batches: Sequence[Any] = BATCHES, rank: int = 0) -> list[Step]:
+    """The second stage, after it received all."""
+    received = [batch @ WEIGHTS[0] for batch in batches]
     got = [
-        Step(key=f"run/op_{nth}_recv_", reads=[None], changed={0: of}, fields={**group(nth, 0), "phase": "prepare"})
+        Step(
+            key=f"run/op_{nth}_recv_", reads=[None], changed={0: of}, fields={**group(nth, 0, rank), "phase": "prepare"}
+        )
         for nth, of in enumerate(received)
     ]
     return [*got, *(product(1, k, of, got[k].key, name=name, factor=factor) for k, of in enumerate(received))]
 
 
-def written(folder: Path, ranks: list[list[Step]], names: list[list[str]]) -> str:
+def written(
+    folder: Path, ranks: list[list[Step]], names: list[list[str]], batches: Sequence[str] = ("", "", "", "")
+) -> str:
     digests = {"layers.0.weight": f"{1:016x}", "layers.1.weight": f"{2:016x}"}
     folder.mkdir()
     for rank, (steps, own) in enumerate(zip(ranks, names, strict=True)):
         info: dict[str, Any] = {"world_size": len(ranks), "rank": rank} if len(ranks) > 1 else {}
-        held = dict(zip(own, list(digests.values())[rank:], strict=False))
+        held = dict(zip(own, list(digests.values())[rank % 2 :], strict=False))
+        info |= {"batch": [{"digest": batches[rank]}]} if batches[rank] else {}
         write_captured(folder / f"rank_{rank}_activations.log", steps, parameter_digests=held, **info)
     return str(folder)
 
@@ -87,6 +93,24 @@ def test_stages_are_compared_as_one_graph(name: int, tmp_path: Path) -> None:
     c = compared(tmp_path, second(name=name), name)
     assert not c.red.any()
     assert c.counts[Status.EQUAL] == len(c.a) == len(c.b) == 4
+    assert not c.coverage.parts
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.01])
+def test_pipelines_beside_each_other_are_micro_batches(factor: float, tmp_path: Path) -> None:
+    """Each of two reads one of the micro-batches; the second stage of the second one may have a bug."""
+    stages = [
+        step
+        for k, of in enumerate(BATCHES)
+        for step in (first([of], 2 * k), second(batches=[of], rank=2 * k, factor=factor if k else 1.0))
+    ]
+    names = [["embed.weight"], ["layers.1.weight"]] * 2
+    one = written(tmp_path / "one", [whole()], [["layers.0.weight", "layers.1.weight"]])
+    two = written(tmp_path / "two", stages, names, ["0a", "0b", "0c", "0d"])
+    assert layouts_differ(find_run(one), find_run(two))
+    c = compare(*read_both((f"{one}/rank_0_activations.log", two)))
+    assert len(c.a) == len(c.b) == 4
+    assert [c.a.keys[int(c.row_a[row])] for row in np.flatnonzero(c.red)] == ["layers.1/op_1_mm"] * (factor != 1)
     assert not c.coverage.parts
 
 
