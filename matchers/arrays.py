@@ -32,6 +32,7 @@ __all__ = [
     "marked",
     "marked_at",
     "numbered",
+    "numbered_together",
     "stable_order",
 ]
 
@@ -128,8 +129,25 @@ def longest_rising(values: Sequence[int]) -> Int64:
     return np.array(found[::-1], np.int64)
 
 
+_WIDE = 1 << 31
+"""Span of numbers from which on they are numbered first, so that products of them fit in 64 bits."""
 _TABLE = 1 << 22
 """Largest range of codes that are numbered by a table of them."""
+
+
+def numbered_together(*columns: NDArray[Any]) -> Int64:
+    """int64[n]: the number of each row of some columns of integers among the distinct rows, ascending.
+
+    `np.unique(…, axis=1, return_inverse=True)`, which sorts rows as bytes.
+    """
+    number = np.zeros(len(columns[0]), np.int64)
+    for column in columns:
+        values = column.astype(np.int64)
+        least, span = int(values.min(initial=0)), int(values.max(initial=0)) - int(values.min(initial=0)) + 1
+        if span > _WIDE:
+            (values, span), least = numbered(values), 0
+        number, _ = numbered(number * span + (values - least))
+    return number
 
 
 def numbered(codes: Int64) -> tuple[Int64, int]:

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Int64, marked
+from matchers.arrays import Bool, Int64, distinct, marked, numbered_together
 from matchers.causes.causes import BY_SIZE, MOST, Causes
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import OpLog, Phase
@@ -94,7 +94,7 @@ class _Telling:
             lambda: such(self._in_some_layers),
             lambda: self._asked_otherwise(stretch, self._kind),
             lambda: such(self._at_further_lines) if says_nothing else -1,
-            lambda: self._asked_otherwise(stretch, _numbered(self._place, self._op)),
+            lambda: self._asked_otherwise(stretch, numbered_together(self._place, self._op)),
         )
         return next((found for way in ways if (found := way()) >= 0), -1)
 
@@ -111,7 +111,7 @@ class _Telling:
         ranks = np.concatenate((ranks_of(c.a), ranks_of(c.b)))
         of_log = np.repeat((0, 1), (len(c.a), len(c.b)))
         here, there, all_ = (
-            _united(ranks, _numbered(of_log, *of)) for of in ((self._place, self._op), (self._place,), ())
+            _united(ranks, numbered_together(of_log, *of)) for of in ((self._place, self._op), (self._place,), ())
         )
         return self._by_row((ranks > 0) & (there == all_) & (here != there))
 
@@ -124,8 +124,8 @@ class _Telling:
         names = [[template(canonical(name)) for name in log.modules] for log in (c.a, c.b)]
         pattern = self._of_both([[split.pattern for split in side] for side in names], lambda log: log.module)
         layer = self._of_both([[split.place for split in side] for side in names], lambda log: log.module)
-        kind = _numbered(pattern, self._op, self._phase, self._line)
-        cell, place = _numbered(kind, layer), _numbered(pattern, layer)
+        kind = numbered_together(pattern, self._op, self._phase, self._line)
+        cell, place = numbered_together(kind, layer), numbered_together(pattern, layer)
         many, theirs = self._counts(cell)
         even = np.bincount(kind, many == theirs) > 0
         alone = (_distinct(kind, cell) == 1) & (_distinct(pattern, place) > 1) & (theirs == 0)
@@ -138,7 +138,7 @@ class _Telling:
         Not of what prepares a step: of that a log has only what the step reads.
         """
         c, place = self._c, self._place
-        _, theirs = self._counts(_numbered(place, self._line))
+        _, theirs = self._counts(numbered_together(place, self._line))
         of_b = np.arange(len(place)) >= len(c.a)
         lacks = [np.bincount(place, (theirs == 0) & (of_b != side)) > 0 for side in (False, True)]
         further = (theirs == 0) & ~np.where(of_b, lacks[1][place], lacks[0][place])
@@ -148,7 +148,7 @@ class _Telling:
     def _asked_otherwise(self, stretch: Int64, kind: Int64) -> int:
         """The first operation whose like in the other run, of one kind, was asked something else; -1 for none."""
         c = self._c
-        asked = _numbered(kind, np.concatenate(text_ids(c.a, c.b, "Arguments")))
+        asked = numbered_together(kind, np.concatenate(text_ids(c.a, c.b, "Arguments")))
         in_a = stretch[c.row_a[stretch] >= 0]
         one, other = c.row_a[in_a].astype(np.int64), c.row_b[np.setdiff1d(stretch, in_a)].astype(np.int64)
         # the first record of each call that the other run never makes, by its kind
@@ -172,12 +172,12 @@ class _Telling:
     def _place(self) -> Int64:
         """The module and the phase."""
         names = [[canonical(name) for name in log.modules] for log in (self._c.a, self._c.b)]
-        return _numbered(self._of_both(names, lambda log: log.module), self._phase)
+        return numbered_together(self._of_both(names, lambda log: log.module), self._phase)
 
     @cached_property
     def _kind(self) -> Int64:
         """The operation at its line of a module, and the phase."""
-        return _numbered(self._place, self._op, self._line)
+        return numbered_together(self._place, self._op, self._line)
 
     @cached_property
     def _phase(self) -> Int64:
@@ -210,15 +210,10 @@ class _Telling:
         return marked(np.concatenate((c.at_a, c.at_b))[which], len(c))
 
 
-def _numbered(*columns: NDArray[Any]) -> Int64:
-    """int64[n]: numbers that are equal where all columns are."""
-    return np.unique(np.stack(columns), axis=1, return_inverse=True)[1].reshape(-1)
-
-
 def _distinct(group: Int64, member: Int64) -> Int64:
-    """int64[n]: the number of different members of each one's group."""
-    pairs = np.unique(np.stack((group - group.min(initial=0), member)), axis=1)
-    return np.bincount(pairs[0])[group - group.min(initial=0)]
+    """int64[n]: the number of different members of each one's group; both count from 0."""
+    many = int(member.max(initial=0)) + 1
+    return np.bincount(distinct(group * many + member) // many)[group]
 
 
 def _united(ranks: NDArray[np.uint64], group: Int64) -> NDArray[np.uint64]:

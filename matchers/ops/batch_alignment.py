@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from matchers.arrays import Bool, Int64
+from matchers.arrays import Bool, Int64, numbered_together
 from matchers.logs.columns import Ragged, repeated
 from matchers.logs.op_log import OpLog
 
@@ -26,8 +26,7 @@ def aligned(log: OpLog, number: Int64, rows: Int64, flow: Ragged) -> tuple[Int64
         flow: of the log (`sources`).
     """
     kind_of = (log.module, log.op, log.phase, log.dtype, log.recompute, log.location)
-    _, kind = np.unique(np.stack([column[rows] for column in kind_of]), axis=1, return_inverse=True)
-    kind = kind.reshape(-1)
+    kind = numbered_together(*(column[rows] for column in kind_of))
     order = np.lexsort((rows, number[rows], kind))
     run = np.flatnonzero(np.diff(kind[order], prepend=-1) | np.diff(number[rows][order], prepend=-2))
     place = np.zeros(len(rows), np.int64)
@@ -56,7 +55,7 @@ def _placed_by_makers(rows: Int64, kind: Int64, place: Int64, doubted: Bool, num
     """
     place, of_record = place.copy(), np.full(len(flow) + 1, -1, np.int64)
     firm = ~doubted[kind]
-    of_record[rows[firm]] = np.unique(np.stack((kind, place)), axis=1, return_inverse=True)[1].reshape(-1)[firm]
+    of_record[rows[firm]] = numbered_together(kind, place)[firm]
     members: dict[int, list[int]] = defaultdict(list)
     for at in np.flatnonzero(~firm).tolist():
         members[int(kind[at])].append(at)
@@ -107,11 +106,13 @@ def _read(row: int, of_record: Int64, number: Int64, flow: Ragged) -> tuple[int,
 
 def _reading_others(rows: Int64, kind: Int64, place: Int64, number: Int64, flow: Ragged) -> Int64:
     """The positions in `rows` of records that read another one of their micro-batch than the first of their place."""
-    _, first, code = np.unique(np.stack((kind, place)), axis=1, return_index=True, return_inverse=True)
+    code = numbered_together(kind, place)
+    first = np.empty(int(code.max(initial=-1)) + 1, np.int64)
+    first[code[::-1]] = np.arange(len(code))[::-1]
     of_record = np.full(len(flow) + 1, -1, np.int64)
-    of_record[rows] = code.reshape(-1)
+    of_record[rows] = code
     owner, nth = repeated(np.arange(len(rows)), flow.count[rows])
-    like = first[code.reshape(-1)][owner]
+    like = first[code][owner]
     both = nth < flow.count[rows[like]]
     owner, nth, like = owner[both], nth[both], like[both]
 

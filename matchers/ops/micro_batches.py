@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Hash, Int64, columns
+from matchers.arrays import Bool, Hash, Int64, columns, numbered_together
 from matchers.logs.columns import Ragged, repeated
 from matchers.logs.hashing import float_bits, mix, shared_ids
 from matchers.logs.op_log import MARKS, NO_DIGEST, OTHER_UNKNOWN, Folding, OpLog, Phase
@@ -415,11 +415,11 @@ def _same_place(mine: Int64, theirs: Int64, one: _Parts, other: _Parts) -> Int64
         place = np.arange(len(order)) - np.repeat(start, count)
         sides.append((order, np.stack((key[order], np.repeat(count, count), place))))
     (here, of_mine), (there, of_theirs) = sides
-    _, code = np.unique(np.concatenate((of_mine, of_theirs), axis=1), axis=1, return_inverse=True)
+    code = numbered_together(*np.concatenate((of_mine, of_theirs), axis=1))
     found = np.full(int(code.max(initial=0)) + 1, -1, np.int64)
-    found[code.reshape(-1)[len(here) :]] = there
+    found[code[len(here) :]] = there
     out = np.full(len(here), -1, np.int64)
-    out[here] = found[code.reshape(-1)[: len(here)]]
+    out[here] = found[code[: len(here)]]
     return out
 
 

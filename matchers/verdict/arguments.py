@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Int64, marked
+from matchers.arrays import Bool, Float64, Int64, marked, numbered_together
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.arguments import (
@@ -159,8 +159,7 @@ def asked_elsewhere(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
     for log, line in ((a, lines[0]), (b, lines[1])):
         module = np.array([numbers.setdefault(canonical(name), len(numbers)) for name in log.modules] + [-1])
         places.append(np.stack((module[log.module], line[log.location], log.phase)))
-    _, place = np.unique(np.concatenate(places, axis=1), axis=1, return_inverse=True)
-    of_a, of_b = np.split(place.reshape(-1), [len(a)])
+    of_a, of_b = np.split(numbered_together(*np.concatenate(places, axis=1)), [len(a)])
     asked = []
     for of, ids, ops, op in ((of_a, ids_a, a.ops, a.op), (of_b, ids_b, b.ops, b.op)):
         rows = np.flatnonzero(np.isin(of, of_a[i]))

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from matchers.arrays import Bool, Hash, Int64, columns
+from matchers.arrays import Bool, Hash, Int64, columns, numbered_together
 from matchers.logs.hashing import mix, shared_ids
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.laws import rows_where
@@ -106,7 +106,7 @@ class Determinism:
         rows = np.flatnonzero(self.counted & (self.kind >= 0))
         if not self.differs[rows].any():
             return out
-        of = np.unique(np.column_stack((self.kind[rows], form[rows])), axis=0, return_inverse=True)[1].ravel()
+        of = numbered_together(self.kind[rows], *np.atleast_2d(form[rows].T))
         differs = self.differs[rows]
         agree = np.bincount(of[~differs], minlength=len(rows))
         where = np.where(place[rows] < 0, -1 - rows, place[rows])

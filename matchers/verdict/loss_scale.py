@@ -242,8 +242,9 @@ class _Totals:
         changes = np.flatnonzero(working & communicating(log))
         changes = changes[changes < (norms[0] if len(norms) else len(log))]
         if alone is not None and not len(changes):
-            firsts = [touch.row for name, touch in self.contents.first.items() if name.endswith(GRADIENT)]
-            changes = np.array([row for row in firsts if alone[row]], np.int64)
+            firsts = [touch for name, touch in self.contents.first.items() if name.endswith(GRADIENT)]
+            written = [of.row for of in firsts if alone[of.row] and of.slot in self.contents.changes(of.row)]
+            changes = np.array(written, np.int64)
         last = int(changes.max(initial=-1))
         tell = self.contents.before if last < 0 else self.contents.after
         touched = self.contents.first_after(last).items()

@@ -10,9 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from matchers.arrays import first_equal, numbered, stable_order
+from matchers.arrays import first_equal, numbered, numbered_together, stable_order
 
-_SIGNED = st.lists(st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3) | st.integers(2**16 - 2, 2**16 + 2))
+_WORD = st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3) | st.integers(2**16 - 2, 2**16 + 2)
+_SIGNED = st.lists(_WORD)
 
 
 @pytest.mark.parametrize("dtype", [np.int64, np.uint64, np.int32])
@@ -38,6 +39,13 @@ def test_codes_are_numbered_in_ascending_order(codes: list[int]) -> None:
     number, many = numbered(np.array(codes, np.int64))
     distinct = sorted(set(codes))
     assert (number.tolist(), many) == ([distinct.index(code) for code in codes], len(distinct))
+
+
+@given(rows=st.lists(st.tuples(st.integers(-3, 3), _WORD, st.integers(0, 2))))
+def test_rows_are_numbered_in_ascending_order(rows: list[tuple[int, int, int]]) -> None:
+    number = numbered_together(*np.array(rows, np.int64).reshape(-1, 3).T)
+    distinct = sorted(set(rows))
+    assert number.tolist() == [distinct.index(row) for row in rows]
 
 
 @given(keys=st.lists(st.integers(0, 9)), among=st.lists(st.integers(0, 9)))

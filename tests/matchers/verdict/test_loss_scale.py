@@ -98,6 +98,13 @@ def test_the_factor_between_gradients_before_they_are_reduced(b: dict[str, float
     assert c.loss_scale == factor
 
 
+def test_updates_that_one_run_leaves_out_tell_no_factor() -> None:
+    """The last update of one run, which the other does not have, reads a gradient and leaves it as it was."""
+    other = [of for of in step(1, scale=2.0, undone=2.0) if of.key != f"layers.{LAYERS - 1}/op_9_add_"]
+    other.sort(key=lambda of: of.key.endswith("add_"))  # all gradients are divided before the first update
+    assert compare(log(1), captured_log(other)).loss_scale == 0.5
+
+
 def with_messages(scale: float, brought: float = 1.0) -> OpLog:
     """The step of a stage that is sent a gradient, and sends one on."""
     steps, last = step(1, scale=scale), "layers.0/op_1_mm"
