@@ -9,38 +9,19 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-__all__ = ["KNOWN", "VERSION", "Bundle", "BundleError", "bundle_folder", "find_bundles", "given_to", "read_bundle",
-    "read_content", "safetensors_head", "tensors_of", "write_bundle"]  # fmt: skip
+from .form import ITEMSIZE, KNOWN, MANIFEST, VERSION, given_to, results_of
 
-VERSION = 1
-_MANIFEST = "manifest.json"
-_END = "_kept"
+__all__ = ["Bundle", "BundleError", "read_bundle", "safetensors_head", "write_bundle"]
+
 _NAME = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _DEVICE = re.compile(r"(cpu|cuda|xpu|mps)(:\d{1,4})?", re.ASCII)
 _FILE = re.compile(r"([0-9a-f]{64})\.safetensors", re.ASCII)
-ITEMSIZE = {
-    **dict.fromkeys(("bool", "int8", "uint8", "float8_e4m3fn", "float8_e5m2", "float8_e8m0fnu"), 1),
-    **dict.fromkeys(("float8_e4m3fnuz", "float8_e5m2fnuz"), 1),
-    **dict.fromkeys(("float16", "bfloat16", "int16", "uint16"), 2),
-    **dict.fromkeys(("float32", "int32", "uint32", "complex32"), 4),
-    **dict.fromkeys(("float64", "int64", "uint64", "complex64"), 8),
-    "complex128": 16,
-}
-"""Bytes of an element, by dtype."""
-KNOWN = {
-    "dtype": tuple(ITEMSIZE),
-    "layout": ("strided",),
-    "memory_format": ("contiguous_format", "preserve_format", "channels_last", "channels_last_3d"),
-}
-"""Objects of torch that may be arguments, by tag."""
-
-
 _CALL: dict[str, type] = {
     **dict.fromkeys(("key", "operator", "schema", "record"), str),
     **dict.fromkeys(("args", "written", "returned", "left", "planned"), list),
@@ -72,11 +53,6 @@ class Bundle:
     run: Mapping[str, Any] = field(default_factory=dict)
 
 
-def bundle_folder(log: Path) -> Path:
-    """Return the folder of the bundle of a log: beside it, `rank_0_kept`."""
-    return log.with_name(log.name.removesuffix(".log").removesuffix("_activations") + _END)
-
-
 def write_bundle(
     folder: Path, head: Mapping[str, Any], calls: Sequence[Mapping[str, Any]], contents: Mapping[str, bytes]
 ) -> None:
@@ -89,13 +65,13 @@ def write_bundle(
         folder.unlink()
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.chmod(0o700)
-    (folder / _MANIFEST).unlink(missing_ok=True)
+    (folder / MANIFEST).unlink(missing_ok=True)
     old = {found[1] for path in folder.iterdir() if (found := _FILE.fullmatch(path.name))}
     try:
         _write_contents(folder, contents)
         lines = ",\n".join(json.dumps(call) for call in calls)
         told = json.dumps({"version": VERSION, **head}, default=str).removesuffix("}")
-        _write(folder / _MANIFEST, f'{told}, "calls": [\n{lines}\n]}}\n'.encode())
+        _write(folder / MANIFEST, f'{told}, "calls": [\n{lines}\n]}}\n'.encode())
     except OSError:
         for name in contents:  # they may have filled the disk
             (folder / f"{name}.safetensors").unlink(missing_ok=True)
@@ -120,16 +96,6 @@ def safetensors_head(contents: Mapping[str, bytes]) -> bytes:
     return len(header).to_bytes(8, "little") + header
 
 
-def read_content(folder: Path, name: str) -> bytes:
-    """Return a content of a bundle.
-
-    Raises:
-        OSError: its file cannot be read.
-    """
-    data = (folder / f"{name}.safetensors").read_bytes()
-    return data[8 + int.from_bytes(data[:8], "little") :]
-
-
 def _write(path: Path, *parts: bytes) -> None:
     temporary = path.with_name(f".{path.name}.part")
     temporary.unlink(missing_ok=True)
@@ -143,27 +109,17 @@ def _write(path: Path, *parts: bytes) -> None:
         raise
 
 
-def find_bundles(path: Path) -> list[Path]:
-    """Return the bundles that a path means: itself, or those of a run's folder, by rank and step."""
-    if (path / _MANIFEST).is_file():
-        return [path]
-    places = ("", "numerics/", "numerics/step_*/")
-    return [found.parent for place in places for found in sorted(path.glob(f"{place}*{_END}/{_MANIFEST}"))]
-
-
 def read_bundle(folder: Path) -> Bundle:
     """Read a bundle and check its structure: tags, names, and that each tensor lies within its content.
 
     Raises:
         BundleError: it has no manifest, or one that no capture wrote.
     """
-    manifest = folder / _MANIFEST
+    manifest = folder / MANIFEST
     try:
         told = json.loads(manifest.read_bytes())
     except FileNotFoundError:
-        raise BundleError(
-            f"{folder}: no {_MANIFEST}: its capture did not come to its end, or it is no bundle"
-        ) from None
+        raise BundleError(f"{folder}: no {MANIFEST}: its capture did not come to its end, or it is no bundle") from None
     except OSError as error:
         raise BundleError(f"{manifest}: {error.strerror or error}") from None
     except (ValueError, RecursionError) as error:
@@ -212,7 +168,7 @@ class _Checked:
         if (random := call.get("random")) is not None:
             self._generator(random)
         size = sum(_numel(told) * ITEMSIZE[told["dtype"]] for told in given)
-        size += sum(_numel(told) * ITEMSIZE[told["dtype"]] for told in tensors_of([call["returned"], call["left"]]))
+        size += sum(_numel(told) * ITEMSIZE[told["dtype"]] for told in results_of(call))
         if size > self._most:
             raise ValueError(f"its tensors need {size:,} bytes, this machine has {self._most:,}")
         call["bytes"] = size
@@ -282,17 +238,3 @@ def _numel(told: Mapping[str, Any]) -> int:
     for size in told["shape"]:
         numel *= size
     return numel
-
-
-def given_to(call: Mapping[str, Any]) -> list[dict[str, Any]]:
-    """Return the tensors among the arguments of a call, in order."""
-    return list(tensors_of([call["args"], list(call["kwargs"].values())]))
-
-
-def tensors_of(tree: Any) -> Iterator[dict[str, Any]]:
-    """Yield the tensors of a tagged tree, in order."""
-    if isinstance(tree, list):
-        for item in tree:
-            yield from tensors_of(item)
-    elif isinstance(tree, dict) and "tensor" in tree:
-        yield tree["tensor"]

@@ -25,8 +25,9 @@ from ..settings import Settings
 from ..statistics import Unmeasurable, check_readable
 from ..subclasses import local_part
 from ..tracer import StepTracer
-from .bundle import KNOWN, bundle_folder, write_bundle
+from .bundle import write_bundle
 from .contents import Content, Contents, TooMuch, shown_size
+from .form import KNOWN, bundle_folder
 from .perform import read_flags
 
 __all__ = ["Keeping", "KeepingTracer"]

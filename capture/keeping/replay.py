@@ -10,7 +10,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .bundle import given_to, tensors_of
+from . import form
 
 __all__ = ["AGAIN", "WIDE", "Kept", "ReplayError", "Variant", "replayed", "variants"]
 
@@ -41,18 +41,18 @@ class Kept:
     @property
     def results(self) -> list[dict[str, Any]]:
         """The tensors that it returned, and those that it left in what it wrote to."""
-        return list(tensors_of([self.call["returned"], self.call["left"]]))
+        return form.results_of(self.call)
 
 
-AGAIN = Variant("as captured")
-WIDE = Variant("in float64", {"wide": True})
+AGAIN = Variant(form.AGAIN)
+WIDE = Variant(form.WIDE, {"wide": True})
 
 
 def variants(calls: Sequence[Mapping[str, Any]]) -> list[Variant]:
     """Return the ways to run calls again that may give other bits."""
     flags = [call["flags"] for call in calls]
     threads = {each.get("threads") for each in flags}
-    found = [AGAIN, Variant("once more"), WIDE, Variant("with contiguous inputs", {"contiguous": True})]
+    found = [AGAIN, Variant(form.ONCE_MORE), WIDE, Variant("with contiguous inputs", {"contiguous": True})]
     found.append(Variant("with 2 threads" if threads == {1} else "with 1 thread", _flags(threads=1 + (threads == {1}))))
     for name, said in (("deterministic", "deterministic algorithms"), ("mkldnn", "oneDNN"), ("cudnn", "cuDNN")):
         on = {bool(each.get(name)) for each in flags}
@@ -68,7 +68,7 @@ def _flags(**flags: Any) -> dict[str, Any]:
 
 
 def _on_gpu(call: Mapping[str, Any]) -> bool:
-    return any(told["device"].startswith("cuda") for told in given_to(call))
+    return any(told["device"].startswith("cuda") for told in form.given_to(call))
 
 
 def replayed(

@@ -8,7 +8,8 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from .bundle import BundleError, given_to, read_content, safetensors_head
+from .bundle import BundleError, safetensors_head
+from .form import given_to, read_content
 from .replay import Kept
 
 __all__ = ["write_script"]

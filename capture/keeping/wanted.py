@@ -13,10 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from ..globs import inside
+from .form import PLAN_VERSION
 
-__all__ = ["PLAN_VERSION", "Wanted", "parse_size", "split_key"]
+__all__ = ["Wanted", "parse_size", "split_key"]
 
-PLAN_VERSION = 1
 _MODULE, _WEIGHTS = "module:", "weights"
 _KEY = re.compile(r"(?P<module>.*)/op_\d+_(?P<name>.+)", re.DOTALL)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?B)?", re.IGNORECASE | re.ASCII)

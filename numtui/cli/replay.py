@@ -11,7 +11,8 @@ from math import inf
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from capture.keeping.bundle import Bundle, BundleError, find_bundles, read_bundle
+from capture.keeping.bundle import Bundle, BundleError, read_bundle
+from capture.keeping.form import RESULT, find_bundles
 from matchers.errors import InputError
 from numtui.cli.arguments import Commands, add_command, add_output, file_argument
 from numtui.cli.output import ExitCode, complain, deliver
@@ -153,7 +154,6 @@ def _names(side: str, call: Mapping[str, Any], *, alone: bool) -> Iterator[tuple
 def _cases(args: argparse.Namespace, bundles: Mapping[str, Sequence[Bundle]]) -> int:
     from capture.keeping.replay import variants
     from numtui.report.replay import as_json, write_json, write_text
-    from numtui.report.replay_result import RESULT
 
     weights = list(_weights(bundles))
     pairs = _pairs(args, bundles) if args.op is not None or not weights or any(_calls(bundles)) else []

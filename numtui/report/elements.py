@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Any, Final
 
-from numtui.report.replayed import Case, Replayed, other_inputs, tensors_of
+from capture.keeping.form import given_to, read_content, results_of
+from numtui.report.replayed import Case, Replayed, other_inputs
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -26,12 +27,12 @@ def element_lines(case: Case) -> Iterator[str]:
         yield from _of_one(*case.sides.values())
         return
     a, b = case.sides["a"], case.sides["b"]
-    inputs_a, inputs_b = _inputs(a), _inputs(b)
+    inputs_a, inputs_b = given_to(a.call), given_to(b.call)
     for k in other_inputs(case):
         if max(k + 1, 0) <= min(len(inputs_a), len(inputs_b)):
             yield from _compared(f"input {k}", a, b, inputs_a[k], inputs_b[k])
-    results = [[tree["tensor"] for tree in (*side.call["returned"], *side.call["left"])] for side in (a, b)]
-    for k, (x, y, one, other) in enumerate(zip(*results, a.recorded, b.recorded, strict=False)):
+    results = zip(results_of(a.call), results_of(b.call), a.recorded, b.recorded, strict=False)
+    for k, (x, y, one, other) in enumerate(results):
         if one != other:
             yield from _compared(f"result {k}" if len(a.recorded) > 1 else "result", a, b, x, y)
 
@@ -57,7 +58,7 @@ def weight_lines(sides: Mapping[str, tuple[Path, Mapping[str, Any]]], whose: str
 
 def _of_one(side: Replayed) -> Iterator[str]:
     """Say what the only result of an operation is of its only floating-point input, if a pattern tells."""
-    inputs = [told for told in _inputs(side) if "float" in told["dtype"]]
+    inputs = [told for told in given_to(side.call) if "float" in told["dtype"]]
     if len(inputs) == len(side.call["returned"]) == 1:
         (result,) = side.call["returned"]
         assert side.folder is not None
@@ -66,10 +67,6 @@ def _of_one(side: Replayed) -> Iterator[str]:
             yield f"its result is its input, {found.move}"
         elif found.relation.endswith(" of a"):
             yield f"its result is {found.relation.removesuffix('a')}its input"
-
-
-def _inputs(side: Replayed) -> list[Mapping[str, Any]]:
-    return [tree["tensor"] for tree in tensors_of(side.call)]
 
 
 def _compared(name: str, a: Replayed, b: Replayed, x: Mapping[str, Any], y: Mapping[str, Any]) -> Iterator[str]:
@@ -93,8 +90,7 @@ def _read(folder: Path, told: Mapping[str, Any]) -> Tensor:
 
     from matchers.elements.tensor import Tensor
 
-    data = (folder / f"{told['storage']}.safetensors").read_bytes()
-    content = data[8 + int.from_bytes(data[:8], "little") :]
+    content = read_content(folder, told["storage"])
     found = Tensor.of(content, told["dtype"], told["shape"], told["strides"], told["offset"])
     if told.get("conj") or told.get("neg"):
         sign = np.array(1 << (8 * found.bits.dtype.itemsize - 1), found.bits.dtype)

@@ -9,6 +9,7 @@ import json
 from collections.abc import Iterator
 from typing import Any, Final, TextIO
 
+from capture.keeping.form import PLAN_VERSION
 from matchers.comparison import Comparison
 from matchers.explain.subject import key_of
 from matchers.logs.columns import Ragged
@@ -17,16 +18,14 @@ from matchers.ops.dataflow import consumers
 from numtui import __version__
 from numtui.text.counts import plural
 
-__all__ = ["VERSION", "plan_records", "write_plan"]
+__all__ = ["plan_records", "write_plan"]
 
-VERSION: Final = 1
-"""Version of the format, as in `capture.keeping.wanted`."""
 _MOST_CAUSES: Final = 8
 
 
 def write_plan(c: Comparison, names: tuple[str, str], out: TextIO) -> None:
     """Write the plan of a comparison, in ASCII."""
-    head = json.dumps({"version": VERSION, "numtui": __version__, "a": names[0], "b": names[1]})
+    head = json.dumps({"version": PLAN_VERSION, "numtui": __version__, "a": names[0], "b": names[1]})
     records = ",\n".join(map(json.dumps, plan_records(c)))
     out.write(f'{head.removesuffix("}")}, "records": [\n{records}\n]}}\n')
 

@@ -7,15 +7,14 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
+from capture.keeping.form import RESULT, bundle_folder
 from matchers.comparison import Comparison
 from matchers.errors import InputError
 from matchers.logs.op_log import OpLog
 from numtui.paths import small_text
 
-__all__ = ["RESULT", "replay_result"]
+__all__ = ["replay_result"]
 
-RESULT: Final = "replay.json"
-"""Name of the result in the bundle of the first run."""
 _MOST_LINES: Final = 6
 
 
@@ -45,10 +44,8 @@ def _is_of(side: Any, log: OpLog, record: int) -> bool:
 
 def _cases(log: OpLog) -> list[dict[str, Any]]:
     """Return the cases of the result beside a log; none where there is none that can be read."""
-    path = Path(log.path)
-    stem = path.name.removesuffix(".gz").removesuffix(".log").removesuffix("_activations")
     try:
-        told = json.loads(small_text(path.with_name(f"{stem}_kept") / RESULT, "result"))
+        told = json.loads(small_text(bundle_folder(Path(log.path)) / RESULT, "result"))
     except (OSError, ValueError, RecursionError, InputError):
         return []
     cases = told.get("cases") if isinstance(told, dict) else None

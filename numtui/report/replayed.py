@@ -9,21 +9,17 @@ from math import isfinite
 from pathlib import Path
 from typing import Any, Final
 
+from capture.keeping.form import AGAIN, ONCE_MORE, WIDE, given_to, results_of
+
 __all__ = [
-    "AGAIN",
-    "ONCE_MORE",
-    "WIDE",
     "Case",
     "Replayed",
     "asked_otherwise",
     "certificate",
     "other_inputs",
-    "tensors_of",
     "verdict",
 ]
 
-AGAIN, ONCE_MORE, WIDE = "as captured", "once more", "in float64"
-"""Names of variants that mean something here (`capture.keeping.replay`)."""
 _CLEARLY: Final = 4
 """How many times nearer to float64 the side is that it sides with: two ways to round one result differ by less."""
 _INPUTS = re.compile(r"^  Input digests: (.*)$", re.MULTILINE)
@@ -248,23 +244,11 @@ def _sided(case: Case) -> str:
 
 def _size(case: Case, distance: tuple[float, float]) -> str:
     """Return a distance in ε where both sides have the same, else relative."""
-    results = [(*each.call["returned"], *each.call["left"]) for each in case.sides.values()]
-    dtypes = {tree["tensor"]["dtype"] for trees in results for tree in trees[:1]}
+    dtypes = {told["dtype"] for each in case.sides.values() for told in results_of(each.call)[:1]}
     return f"{distance[1]:.3g} ε" if len(dtypes) == 1 else f"{distance[0]:.2g}"
 
 
 def _width(case: Case, side: str) -> int:
     """Return the bytes of the narrowest float among the inputs of a side; 0 without one."""
-    dtypes = (tree["tensor"]["dtype"] for tree in tensors_of(case.sides[side].call))
+    dtypes = (told["dtype"] for told in given_to(case.sides[side].call))
     return min((_WIDTHS[dtype] for dtype in dtypes if dtype in _WIDTHS), default=0)
-
-
-def tensors_of(call: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
-    """Yield the tensors among the arguments of a call, in order, each as its tagged tree."""
-    todo: list[Any] = [*call["args"], *call["kwargs"].values()][::-1]
-    while todo:
-        tree = todo.pop()
-        if isinstance(tree, list):
-            todo += tree[::-1]
-        elif isinstance(tree, dict) and "tensor" in tree:
-            yield tree

@@ -14,8 +14,9 @@ import pytest
 import torch
 
 from capture.keeping import bundle
-from capture.keeping.bundle import Bundle, BundleError, find_bundles, read_bundle
+from capture.keeping.bundle import Bundle, BundleError, read_bundle
 from capture.keeping.contents import Contents, TooMuch
+from capture.keeping.form import find_bundles
 from capture.keeping.wanted import Wanted, parse_size
 from tests.capture.conftest import LOOP, Script
 from tests.capture.runs import Examples, Run

@@ -14,7 +14,8 @@ import pytest
 import torch
 
 from capture.keeping import replay
-from capture.keeping.bundle import find_bundles, read_bundle
+from capture.keeping.bundle import read_bundle
+from capture.keeping.form import find_bundles
 from capture.keeping.perform import Refused, digest, in_a_fork, operator
 from capture.keeping.replay import AGAIN, WIDE, Kept, ReplayError, Variant, replayed
 from capture.keeping.script import write_script

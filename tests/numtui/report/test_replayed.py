@@ -10,9 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
+from capture.keeping.form import AGAIN, ONCE_MORE, WIDE
 from numtui.report.elements import element_lines
 from numtui.report.replay import as_json, write_json, write_survey, write_text
-from numtui.report.replayed import AGAIN, ONCE_MORE, WIDE, Case, Replayed, asked_otherwise, certificate, verdict
+from numtui.report.replayed import Case, Replayed, asked_otherwise, certificate, verdict
 
 
 def tensor(dtype: str = "float32", shape: tuple[int, ...] = (4,)) -> dict[str, Any]:
