@@ -147,6 +147,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--save", nargs="+", default=[], metavar="SPEC",
         help="keep whole, for numtui replay: operations of a plan or of module:GLOB; weights")  # fmt: skip
     add("--save-limit", type=_size, default=2 << 30, metavar="SIZE", help="bytes that they may fill (default: 2GiB)")
+    add("--against", metavar="TABLE",
+        help="keep whole the first operations that differ from numtui plan --digests RUN, on a CPU")  # fmt: skip
+    add("--stop", action="store_true", help="with --against: end the process, with 1, at the first of them")
     add("--ranks", type=_numbers, default=None, metavar="0,3", help="only these ranks write logs (default: all)")
     add("--deterministic", type=_seed, nargs="?", const=42, default=None, metavar="SEED",
         help="seed everything and use deterministic algorithms before the script starts (seed: 42)")  # fmt: skip
@@ -214,6 +217,8 @@ def settings_of(args: argparse.Namespace) -> Settings:
         raise ValueError(f"--weights {given}: of training steps; the log of a call has all weights' digests")
     if forward and args.step_at is not None:
         raise ValueError(f"--step-at {args.step_at}: of training steps; the steps of --forward are calls")
+    if args.stop and args.against is None:
+        raise ValueError("--stop: at the first difference from a run that --against names")
     return Settings(
         ops=tuple(args.ops),
         exclude_ops=tuple(args.exclude_ops),
@@ -230,5 +235,7 @@ def settings_of(args: argparse.Namespace) -> Settings:
         ranks=args.ranks,
         save=tuple(args.save),
         save_limit=args.save_limit,
+        against=args.against,
+        stop=args.stop,
         perturb=args.perturb,
     )

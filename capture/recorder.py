@@ -118,10 +118,10 @@ class Recorder:
         self._left_behind: list[StepTracer] = []
         self._keeping: Any = None
         self._make_tracer: Callable[..., StepTracer] = StepTracer
-        if settings.save:
+        if settings.save or settings.against is not None:
             from .keeping.keeper import Keeping  # not needed otherwise
 
-            self._keeping = Keeping(settings)
+            self._keeping = Keeping(settings, self.named_so_far, lambda: (current_rank(), self.step))
             self._make_tracer = self._keeping.tracer
 
     # Hooks
@@ -427,6 +427,14 @@ class Recorder:
         unsure = set(map(id, aside))
         unread = unsure - set(map(id, read_by([e for e in tracer.events if id(e) not in unsure], aside)))
         return [event for event in tracer.events if id(event) not in unread], len(unread) + tracer.forgotten
+
+    def named_so_far(self, tracer: StepTracer) -> list[Event]:
+        """Return the operations of the step with their keys; none before its first forward pass."""
+        if self._window.forward is None:
+            return []
+        of_step, _ = self._events(tracer)
+        name_events(of_step, tracer.attribution.stacks, self.settings.wants)
+        return of_step
 
     def _write(self, tracer: StepTracer, incomplete: str | None) -> None:
         stacks = tracer.attribution.stacks

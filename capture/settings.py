@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from typing import Any
 
 from .globs import inside
 from .guard import pass_on
+from .keeping.against import Table, read_table
 from .keeping.wanted import Wanted
 from .messages import describe
 
@@ -41,6 +42,8 @@ class Settings:
         ranks: ranks that write a log, None for all.
         save: operations to keep whole in a bundle beside the log: `module:GLOB`, or the path of a plan.
         save_limit: bytes that they may fill together.
+        against: path of the digests of another run; the first operations that differ from it are kept whole.
+        stop: end the process at the first of these.
         perturb: seed of a perturbation of all parameters by one ε before the first recorded step, None for none. The
             only setting that changes the run.
     """
@@ -60,8 +63,11 @@ class Settings:
     ranks: tuple[int, ...] | None = None
     save: tuple[str, ...] = ()
     save_limit: int = 2 << 30
+    against: str | None = None
+    stop: bool = False
     perturb: int | None = None
     wanted: Wanted = field(init=False, repr=False, compare=False)
+    tables: Mapping[tuple[int, int], Table] = field(init=False, repr=False, compare=False)
     hash_function: Callable[[Any], Any] | None = field(init=False, repr=False, compare=False)
     _known: dict[tuple[str, str], bool] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -73,6 +79,7 @@ class Settings:
                 raise ValueError(f"{glob}: no pattern of names: {error}") from None
         object.__setattr__(self, "forward", self.forward or bool(self.of))
         object.__setattr__(self, "wanted", Wanted.of(self.save))
+        object.__setattr__(self, "tables", {} if self.against is None else read_table(self.against))
         object.__setattr__(self, "hash_function", _resolved(self.hash))
 
     def wants_op(self, name: str) -> bool:

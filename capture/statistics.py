@@ -20,7 +20,7 @@ from .guard import pass_on
 from .kernels import eager
 from .kernels.guards import has_own_dispatch, no_functions, storage_address, unnoticed
 from .kernels.native import DIGEST, SKETCH, SOURCE, Native
-from .kernels.row import FIELDS, ROW
+from .kernels.row import DIGEST_AT, FIELDS, ROW
 from .messages import describe, warn
 from .native_library import attempt
 from .sketch import Positions
@@ -97,6 +97,11 @@ class _Rows:
     def last(self) -> torch.Tensor:
         """The last row taken."""
         return self._blocks[-1][_ROWS - self._left - 1]
+
+    def digest(self, number: int) -> int:
+        """Return the digest of a row in the memory of the host."""
+        address = self._blocks[number // _ROWS].data_ptr() + number % _ROWS * ROW.size
+        return ctypes.c_uint64.from_address(address + DIGEST_AT).value
 
     def read(self) -> list[tuple[Any, ...]]:
         """Return the fields of all rows, which waits for the device."""
@@ -192,6 +197,20 @@ class Statistics:
         if user_hash and self._user_hash is not None:
             self._hash(tensor, slot)
         return slot
+
+    def digest(self, slot: int) -> int | None:
+        """Return the digest of a slot while the step runs; None without one.
+
+        Raises:
+            Unmeasurable: a device computes it, which would have to be waited for.
+        """
+        with self._lock:
+            if slot < self._first:
+                return self._kept[slot].digest
+            rows, number, _, take = self._slots[slot - self._first]
+            if rows is not self._host:
+                raise Unmeasurable("its digest is on a device")
+            return rows.digest(number) if take & DIGEST else None
 
     def restart(self, keep: Iterable[int]) -> None:
         """Forget all slots but some; no number is used again. Waits for the devices."""

@@ -11,7 +11,7 @@ import torch
 
 from ..kernels.guards import storage_address, unnoticed
 
-__all__ = ["Content", "Contents", "TooMuch", "shown_size"]
+__all__ = ["Content", "Contents", "TooMuch", "bytes_of", "shown_size"]
 
 
 class TooMuch(Exception):
@@ -46,13 +46,11 @@ class Contents:
             TooMuch: the limit is reached.
         """
         with unnoticed():
-            host: Any = tensor.untyped_storage()
             if not tensor.is_cpu:
-                host = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(host).cpu().untyped_storage()
-                tensor = torch.empty(0, dtype=torch.uint8).set_(host)
-            size = host.nbytes()
-            data = (ctypes.c_char * size).from_address(storage_address(tensor)) if size else b""
-            return self.of_bytes(data)
+                storage: Any = tensor.untyped_storage()
+                host: Any = torch.empty(0, dtype=torch.uint8, device=tensor.device).set_(storage).cpu()
+                tensor = torch.empty(0, dtype=torch.uint8).set_(host.untyped_storage())
+            return self.of_bytes(_memory(tensor))
 
     def of_bytes(self, data: Any) -> Content:
         """Do the same for a buffer of bytes."""
@@ -68,6 +66,17 @@ class Contents:
 
     def _forget(self, size: int) -> None:
         self._held -= size
+
+
+def _memory(tensor: torch.Tensor) -> Any:
+    """Return the storage of a tensor of the host as a buffer."""
+    size = tensor.untyped_storage().nbytes()
+    return (ctypes.c_char * size).from_address(storage_address(tensor)) if size else b""
+
+
+def bytes_of(tensor: torch.Tensor) -> bytes:
+    """Copy the storage of a tensor of the host."""
+    return bytes(_memory(tensor))
 
 
 def shown_size(size: int) -> str:

@@ -5,19 +5,22 @@ Standard library alone, because the viewer reads it too.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-__all__ = ["AGAIN", "ITEMSIZE", "KNOWN", "MANIFEST", "ONCE_MORE", "PLAN_VERSION", "RESULT", "VERSION", "WIDE",
-    "bundle_folder", "find_bundles", "given_to", "read_content", "results_of", "tensors_of"]  # fmt: skip
+__all__ = ["AGAIN", "DIGESTS_VERSION", "ITEMSIZE", "KNOWN", "MANIFEST", "ONCE_MORE", "PLAN_VERSION", "RESULT",
+    "VERSION", "WIDE", "bundle_folder", "find_bundles", "given_to", "read_content", "results_of", "split_key",
+    "tensors_of"]  # fmt: skip
 
 VERSION = 1
 """Of the manifest of a bundle."""
-PLAN_VERSION = 1
+PLAN_VERSION = DIGESTS_VERSION = 1
 MANIFEST, RESULT = "manifest.json", "replay.json"
 """Files of a bundle: what was kept, and what came of running it again."""
 _END = "_kept"
+_KEY = re.compile(r"(?P<module>.*)/op_\d+_(?P<name>.+)", re.DOTALL)
 AGAIN, ONCE_MORE, WIDE = "as captured", "once more", "in float64"
 """Ways to run a call again that every replay has."""
 ITEMSIZE = {
@@ -58,6 +61,12 @@ def read_content(folder: Path, name: str) -> bytes:
     """
     data = (folder / f"{name}.safetensors").read_bytes()
     return data[8 + int.from_bytes(data[:8], "little") :]
+
+
+def split_key(key: str) -> tuple[str, str]:
+    """Return module and name of `module/op_N_name`."""
+    found = _KEY.fullmatch(key)
+    return (found["module"], found["name"]) if found else ("", key)
 
 
 def given_to(call: Mapping[str, Any]) -> list[dict[str, Any]]:

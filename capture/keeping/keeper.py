@@ -6,9 +6,10 @@ the step's log is written, for only then an operation's key is known.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
 import torch
@@ -25,13 +26,15 @@ from ..settings import Settings
 from ..statistics import Unmeasurable, check_readable
 from ..subclasses import local_part
 from ..tracer import StepTracer
+from .against import LACKING, Operation, Table
 from .bundle import write_bundle
 from .contents import Content, Contents, TooMuch, shown_size
 from .form import KNOWN, bundle_folder
 from .perform import read_flags
 
-__all__ = ["Keeping", "KeepingTracer"]
+__all__ = ["Keeping", "KeepingTracer", "Kept", "noting", "random_state"]
 
+_NOTHING: Mapping[int, bytes] = MappingProxyType({})
 _VALUES = (bool, int, str, type(None))
 _NAMED = {torch.dtype: "dtype", torch.layout: "layout", torch.memory_format: "memory_format", torch.device: "device"}
 
@@ -63,41 +66,68 @@ class KeepingTracer(StepTracer):
         event = None if call is None else call.event
         if event is not None and self._keeping.wanted.may_want(event.place.module, event.name):
             event.saved = Kept({})
-            with _noting(event.saved):
+            with noting(event.saved):
                 if kind.collective or kind.is_wait:
                     raise Unmeasurable("communication needs the other ranks")
-                self._copy(event.saved, call, kind, args, kwargs)
+                self._copy(event.saved, call, args, kwargs, random_state(call, args, kwargs) if kind.random else None)
         return call
 
-    def _copy(self, kept: Kept, call: Any, kind: OpKind, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> None:
-        tree = _Tree(self, kept)
+    def _copy(
+        self,
+        kept: Kept,
+        call: Any,
+        args: tuple[Any, ...],
+        kwargs: Mapping[str, Any],
+        random: tuple[str, bytes, bool] | None,
+        before: Mapping[int, bytes] = _NOTHING,
+    ) -> None:
+        """Copy what an operation was called with.
+
+        Args:
+            random: its `random_state`.
+            before: bytes of storages that it has written to since, by storage.
+        """
+        tree = _Tree(self, kept, before)
         kept.call |= {"args": [tree.of(value) for value in args]}
         kept.call |= {"kwargs": {name: tree.of(value) for name, value in kwargs.items()}}
         kept.call |= {"aliased": tree.aliased and bool(call.written), "flags": read_flags()}
-        if kind.random:
-            device, given = drawn_from(call.tensors, (*args, *kwargs.values()))
-            generator = given or generator_of(device)
-            if generator is None:
-                raise Unmeasurable(f"the random state of {device} is unknown")
-            kept.call["random"] = tree.generator(generator) | {"given": given is not None}
+        if random is not None:
+            device, state, given = random
+            kept.call["random"] = tree.state(device, state) | {"given": given}
 
     def _after(self, func: Any, kind: OpKind, call: Any, result: Any) -> None:
         super()._after(func, kind, call, result)
         kept = None if call.event is None else call.event.saved
         if kept is not None and not kept.why:
-            with _noting(kept):
-                schema = getattr(func, "_schema", None)
-                if schema is None:
-                    raise Unmeasurable("it is no single operator")
-                kept.call["operator"] = schema.name + (f".{schema.overload_name}" if schema.overload_name else "")
-                kept.call["schema"] = str(schema)
-                tree = _Tree(self, kept)
-                kept.call["returned"] = [tree.of(tensor) for tensor in flat_tensors(result)]
-                kept.call["written"] = [leaf.input for leaf in call.event.mutated]
-                kept.call["left"] = [tree.of(call.tensors[position]) for position in kept.call["written"]]
+            with noting(kept):
+                self._copy_results(kept, func, call, result)
+
+    def _copy_results(self, kept: Kept, func: Any, call: Any, result: Any) -> None:
+        schema = getattr(func, "_schema", None)
+        if schema is None:
+            raise Unmeasurable("it is no single operator")
+        kept.call["operator"] = schema.name + (f".{schema.overload_name}" if schema.overload_name else "")
+        kept.call["schema"] = str(schema)
+        tree = _Tree(self, kept)
+        kept.call["returned"] = [tree.of(tensor) for tensor in flat_tensors(result)]
+        kept.call["written"] = [leaf.input for leaf in call.event.mutated]
+        kept.call["left"] = [tree.of(call.tensors[position]) for position in kept.call["written"]]
 
 
-class _noting:  # noqa: N801  reads as a statement
+def random_state(call: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, bytes, bool]:
+    """Return device and state of the generator that a call draws from, and whether it was given to it.
+
+    Raises:
+        Unmeasurable: it is unknown.
+    """
+    device, given = drawn_from(call.tensors, (*args, *kwargs.values()))
+    generator = given or generator_of(device)
+    if generator is None:
+        raise Unmeasurable(f"the random state of {device} is unknown")
+    return str(generator.device), state_of(generator), given is not None
+
+
+class noting:  # noqa: N801  reads as a statement
     """Note on a call why it cannot be kept; the recording goes on."""
 
     def __init__(self, kept: Kept) -> None:
@@ -118,8 +148,8 @@ class _noting:  # noqa: N801  reads as a statement
 class _Tree:
     """Arguments as a tagged tree, ready for JSON; the storages of their tensors are copied as they are now."""
 
-    def __init__(self, tracer: KeepingTracer, kept: Kept) -> None:
-        self._tracer, self._kept = tracer, kept
+    def __init__(self, tracer: KeepingTracer, kept: Kept, before: Mapping[int, bytes] = _NOTHING) -> None:
+        self._tracer, self._kept, self._before = tracer, kept, before
         self._memories: dict[int, tuple[int, Content]] = {}
         self.aliased = False
 
@@ -135,7 +165,7 @@ class _Tree:
         if isinstance(value, (list, tuple)):
             return [self.of(item) for item in value]
         if isinstance(value, torch.Generator):
-            return {"generator": self.generator(value)}
+            return {"generator": self.state(str(value.device), state_of(value))}
         tag, text = _NAMED.get(type(value), ""), str(value).removeprefix("torch.")
         return {tag: text} if tag == "device" or text in KNOWN.get(tag, ()) else {"opaque": type(value).__name__}
 
@@ -146,35 +176,60 @@ class _Tree:
         memory = int(tensor.untyped_storage()._cdata)
         known = self._memories.get(memory)
         self.aliased |= known is not None
+        state = self._tracer.measuring.state(tensor)
         if known is None:
-            known = self._memories[memory] = len(self._memories), self._tracer._keeping.contents.of(tensor)
-            self._kept.contents.append(known[1])
+            contents, before = self._tracer._keeping.contents, None if state is None else self._before.get(state.number)
+            content = contents.of(tensor) if before is None else contents.of_bytes(before)
+            known = self._memories[memory] = len(self._memories), content
+            self._kept.contents.append(content)
         told: dict[str, Any] = {"memory": known[0], "storage": known[1].digest}
         told |= {"dtype": dtype, "shape": list(tensor.shape), "strides": list(tensor.stride())}
         told |= {"offset": tensor.storage_offset(), "device": str(tensor.device)}
         told |= {name: True for name, on in (("conj", tensor.is_conj()), ("neg", tensor.is_neg())) if on}
-        state = self._tracer.measuring.state(tensor)
         spec = None if state is None else self._tracer.measuring.spec(state, tensor)
         return told if spec is None else told | {"placement": Placement.of(spec).as_json()}
 
-    def generator(self, generator: Any) -> dict[str, Any]:
-        content = self._tracer._keeping.contents.of_bytes(state_of(generator))
+    def state(self, device: str, state: bytes) -> dict[str, Any]:
+        """Keep the state of a generator."""
+        content = self._tracer._keeping.contents.of_bytes(state)
         self._kept.contents.append(content)
-        return {"device": str(generator.device), "state": content.digest}
+        return {"device": device, "state": content.digest}
 
 
 class Keeping:
-    """Operations that a recorder keeps whole, and the bundle that it writes of them beside each log."""
+    """Operations that a recorder keeps whole, and the bundle that it writes of them beside each log.
 
-    def __init__(self, settings: Settings) -> None:
+    Args:
+        named_so_far: returns the operations of a tracer's step with their keys.
+        where: returns rank and step.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        named_so_far: Callable[[StepTracer], list[Event]],
+        where: Callable[[], tuple[int, int]],
+    ) -> None:
         self.wanted = settings.wanted
         self.contents = Contents(settings.save_limit)
+        self.named_so_far, self._where = named_so_far, where
+        self._against, self._tables = settings.against, settings.tables
         self._calls: list[tuple[Kept, Record]] = []
         self._rank = 0
+        self._first: tuple[str, str] | None = None
 
     def tracer(self, *args: Any) -> StepTracer:
         """Return the tracer of a step, of the arguments of a `StepTracer`."""
-        return KeepingTracer(*args, keeping=self)
+        if self._against is None:
+            return KeepingTracer(*args, keeping=self)
+        from .differing import DifferingTracer  # seldom needed
+
+        return DifferingTracer(*args, keeping=self)
+
+    def table(self, rank: int | None = None) -> Table | None:
+        """Return the table of the other run for the step that is recorded, of a simulated rank or this process's."""
+        own, step = self._where()
+        return self._tables.get((own if rank is None else rank, step))
 
     def weights(self, tracer: Any, tensors: Iterable[tuple[str, torch.Tensor]]) -> Kept | None:
         """Keep parameters and buffers as they are now, of a DTensor the shard; None unless they are asked for."""
@@ -182,7 +237,7 @@ class Keeping:
             return None
         kept = Kept({"weights": []})
         tree = _Tree(tracer, kept)
-        with _noting(kept):
+        with noting(kept):
             for name, tensor in tensors:
                 part, spec = local_part(tensor), getattr(tensor, "_spec", None)
                 told = tree.of(part)
@@ -193,10 +248,13 @@ class Keeping:
 
     def noting(self, events: Sequence[Event], records: Iterable[Record], rank: int) -> Iterator[Record]:
         """Pass the records of named events on, and note those that are kept."""
-        self._calls, self._rank = [], rank
+        self._calls, self._rank, self._first = [], rank, None
+        table = self.table(rank)
         for event, record in zip(events, records, strict=True):
-            if event.saved is not None and self.wanted.wants(event.key, rank):
+            if event.saved is not None and ("differs" in event.saved.call or self.wanted.wants(event.key, rank)):
                 self._calls.append((event.saved, record))
+            if table is not None and self._first is None and (why := table.difference(event.key, _operation(record))):
+                self._first = event.key, why
             yield record
 
     def write(self, log: Path, run: Mapping[str, Any], weights: Kept | None = None) -> str:
@@ -210,14 +268,18 @@ class Keeping:
         repeated = {_keys(each) for each in every if each["inputs"] != "neither"}
         for kept, record in noted:
             told = {"key": record.key, "seq": record.seq}
+            differs = kept.call.get("differs")
             # the key that an operation has in the other run alone may be that of any operation here
             meant = [each for each in planned[record.key] if each["inputs"] != "neither" or _keys(each) not in repeated]
             if kept.why:
                 missed.append(told | {"why": kept.why})
-            elif meant or self.wanted.of_modules(record.key):
+            elif meant or differs or self.wanted.of_modules(record.key):
                 for tree, output in zip(kept.call["returned"], record.outputs, strict=True):
                     if output.placement is not None:  # DTensor tells it only after the operation
                         tree["tensor"]["placement"] = output.placement
+                if differs:
+                    lacks = differs == LACKING
+                    meant.append({"why": differs, "key_a": None if lacks else record.key, "key_b": record.key})
                 calls.append(told | kept.call | _digests(kept, record) | {"planned": meant})
                 contents |= {content.digest: content.data for content in kept.contents}
         head: dict[str, Any] = {"log": log.name, "run": dict(run), "missed": missed}
@@ -227,10 +289,14 @@ class Keeping:
             head |= weights.call
             contents |= {content.digest: content.data for content in weights.contents}
         folder, said = bundle_folder(log), ""
+        if self._against is not None:
+            said = self._of_other_run({call["key"] for call in calls})
+        if not (self.wanted.any or calls):
+            return said
         with no_harm(f"the bundle {folder} was not written"):
             write_bundle(folder, head, calls, contents)
             size = shown_size(sum(map(len, contents.values())))
-            said = f", kept {len(calls)} operations whole ({size})"
+            said += f", kept {len(calls)} operations whole ({size})"
             said += f" and {len(head['weights'])} weights" if "weights" in head else ""
             said += f" in {folder.name}"
             if missed:
@@ -240,6 +306,15 @@ class Keeping:
             if others := {_keys(each) for each in every} - repeated:
                 said += f"; {len(others)} have other inputs than in the plan: this run is neither of its runs"
         return said
+
+    def _of_other_run(self, kept: set[str]) -> str:
+        """Return what is said of the comparison with the run of `--against`."""
+        if self.table(self._rank) is None:
+            return f", and {self._against} has nothing of this step of rank {self._rank}"
+        if self._first is None:
+            return f", no operation differs first from {self._against}"
+        key, why = self._first
+        return f", {key} differs first from {self._against} ({why}{'' if key in kept else ', not kept'})"
 
     def _planned(self, record: Record) -> list[dict[str, Any]]:
         """Return the records of plans that mean a record, with which of the plan's runs its digests repeat."""
@@ -253,6 +328,13 @@ class Keeping:
             }
             for plan in self.wanted.records(record.key, self._rank)
         ]
+
+
+def _operation(record: Record) -> Operation:
+    inputs = [None if each is None else each.digest for each in record.inputs]
+    changed = sorted(record.mutated, key=lambda each: each.slot)
+    results = [each.digest for each in record.outputs] + [each.summary.digest for each in changed]
+    return Operation.of(inputs, results)
 
 
 def _keys(plan: Mapping[str, Any]) -> tuple[Any, Any]:

@@ -13,12 +13,11 @@ from pathlib import Path
 from typing import Any
 
 from ..globs import inside
-from .form import PLAN_VERSION
+from .form import PLAN_VERSION, split_key
 
-__all__ = ["Wanted", "parse_size", "split_key"]
+__all__ = ["Wanted", "parse_size"]
 
 _MODULE, _WEIGHTS = "module:", "weights"
-_KEY = re.compile(r"(?P<module>.*)/op_\d+_(?P<name>.+)", re.DOTALL)
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?B)?", re.IGNORECASE | re.ASCII)
 _LARGEST_PLAN = 64 << 20
 
@@ -56,6 +55,11 @@ class Wanted:
                         planned.setdefault(key, []).append(record)
         return cls(tuple(modules), _WEIGHTS in specs, planned, frozenset(map(split_key, planned)))
 
+    @property
+    def any(self) -> bool:
+        """True if anything is to be kept."""
+        return bool(self.modules or self.weights or self.planned)
+
     def may_want(self, module: str | None, name: str) -> bool:
         """Return False for an operation that is certainly not wanted, while its key is not known yet.
 
@@ -87,12 +91,6 @@ class Wanted:
 
     def _matches(self, module: str) -> bool:
         return inside(module, self.modules)
-
-
-def split_key(key: str) -> tuple[str, str]:
-    """Return module and name of `module/op_N_name`."""
-    found = _KEY.fullmatch(key)
-    return (found["module"], found["name"]) if found else ("", key)
 
 
 def _plan(path: str) -> list[dict[str, Any]]:

@@ -13,10 +13,12 @@ import struct
 
 from ..sketch import PROJECTIONS
 
-__all__ = ["FIELDS", "INTEGERS", "ROW", "SKETCH"]
+__all__ = ["DIGEST_AT", "FIELDS", "INTEGERS", "ROW", "SKETCH"]
 
 INTEGERS = 4
 """Fields before the floating-point ones."""
+DIGEST_AT = 3 * 8
+"""Where the digest is, in bytes."""
 SKETCH = 9
 """The first field of the sketch."""
 FIELDS = SKETCH + PROJECTIONS
