@@ -104,8 +104,8 @@ _ABOUT_TWO = (
     "toggle_close", "toggle_equal", "toggle_only_a", "toggle_only_b", "fold", "columns",
 )  # fmt: skip
 _OPENS = (
-    "causes", "comparability", "commits", "drift", "filters", "group", "info", "messages", "neighbours", "places",
-    "plot", "raw", "rules", "suggestions", "why",
+    "causes", "comparability", "commits", "drift", "elements", "filters", "group", "info", "messages", "neighbours",
+    "places", "plot", "raw", "rules", "suggestions", "why",
 )  # fmt: skip
 _AT_ONCE = (
     "inspect", "switch", "larger_inspector", "smaller_inspector", "reset", "note", "copy", "messages", "help",

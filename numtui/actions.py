@@ -198,6 +198,21 @@ ACTIONS: tuple[Action, ...] = (
         "what if this red row were equal: grey what it explains, go to the next independent cause; again takes it back",
     ),
     _a(
+        "elements",
+        "#",
+        Group.FLOW,
+        "show the elements of the row's kept tensors: which differ, by what pattern and how much",
+        line="show the elements of the row's kept tensors; replay the kept operation in the background",
+    ),
+    _a(
+        "replay",
+        ".",
+        Group.FLOW,
+        "replay the row's kept operation in the background: whose bits come out, who is right",
+        brief="replay",
+        beside="elements",
+    ),
+    _a(
         "back",
         "ctrl+o  ' '",
         Group.FLOW,

@@ -70,6 +70,7 @@ class OpenRequest:
         mouse: take the mouse; otherwise the terminal's own selection works.
         editor: command that opens a line of a file, with `{file}` and `{line}`; None for `$VISUAL` or `$EDITOR`.
         sources: folders of source files that may be opened, besides the current one.
+        replay_python: a Python with torch, for replays; None for this one.
         cache: where logs that were read, and reports on them, are found again; None to read and compare anew.
         resume: continue the last session on these logs, and keep this one for the next.
     """
@@ -92,6 +93,7 @@ class OpenRequest:
     mouse: bool = False
     editor: str | None = None
     sources: tuple[Path, ...] = ()
+    replay_python: str | None = None
     resume: bool = True
     cache: CacheFolder | None = field(default=None, compare=False, repr=False)
 

@@ -1,4 +1,4 @@
-"""Run kept calls again: `python perform.py < job.json` prints a result for each variant and call as JSON.
+"""Run kept calls again: `python perform.py < job.json` prints a line of JSON for each variant, with a result per call.
 
 A file by itself, which needs torch and nothing else, so that it also runs in an environment without numtui. A job has
 `calls` (as in a bundle's manifest, each with the `folder` of its contents), `variants` (`flags` to set, `wide` for
@@ -277,8 +277,9 @@ def main() -> None:
     for module in job["imports"]:
         importlib.import_module(module)
     imported = frozenset(name.partition(".")[0] for name in set(torch._C._dispatch_get_all_op_names()) - before)
-    found = [in_a_fork(job["calls"], variant, imported) for variant in job["variants"]]
-    json.dump(found, out)
+    for variant in job["variants"]:
+        out.write(json.dumps(in_a_fork(job["calls"], variant, imported)) + "\n")
+        out.flush()
     out.close()
 
 

@@ -3,16 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
+import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
+from tempfile import TemporaryFile
+from threading import Lock, Timer
 from typing import Any
 
 from . import form
 
-__all__ = ["AGAIN", "WIDE", "Kept", "ReplayError", "Variant", "replayed", "variants"]
+__all__ = ["AGAIN", "WIDE", "Kept", "ReplayError", "Running", "Variant", "replayed", "variants"]
 
 _PROGRAM = Path(__file__).with_name("perform.py")
 _PATIENCE = 600
@@ -71,6 +76,38 @@ def _on_gpu(call: Mapping[str, Any]) -> bool:
     return any(told["device"].startswith("cuda") for told in form.given_to(call))
 
 
+class Running:
+    """A replay that another thread may cancel, and that says how far it is.
+
+    Args:
+        told: called with the name of a variant that begins, and the fraction that is done.
+    """
+
+    def __init__(self, told: Callable[[str, float], None] = lambda _name, _done: None) -> None:
+        self.told = told
+        self.cancelled = False
+        self._process: subprocess.Popen[str] | None = None
+        self._lock = Lock()
+
+    def cancel(self) -> None:
+        """End it, with all that it has started."""
+        self.cancelled = True
+        self.kill()
+
+    def kill(self) -> None:
+        """End the process that runs."""
+        with self._lock, suppress(ProcessLookupError):
+            if self._process is not None:
+                os.killpg(self._process.pid, signal.SIGKILL)
+
+    def started(self, process: subprocess.Popen[str] | None) -> None:
+        """Note the process that runs, the leader of its group."""
+        with self._lock:
+            self._process = process
+        if self.cancelled:
+            self.kill()
+
+
 def replayed(
     calls: Sequence[Kept],
     variants: Sequence[Variant],
@@ -78,6 +115,7 @@ def replayed(
     against: Sequence[Mapping[str, Kept]] = (),
     imports: Sequence[str] = (),
     python: str = sys.executable,
+    running: Running | None = None,
 ) -> list[list[dict[str, Any]]]:
     """Run calls in a fresh process for each variant; return for each of these what came out of each call, as JSON.
 
@@ -89,7 +127,7 @@ def replayed(
         python: of an environment with torch.
 
     Raises:
-        ReplayError: it cannot be started, or has no torch.
+        ReplayError: it cannot be started, has no torch, or was cancelled.
     """
     told = []
     for number, kept in enumerate(calls):
@@ -97,43 +135,64 @@ def replayed(
         measured = {side: {"folder": str(other.folder), "results": other.results} for side, other in sides.items()}
         told.append({**kept.call, "folder": str(kept.folder), "against": measured, "record": ""})
     job = {"calls": told, "imports": list(imports)}
+    running = running or Running()
     # what a library starts when it is imported may not be forked
     jobs = [[variant] for variant in variants] if imports else [list(variants)]
-    found = [each for of in jobs for each in _performed({**job, "variants": [dict(v.changes) for v in of]}, python)]
+    found: list[Any] = []
+    for of in jobs:
+        found += _performed({**job, "variants": [dict(v.changes) | {"name": v.name} for v in of]}, python, running)
     for number, (variant, results) in enumerate(zip(variants, found, strict=True)):
         if isinstance(results, str) and len(calls) > 1:  # one of them ended the process: the others are known apart
             half = len(calls) // 2
-            parts = (slice(half), slice(half, None))
+            options: Any = {"imports": imports, "python": python, "running": running}
             found[number] = [
                 each
-                for part in parts
-                for each in replayed(calls[part], [variant], against=against[part], imports=imports, python=python)[0]
+                for part in (slice(half), slice(half, None))
+                for each in replayed(calls[part], [variant], against=against[part], **options)[0]
             ]
         elif isinstance(results, str):
             found[number] = [{"failed": f"its process was ended: {results}"}]
     return found
 
 
-def _performed(job: Mapping[str, Any], python: str) -> list[Any]:
+def _performed(job: Mapping[str, Any], python: str, running: Running) -> list[Any]:
     """Return the results of each variant, by call; text where its process ended before."""
-    many = len(job["variants"])
-    try:
-        done = subprocess.run(  # noqa: S603 - our own program, in the Python that the user names
-            [python, str(_PROGRAM)],
-            input=json.dumps(job),
-            capture_output=True,
-            text=True,
-            check=False,
-            timeout=_PATIENCE * many,
-        )
-    except OSError as error:
-        raise ReplayError(f"{python}: {error.strerror or error}") from None
-    except subprocess.TimeoutExpired:
-        return [[{"failed": f"did not end within {_PATIENCE * many} seconds"}] * len(job["calls"])] * many
-    if done.returncode or not done.stdout:
-        reason = (done.stderr.strip().splitlines() or [f"ended with {done.returncode}"])[-1]
-        if "No module named 'torch'" in reason:
-            raise ReplayError(f"{python} has no torch; name one that has with --python")
-        return [reason] * many
-    found: list[Any] = json.loads(done.stdout)
-    return found
+    names = [variant["name"] for variant in job["variants"]]
+    with TemporaryFile("w+", encoding="utf-8", errors="replace") as complaints:
+        try:
+            process = subprocess.Popen(  # noqa: S603 - our own program, in the Python that the user names
+                [python, str(_PROGRAM)],
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=complaints,
+                text=True,
+                start_new_session=True,
+            )
+        except OSError as error:
+            raise ReplayError(f"{python}: {error.strerror or error}") from None
+        running.started(process)
+        patience = Timer(_PATIENCE * len(names), running.kill)
+        patience.start()
+        found: list[Any] = []
+        try:
+            with process, suppress(BrokenPipeError):
+                assert process.stdin is not None
+                assert process.stdout is not None
+                json.dump(job, process.stdin)
+                process.stdin.close()
+                running.told(names[0], 0.0)
+                for line in process.stdout:
+                    if not line.endswith("\n"):
+                        break  # the process was ended in the middle of it
+                    found.append(json.loads(line))
+                    running.told(names[min(len(found), len(names) - 1)], len(found) / len(names))
+        finally:
+            patience.cancel()
+            running.started(None)
+        if running.cancelled:
+            raise ReplayError("cancelled")
+        complaints.seek(0)
+        reason = (complaints.read().strip().splitlines() or [f"ended with {process.returncode}"])[-1]
+    if "No module named 'torch'" in reason and not found:
+        raise ReplayError(f"{python} has no torch; name one that has with --python")
+    return found + [reason] * (len(names) - len(found))

@@ -11,6 +11,7 @@
     cache: 4 GiB          # the most that logs once read may take (default: 1 GiB); false as --no-cache
     editor: code -g {file}:{line}
     sources: [~/torchtitan]   # further folders below which V opens source files
+    replay_python: ~/train/bin/python   # a Python with torch, for replays (default: this one)
 
 Every mistake is an error with its position: a silently ignored setting looks like a bug.
 """
@@ -45,6 +46,7 @@ class Config:
         cache: the most bytes that the cache may take, 0 to do without.
         editor: the command that shows a line of a file, with `{file}` and `{line}` in it; None for `$VISUAL`.
         sources: folders below which files may be opened, besides the current one.
+        replay_python: a Python with torch; None for the one that runs.
     """
 
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -55,6 +57,7 @@ class Config:
     cache: int = 1 << 30
     editor: str | None = None
     sources: tuple[Path, ...] = ()
+    replay_python: str | None = None
 
 
 def config_path() -> Path:
@@ -106,12 +109,14 @@ class _Reader:
                 values[name.text] = self._word(node, name.text)
             elif name.text == "sources":
                 values[name.text] = tuple(map(self._folder, node.items if node.kind == "list" else [node]))
+            elif name.text == "replay_python":
+                values[name.text] = str(self._absolute(node, name.text))
             elif name.text == "cache":
                 values[name.text] = self._bytes(node)
             elif name.text in ("color", "mouse", "session"):
                 values[name.text] = self._switch(node, name.text)
             else:
-                known = "keys, theme, color, mouse, session, cache, editor, sources"
+                known = "keys, theme, color, mouse, session, cache, editor, sources, replay_python"
                 raise self._wrong(name.start, f"{name.text!r} is no setting; there are {known}")
         return Config(**values)  # type: ignore[arg-type]
 
@@ -137,12 +142,15 @@ class _Reader:
         return node.text
 
     def _folder(self, node: Node) -> Path:
+        return self._absolute(node, "sources", "a folder")
+
+    def _absolute(self, node: Node, name: str, what: str = "it") -> Path:
         try:
-            path = typed_path(self._word(node, "sources"), expand=True)
+            path = typed_path(self._word(node, name), expand=True)
         except InputError as error:
-            raise self._wrong(node.start, f"sources: {error}") from None
+            raise self._wrong(node.start, f"{name}: {error}") from None
         if not path.is_absolute():
-            raise self._wrong(node.start, "sources: a folder is given from / or ~ on")
+            raise self._wrong(node.start, f"{name}: {what} is given from / or ~ on")
         return path
 
     def _bytes(self, node: Node) -> int:

@@ -148,6 +148,7 @@ def configured(request: OpenRequest) -> OpenRequest:
         keys=config.keys,
         editor=config.editor,
         sources=config.sources,
+        replay_python=config.replay_python,
         theme=request.theme or config.theme,
         color=request.color and config.color,
         mouse=request.mouse or config.mouse,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import json
 import sys
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -18,6 +17,7 @@ from numtui.cli.arguments import Commands, add_command, add_output, file_argumen
 from numtui.cli.output import ExitCode, complain, deliver
 from numtui.paths import typed_path
 from numtui.terminal.tty import wants_color
+from numtui.text.counts import plural
 
 if TYPE_CHECKING:
     from capture.keeping.replay import Kept, Variant
@@ -153,7 +153,8 @@ def _names(side: str, call: Mapping[str, Any], *, alone: bool) -> Iterator[tuple
 
 def _cases(args: argparse.Namespace, bundles: Mapping[str, Sequence[Bundle]]) -> int:
     from capture.keeping.replay import variants
-    from numtui.report.replay import as_json, write_json, write_text
+    from numtui.report.kept import store_cases
+    from numtui.report.replay import write_json, write_text
 
     weights = list(_weights(bundles))
     pairs = _pairs(args, bundles) if args.op is not None or not weights or any(_calls(bundles)) else []
@@ -162,11 +163,11 @@ def _cases(args: argparse.Namespace, bundles: Mapping[str, Sequence[Bundle]]) ->
     color = args.output is None and wants_color(sys.stdout, no_color=args.no_color)
     text = partial(write_text, weights, cases, color=color)
     deliver(partial(write_json, weights, cases) if args.format == "json" else text, args.output)
-    place = bundles["a"][0].folder / RESULT
+    folder = bundles["a"][0].folder
     try:
-        place.write_text(json.dumps(as_json(weights, cases), indent=1) + "\n", encoding="ascii")
+        store_cases(folder, weights, cases)
     except OSError as error:
-        complain(f"{place}: not written: {error.strerror or error}")
+        complain(f"{folder / RESULT}: not written: {error.strerror or error}")
     good = all(replayed.certified for case in cases for replayed in case.sides.values())
     return ExitCode.SAME if good else ExitCode.RED
 
@@ -191,22 +192,15 @@ def _weights(bundles: Mapping[str, Sequence[Bundle]]) -> Iterator[str]:
 def _replayed(
     args: argparse.Namespace, pairs: Sequence[tuple[str, str, dict[str, Kept]]], ways: Sequence[Variant]
 ) -> list[Case]:
-    from capture.keeping.replay import replayed
-    from numtui.report.replayed import Case, Replayed
+    from capture.keeping.replay import Running
+    from numtui.report.kept import replayed_cases
     from numtui.terminal.progress import ProgressLine
 
-    calls = [(sides, side) for _, _, sides in pairs for side in sides]
-    kept, against = [sides[side] for sides, side in calls], [sides for sides, _ in calls]
+    many = sum(len(sides) for _, _, sides in pairs)
     with ProgressLine() as progress:
-        progress(f"replaying {len(calls)} calls in {len(ways)} ways", 0.0)
-        found = replayed(kept, ways, against=against, imports=args.imports, python=args.python)
-    names = [way.name for way in ways]
-    results = [dict(zip(names, of_call, strict=True)) for of_call in zip(*found, strict=True)]
-    left = iter(results)
-    return [
-        Case(why, {side: Replayed(one.call, next(left), one.folder) for side, one in sides.items()}, lacks)
-        for why, lacks, sides in pairs
-    ]
+        progress(f"replaying {plural(many, 'call')}", 0.0)
+        running = Running(lambda name, done: progress(f"replaying {plural(many, 'call')} {name}", done))
+        return replayed_cases(pairs, ways=ways, imports=args.imports, python=args.python, running=running)
 
 
 def _write_script(args: argparse.Namespace, bundles: Mapping[str, Sequence[Bundle]]) -> int:

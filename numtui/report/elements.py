@@ -11,10 +11,11 @@ from numtui.report.replayed import Case, Replayed, other_inputs
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from capture.keeping.replay import Kept
     from matchers.elements.differences import Differences
     from matchers.elements.tensor import Tensor
 
-__all__ = ["element_lines", "weight_lines"]
+__all__ = ["element_lines", "read_tensor", "tensors_by_name", "weight_lines"]
 
 _MOST_WEIGHTS: Final = 12
 
@@ -81,11 +82,25 @@ def _between(a: Path, b: Path, x: Mapping[str, Any], y: Mapping[str, Any]) -> Di
     from matchers.elements.differences import Differences, differences  # numpy, which `--help` does without
 
     same = all(x[name] == y[name] for name in ("storage", "dtype", "shape", "strides", "offset"))
-    return Differences(0, 0) if same else differences(_read(a, x), _read(b, y))
+    return Differences(0, 0) if same else differences(read_tensor(a, x), read_tensor(b, y))
 
 
-def _read(folder: Path, told: Mapping[str, Any]) -> Tensor:
-    """Read a tensor of a bundle that was checked."""
+def tensors_by_name(sides: Mapping[str, Kept]) -> dict[str, dict[str, tuple[Path, Mapping[str, Any]]]]:
+    """Return folder and form of each tensor of kept calls, by its name and by side: inputs, then results."""
+    found: dict[str, dict[str, tuple[Path, Mapping[str, Any]]]] = {}
+    for name, of in (("input", given_to), ("result", results_of)):
+        for side, kept in sides.items():
+            for k, told in enumerate(of(kept.call)):
+                found.setdefault(f"{name} {k}", {})[side] = kept.folder, told
+    return found
+
+
+def read_tensor(folder: Path, told: Mapping[str, Any]) -> Tensor:
+    """Read a tensor of a bundle that was checked.
+
+    Raises:
+        OSError: its content cannot be read.
+    """
     import numpy as np
 
     from matchers.elements.tensor import Tensor

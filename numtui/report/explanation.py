@@ -35,9 +35,9 @@ from matchers.verdict.expectation import Expect, Expectation
 from matchers.verdict.reason import Reason
 from matchers.verdict.tolerance import MOST_ALLOWED
 from numtui.query.flow import Hop, Way, producing, way_back
+from numtui.report.kept import replay_result
 from numtui.report.model import follows
 from numtui.report.parts import MEANING
-from numtui.report.replay_result import replay_result
 from numtui.text.counts import plural
 
 __all__ = ["WITH_WAY", "RowExplanation", "Sentence", "explain_row", "named"]

@@ -15,7 +15,7 @@ from numtui.report.text_lines import BOLD, Paint, wrapped
 from numtui.text.counts import plural
 from numtui.text.safe import safe_text, write_lines
 
-__all__ = ["VERSION", "as_json", "write_json", "write_survey", "write_text"]
+__all__ = ["VERSION", "as_json", "case_json", "write_json", "write_survey", "write_text"]
 
 VERSION: Final = 1
 """Version of the format. New fields keep it; a renamed or removed one changes it."""
@@ -65,10 +65,11 @@ def write_json(weights: Sequence[str], cases: Sequence[Case], out: TextIO) -> No
 def as_json(weights: Sequence[str], cases: Sequence[Case]) -> dict[str, Any]:
     """Return the same, ready for JSON; an infinite distance is null."""
     head = {"version": VERSION, "numtui": __version__, "weights": list(weights)}
-    return head | {"cases": list(map(_case, cases))}
+    return head | {"cases": list(map(case_json, cases))}
 
 
-def _case(case: Case) -> dict[str, Any]:
+def case_json(case: Case) -> dict[str, Any]:
+    """Return a case, ready for JSON."""
     both = len(case.sides) > 1
     return {
         "why": case.why,

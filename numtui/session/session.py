@@ -21,6 +21,7 @@ from matchers.explain.sentences import Explanation
 from matchers.rules.file import RuleFile, parse_rules
 from matchers.rules.model import PairRule, RuleSet, located
 from numtui.query.fields import rows_of_rule
+from numtui.report.kept import KeptOperations
 from numtui.session.input_history import TypedLines, joined
 from numtui.session.jobs import Job, Proposal, RealignmentSearch
 from numtui.session.journal import Journal, Recovered
@@ -73,6 +74,8 @@ class Session:
         self.proposal: Proposal | None = None
         self.suggested = Suggested()
         self.typed = TypedLines()
+        self.kept: KeptOperations | None = None
+        """Operations kept beside the logs; None until they are looked for."""
         self._looked: RealignmentSearch | None = None
         self._undo: list[tuple[RuleSet, str]] = []
         self._redo: list[tuple[RuleSet, str]] = []
@@ -156,10 +159,15 @@ class Session:
 
     def explain(self) -> Explanation | None:
         """Return the explanation of the current row, with a note on a doubtful pair; None without a row."""
-        told, found = self.listing.explain(), self.realignment(self.listing.cursor)
-        if told is None or found is None:
-            return told
-        return replace(told, notes=(f"{found.explanation} (a: realign)", *told.notes))
+        told, row = self.listing.explain(), self.listing.cursor
+        found = self.realignment(row)
+        if told is not None and found is not None:
+            told = replace(told, notes=(f"{found.explanation} (a: realign)", *told.notes))
+        return told
+
+    def replayed(self, row: int) -> str:
+        """Return the verdict of a replay of the row's operation; empty without one."""
+        return next(iter(self.kept.shown(self.comparison, row)), "") if self.kept is not None and row >= 0 else ""
 
     def realign_edits(self) -> tuple[Edit, ...]:
         """Return the edits that repair the current run of red pairs; searches if needed (seconds for a large log).

@@ -93,6 +93,10 @@ def inspect(session: Session, told: Explanation | None, width: int, chosen: int 
     verdict: list[Line] = [[(f" {text}", role)] for text in wrap(told_first, width - 1, "  ")]
     headline: list[_Made] = [*verdict[:_VERDICT_LINES]]
     headline += [[(f" {text}", "dim")] for note in told.notes[:annotated] for text in wrap(note, width - 2)]
+    if replayed := session.replayed(row):
+        headline += [
+            [(f" {text}", "title")] for text in wrap(f"replayed: {replayed}", width - 2, "  ")[:_VERDICT_LINES]
+        ]
     words += verdict[_VERDICT_LINES:]
     add(names, "title", word_width)
     if told.pairing:

@@ -209,10 +209,10 @@ class RowWriter:
         a, b = (np.count_nonzero(side[rows] >= 0) for side in (c.row_a, c.row_b))
         return f"{a:,} in a, {b:,} in b: {FOLD_WORDS[Kind(c.regions.kind[stretch - 1])]}"
 
-    def row(self, row: int, marked: bool, tag: str = " ", *, explained: bool = False) -> Line:
+    def row(self, row: int, marked: bool, tag: str = " ", *, explained: bool = False, kept: str = " ") -> Line:
         """Format one row; `tag` is the sign of a mark or note, for rows that are no first cause or difference.
 
-        `explained`: what is assumed equal explains the row.
+        `explained`: what is assumed equal explains the row. `kept`: the sign of a kept or replayed operation.
         """
         c, w = self.comparison, self.columns
         status = Status(int(c.status[row]))
@@ -225,7 +225,7 @@ class RowWriter:
         if sign == " " and c.asked_otherwise[row]:
             sign = OTHER_ARGUMENTS
         line: Line = [(sign, "dim" if explained else "cause" if cause else "close" if sign == FIRST else "")]
-        line.append((f"{number} ", "dim" if role == "dim" else ""))
+        line.append((f"{number}{kept}", "dim" if role == "dim" else ""))
         line.append((f"{glyph} ", "cause" if marked else role))
         text_role = "dim" if role == "dim" else "alone" if role == "alone" else ""
         error = _error(c, row)

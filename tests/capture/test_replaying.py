@@ -52,7 +52,7 @@ def kept_in(run: Run) -> list[Kept]:
 def _forked(monkeypatch: pytest.MonkeyPatch) -> None:
     """Fork the processes of a replay from this one, which has imported torch."""
 
-    def performed(job: dict[str, Any], _python: str) -> list[Any]:
+    def performed(job: dict[str, Any], _python: str, _running: replay.Running) -> list[Any]:
         return [in_a_fork(job["calls"], variant, frozenset()) for variant in job["variants"]]
 
     monkeypatch.setattr(replay, "_performed", performed)
@@ -182,6 +182,21 @@ def test_a_call_that_ends_its_process_costs_no_other(script: Script, tmp_path: P
     found = again(kept, imports=["ending"])
     assert found[1] == {"failed": "its process was ended: ended with -9"}
     assert is_certified(kept[0], found[0])
+
+
+def test_a_replay_says_how_far_it_is_and_can_be_cancelled(script: Script) -> None:
+    kept = kept_in(script(LOOP, "--save module:2"))
+    told: list[str] = []
+
+    def tell(name: str, _done: float) -> None:
+        told.append(name)
+        if len(told) == 2:
+            running.cancel()
+
+    running = replay.Running(tell)
+    with pytest.raises(ReplayError, match="cancelled"):
+        replayed(kept, [AGAIN, Variant("once more"), WIDE], running=running)
+    assert told[:2] == ["as captured", "once more"]
 
 
 def test_a_python_without_torch_is_named(script: Script, tmp_path: Path) -> None:

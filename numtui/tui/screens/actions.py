@@ -90,6 +90,8 @@ class Actions:
             "why": lambda: panels.open_explanation(screen),
             "code": lambda: panels.open_code(screen),
             "assume": lambda: panels.assume_equal(screen),
+            "elements": screen.replays.open_elements,
+            "replay": screen.replays.replay,
             "neighbours": lambda: panels.open_neighbours(screen),
             "drift": lambda: panels.open_drift(screen),
             "places": lambda: panels.open_places(screen),
@@ -316,7 +318,7 @@ class Actions:
         session, listing, screen = self._session, self._listing, self._screen
         if screen.inspector.active:
             self._switch(to_list=True)
-        elif screen.reader.clear() or session.cancel():
+        elif screen.reader.clear() or session.cancel() or screen.replays.cancel():
             screen.draw()
         elif session.mark is not None:
             session.mark = None

@@ -35,6 +35,7 @@ from numtui.tui.screens.loader import LogLoader
 from numtui.tui.screens.modal import Modal
 from numtui.tui.screens.mouse import clicked, wheeled
 from numtui.tui.screens.prompt import Prompt
+from numtui.tui.screens.replays import Replays
 from numtui.tui.screens.saving import Saving
 from numtui.tui.screens.watch_files import FileWatcher
 from numtui.tui.textual_shims import PresentSize, bound_action, output_waits, pass_on, rebind
@@ -106,6 +107,7 @@ class Explorer(PresentSize, Screen[None], inherit_bindings=False):
         self.inspector = Inspector(id="inspector")
         self.background = Background(self, session, self.say)
         self.prompt = Prompt(session, self.background, self)
+        self.replays = Replays(self, request.replay_python)
         self.jobs = Jobs(self)
         self.loader = LogLoader(
             self,
@@ -147,6 +149,7 @@ class Explorer(PresentSize, Screen[None], inherit_bindings=False):
 
     def on_unmount(self) -> None:
         """Cancel the background work."""
+        self.replays.cancel()
         self.loader.close()
 
     def _opened(self) -> None:
@@ -220,6 +223,8 @@ class Explorer(PresentSize, Screen[None], inherit_bindings=False):
         if self.has_class("-small"):
             self.query_one(TooSmall).show()
             return
+        if not self.background.opening:
+            self.replays.look()
         self.query_one(Header).show(session, self.background.working)
         self.query_one(Breadcrumb).show(session.listing)
         self.table.show(session)

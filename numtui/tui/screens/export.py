@@ -11,7 +11,7 @@ from numtui.session.export import copies_of, free_path, page_of, row_of
 from numtui.terminal.clipboard import copy_in_tmux
 from numtui.tui.screens.screen import MainScreen
 
-__all__ = ["ask_page", "copy_key", "copy_row", "write_page"]
+__all__ = ["ask_page", "copy_key", "copy_row", "copy_text", "write_page"]
 
 
 def copy_key(explorer: MainScreen, again: int) -> None:
@@ -21,18 +21,20 @@ def copy_key(explorer: MainScreen, again: int) -> None:
         return
     _, text = found[again % len(found)]
     more, _ = found[(again + 1) % len(found)]
-    _copy(explorer, text)
+    copy_text(explorer, text)
     explorer.say(f"copied {text}" + (f"   (again: {more})" if len(found) > 1 else ""))
 
 
 def copy_row(explorer: MainScreen) -> None:
     """Copy the row under the cursor as Markdown."""
     if row := row_of(explorer.session):
-        _copy(explorer, row)
+        copy_text(explorer, row)
         explorer.say("copied the row as Markdown")
 
 
-def _copy(explorer: MainScreen, text: str) -> None:
+def copy_text(explorer: MainScreen, text: str) -> None:
+    """Copy a text to the clipboard of the user's machine."""
+
     def copied(done: bool) -> None:
         if not done:
             explorer.app.copy_to_clipboard(text)

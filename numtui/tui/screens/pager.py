@@ -168,6 +168,7 @@ _SIGNS = """\
 _DETAILS = """\
 ε is 1.2e-07 for float32, 7.8e-03 for bfloat16
 before a row number: " a note, a letter for a mark, / a search hit
+◇ ◆ behind it: kept whole (# shows its elements); replayed
 ≠ before it: given other arguments   × red, and explained by what W assumes equal
 ≥ is a lower bound: norms miss what keeps them, the tensors may differ by more; ≈ comes from sketches
 +1 after a key: a group, such as a collective and its wait   via values·.61: pairing method and confidence

@@ -20,6 +20,19 @@ from numtui.views.message_log import Messages
 __all__ = ["MainScreen"]
 
 
+class Replaying(Protocol):
+    """Elements and replays of kept operations."""
+
+    def open_elements(self) -> None:
+        """Open the elements of the row's tensors."""
+
+    def replay(self) -> None:
+        """Run the row's operation again, in the background."""
+
+    def cancel(self) -> bool:
+        """End the running replay; False if there is none."""
+
+
 class MainScreen(Protocol):
     """Main screen: a session, background threads and a prompt.
 
@@ -42,6 +55,10 @@ class MainScreen(Protocol):
     inspector: Inspector
     background: Background
     prompt: Prompt
+
+    @property
+    def replays(self) -> Replaying:
+        """Elements and replays of kept operations."""
 
     @property
     def offered(self) -> tuple[Action, ...]:

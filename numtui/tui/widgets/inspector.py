@@ -38,7 +38,8 @@ class Inspector(Lines):
     def show(self, session: Session) -> None:
         """Show the row under the session's cursor."""
         note = session.listing.annotations.note(session.comparison, session.listing.cursor)
-        about = (id(session.comparison), session.listing.cursor, id(session.realignments), note)
+        said = f"{note}\n{session.replayed(session.listing.cursor)}"
+        about = (id(session.comparison), session.listing.cursor, id(session.realignments), said)
         if about != self._about:
             if about[:2] != self._about[:2]:
                 self._top, self.chosen = 0, -1

@@ -110,7 +110,8 @@ class Table(Lines):
             else:
                 hit = "/" if search is not None and search.text and search.finds(c, row) else " "
                 grey = explained is not None and bool(explained[row])
-                lines.append(writer.row(row, row == marked, tags.get(row, hit), explained=grey))
+                kept = " " if session.kept is None else session.kept.sign(c, row)
+                lines.append(writer.row(row, row == marked, tags.get(row, hit), explained=grey, kept=kept))
         if len(view) > self.rows:  # else all of it is seen
             room = self.size.width - RIGHT
             edge = map_pieces(view, self.rows, *self._window(view))
