@@ -167,6 +167,8 @@ class _Checked:
             raise ValueError("an argument that it writes to is none of its tensors")
         if (random := call.get("random")) is not None:
             self._generator(random)
+        if (group := call.get("group")) is not None:
+            _group(group)
         size = sum(_numel(told) * ITEMSIZE[told["dtype"]] for told in given)
         size += sum(_numel(told) * ITEMSIZE[told["dtype"]] for told in results_of(call))
         if size > self._most:
@@ -226,6 +228,15 @@ class _Checked:
             except OSError as error:
                 raise ValueError(f"the content {name[:12]}… cannot be read: {error.strerror}") from None
         return self._sizes[name]
+
+
+def _group(group: dict[str, Any]) -> None:
+    ranks, name, op = group["ranks"], group["name"], group.get("op")
+    numbers = (*ranks, group["nth"], group.get("root", 0))
+    if not ranks or any(type(number) is not int or number < 0 for number in numbers):
+        raise ValueError("ranks of a group are whole numbers from 0 on")
+    if not isinstance(name, str) or not isinstance(op, (str, type(None))):
+        raise ValueError("a group has a name, and a reduction is text")
 
 
 def _matches(pattern: re.Pattern[str], text: str) -> None:

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from ..calls import flat_tensors
+from ..collectives import Collectives, Pending
 from ..event import Event
 from ..generators import drawn_from, generator_of, state_of
 from ..guard import no_harm, pass_on
@@ -22,6 +23,7 @@ from ..log_writer import Record, format_digest, record_text
 from ..messages import describe
 from ..op_kind import OpKind
 from ..placement import Placement
+from ..process_groups import has_result
 from ..settings import Settings
 from ..statistics import Unmeasurable, check_readable
 from ..subclasses import local_part
@@ -60,15 +62,14 @@ class KeepingTracer(StepTracer):
     def __init__(self, *args: Any, keeping: Keeping) -> None:
         super().__init__(*args)
         self._keeping = keeping
+        self._collectives = _Collectives(self)
 
     def _before(self, kind: OpKind, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> Any:
         call = super()._before(kind, args, kwargs)
         event = None if call is None else call.event
-        if event is not None and self._keeping.wanted.may_want(event.place.module, event.name):
+        if event is not None and not kind.is_wait and self._keeping.wanted.may_want(event.place.module, event.name):
             event.saved = Kept({})
             with noting(event.saved):
-                if kind.collective or kind.is_wait:
-                    raise Unmeasurable("communication needs the other ranks")
                 self._copy(event.saved, call, args, kwargs, random_state(call, args, kwargs) if kind.random else None)
         return call
 
@@ -108,10 +109,33 @@ class KeepingTracer(StepTracer):
             raise Unmeasurable("it is no single operator")
         kept.call["operator"] = schema.name + (f".{schema.overload_name}" if schema.overload_name else "")
         kept.call["schema"] = str(schema)
+        if call.event.call is not None:  # its results are there only once they are waited for
+            kept.call["written"] = [leaf.input for leaf in call.event.mutated]
+            kept.call |= {"returned": [None] * len(call.event.outputs), "left": [None] * len(call.event.mutated)}
+            return
         tree = _Tree(self, kept)
         kept.call["returned"] = [tree.of(tensor) for tensor in flat_tensors(result)]
         kept.call["written"] = [leaf.input for leaf in call.event.mutated]
         kept.call["left"] = [tree.of(call.tensors[position]) for position in kept.call["written"]]
+
+
+class _Collectives(Collectives):
+    """Collectives in flight, of which those that are kept get their results when these have arrived."""
+
+    def __init__(self, tracer: KeepingTracer) -> None:
+        super().__init__(tracer.measuring)
+        self._tracer = tracer
+
+    def arrived(self, pending: Pending) -> None:
+        super().arrived(pending)
+        kept = pending.event.saved
+        if isinstance(kept, Kept) and not kept.why and has_result(pending.work) is not False:
+            with noting(kept):
+                told = _Tree(self._tracer, kept).of(pending.tensor)
+                for name, leaves in (("returned", pending.event.outputs), ("left", pending.event.mutated)):
+                    for k, leaf in enumerate(leaves):
+                        if leaf is pending.leaf:
+                            kept.call[name][k] = told
 
 
 def random_state(call: Any, args: tuple[Any, ...], kwargs: Mapping[str, Any]) -> tuple[str, bytes, bool]:
@@ -271,8 +295,11 @@ class Keeping:
             differs = kept.call.get("differs")
             # the key that an operation has in the other run alone may be that of any operation here
             meant = [each for each in planned[record.key] if each["inputs"] != "neither" or _keys(each) not in repeated]
-            if kept.why:
-                missed.append(told | {"why": kept.why})
+            if record.group is not None:
+                told["group"] = record.group
+            unseen = not kept.why and None in (*kept.call["returned"], *kept.call["left"])
+            if kept.why or unseen:
+                missed.append(told | {"why": kept.why or "its result was not waited for within the step"})
             elif meant or differs or self.wanted.of_modules(record.key):
                 for tree, output in zip(kept.call["returned"], record.outputs, strict=True):
                     if output.placement is not None:  # DTensor tells it only after the operation

@@ -79,15 +79,15 @@ def _bundles(path: str) -> list[Bundle]:
 
 
 def _survey(args: argparse.Namespace, bundles: Sequence[Bundle]) -> int:
-    from capture.keeping.replay import AGAIN, Kept, replayed
+    from capture.keeping.replay import AGAIN, Kept
+    from numtui.report.kept import replayed_cases
     from numtui.report.replay import write_survey
-    from numtui.report.replayed import Replayed
 
     found = []
     for bundle in bundles:
-        kept = [Kept(bundle.folder, call) for call in bundle.calls]
-        (results,) = replayed(kept, [AGAIN], imports=args.imports, python=args.python)
-        found.append([Replayed(each.call, {AGAIN.name: result}) for each, result in zip(kept, results, strict=True)])
+        pairs = [("", "", {"a": Kept(bundle.folder, call)}) for call in bundle.calls]
+        cases = replayed_cases(pairs, ways=[AGAIN], imports=args.imports, python=args.python)
+        found.append([case.sides["a"] for case in cases])
     for bundle, calls in zip(bundles, found, strict=True):
         deliver(partial(write_survey, str(bundle.folder), calls, len(bundle.missed)), args.output)
     return ExitCode.SAME if all(call.certified for calls in found for call in calls) else ExitCode.RED

@@ -15,6 +15,7 @@ from matchers.errors import InputError
 from matchers.files.atomic_write import atomic_writer
 from matchers.logs.op_log import OpLog
 from numtui.paths import small_text
+from numtui.report.collectives import from_parts
 from numtui.report.replay import as_json, case_json
 from numtui.report.replayed import Case, Replayed
 
@@ -140,14 +141,18 @@ def replayed_cases(
     Raises:
         ReplayError: as `capture.keeping.replay.replayed`.
     """
-    calls = [(sides, side) for _, _, sides in pairs for side in sides]
-    kept, against = [sides[side] for sides, side in calls], [sides for sides, _ in calls]
+    calls = [(sides, one) for _, _, sides in pairs for one in sides.values()]
+    run = [(sides, one) for sides, one in calls if "group" not in one.call]
+    kept, against = [one for _, one in run], [sides for sides, _ in run]
     ways = ways or variants([each.call for each in kept])
-    found = replayed(kept, ways, against=against, imports=imports, python=python, running=running)
+    options: Any = {"imports": imports, "python": python, "running": running}
+    found = replayed(kept, ways, against=against, **options) if kept else []
     names = [way.name for way in ways]
-    left = iter([dict(zip(names, of_call, strict=True)) for of_call in zip(*found, strict=True)])
+    results = [dict(zip(names, of_call, strict=True)) for of_call in zip(*found, strict=True)]
+    came = {id(one): result for one, result in zip(kept, results, strict=True)}
+    came |= {id(one): from_parts(one) for _, one in calls if "group" in one.call}
     return [
-        Case(why, {side: Replayed(one.call, next(left), one.folder) for side, one in sides.items()}, lacks)
+        Case(why, {side: Replayed(one.call, came[id(one)], one.folder) for side, one in sides.items()}, lacks)
         for why, lacks, sides in pairs
     ]
 

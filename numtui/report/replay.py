@@ -51,6 +51,8 @@ def write_survey(name: str, calls: Sequence[Replayed], missed: int, out: TextIO)
     lines = [f"{name}: {good:,} of {plural(len(calls), 'operation')} replay to the bits of the log{rate}"]
     if missed:
         lines.append(f"  {plural(missed, 'operation')} could not be kept: `missed` in its manifest says why")
+    for way, many in Counter(call.together for call in calls if call.together).most_common():
+        lines += wrapped(f"{plural(many, 'collective')}: {way}", "  ", "    ")
     reasons = Counter((call.call["operator"], call.odd) for call in calls if not call.certified)
     for (operator, reason), many in reasons.most_common(_MOST_REASONS):
         lines += wrapped(f"{many:,} × {operator}: {reason}", "  ", "    ")

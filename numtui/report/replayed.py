@@ -71,6 +71,16 @@ class Replayed:
         gave = self.gave(AGAIN)
         return gave is not None and same_bits(gave, self.recorded)
 
+    @property
+    def together(self) -> str:
+        """How a collective's result is made of what the ranks gave; empty for other operations."""
+        return str(self.results.get(AGAIN, {}).get("together") or "")
+
+    @property
+    def parts(self) -> list[str]:
+        """The contents that the ranks gave to a collective."""
+        return list(self.results.get(AGAIN, {}).get("parts") or ())
+
     def distance(self, side: str) -> tuple[float, float] | None:
         """Return how far a side's result is from this call in float64: relative, and in ε of its dtype."""
         found = self.results.get(WIDE, {}).get("distance", {}).get(side)
@@ -113,7 +123,8 @@ def certificate(case: Case, side: str) -> str:
     gave = own.gave(AGAIN) or ()
     if own.certified:
         shared = other is not None and same_bits(gave, other.recorded)
-        return f"replays to its bits{', which the other has too' if shared else ''}"
+        made = f": {own.together}" if own.together else ""
+        return f"replays to its bits{', which the other has too' if shared else ''}{made}"
     return "replays to the other's bits" if other and same_bits(gave, other.recorded) else "replays to other bits"
 
 
@@ -121,6 +132,8 @@ def asked_otherwise(case: Case) -> list[str]:
     """Return in what the calls of both sides differ besides what their inputs hold: operator, arguments, forms."""
     a, b = (case.sides[side].call for side in "ab")
     found = [] if a["operator"] == b["operator"] else [f"operator {a['operator']} in a, {b['operator']} in b"]
+    reductions = [call.get("group", {}).get("op") for call in (a, b)]
+    found += [f"reduction {reductions[0]} in a, {reductions[1]} in b"] if reductions[0] != reductions[1] else []
     given_a, given_b = _given(a), _given(b)
     for name in dict.fromkeys([*given_a, *given_b]):
         found += _differences(name, given_a.get(name), given_b.get(name))
@@ -180,8 +193,8 @@ def verdict(case: Case) -> str:
             return _uncertain(side, replayed)
     if len(case.sides) < 2:
         (side,) = case.sides
-        missing = f"{case.lacks} has no such operation; " if case.lacks else ""
-        return f"{missing}{side} {_of_itself(case.sides[side].distance(side))}{_depends(case)}"
+        missing, own = f"{case.lacks} has no such operation; " if case.lacks else "", case.sides[side]
+        return f"{missing}{own.together or f'{side} {_of_itself(own.distance(side))}'}{_depends(case)}"
     a, b = case.sides["a"], case.sides["b"]
     if a.recorded == b.recorded:
         return f"same bits in both runs{_depends(case)}"
@@ -191,7 +204,16 @@ def verdict(case: Case) -> str:
         return f"asked otherwise: {'; '.join(asked[:2])}: {_sided(case)}"
     if inputs:
         which = ", ".join(map(str, inputs))
+        if a.together:
+            return (
+                f"given otherwise: input{'s' if len(inputs) > 1 else ''} {which}: {a.together} in a, {b.together} in b"
+            )
         return f"given otherwise: input{'s' if len(inputs) > 1 else ''} {which}: {_sided(case)}"
+    if (whose := [k for k, (x, y) in enumerate(zip(a.parts, b.parts, strict=False)) if x != y]) or a.together:
+        ranks = a.call["group"]["ranks"]
+        if whose:
+            return f"given otherwise by rank{'s' * (len(whose) > 1)} {', '.join(str(ranks[k]) for k in whose)}"
+        return f"given the same: {a.together} in a, {b.together} in b"
     for side, other in (("a", b), ("b", a)):
         for name, gave in case.sides[side].other_bits:
             if same_bits(gave, other.recorded):

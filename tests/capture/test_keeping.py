@@ -179,9 +179,13 @@ def test_a_shard_is_kept_with_the_placement_that_the_log_tells(examples: Example
     assert placed
 
 
-def test_communication_and_simulated_ranks_are_left_out_with_their_reason(examples: Examples) -> None:
+def test_a_collective_is_kept_with_its_group_and_the_result_that_was_waited_for(examples: Examples) -> None:
     kept = bundle_of(examples.captured("--parallel tp --fake-world 2", "--save module:layers.0.*"))
-    assert {each["why"] for each in kept.missed} == {"communication needs the other ranks"}
+    groups = [call for call in kept.calls if "group" in call]
+    assert groups
+    assert all(call["group"]["ranks"] == [0, 1] for call in groups)
+    assert all(len(call["returned"] + call["left"]) == 1 for call in groups)
+    assert kept.missed == []
 
 
 @pytest.mark.parametrize("text", ["", "{", "[]", '{"version": 2, "records": []}', '{"version": 1, "records": [1]}'])
@@ -254,6 +258,8 @@ HOSTILE = {
     "each result has a digest": lambda call, _: call["digests"].update(returned=[]),
     "arguments have names": lambda call, _: call["kwargs"].update({"x);import os;(": 1}),
     "none of its tensors": lambda call, _: call.update(written=[99]),
+    "has a name": lambda call, _: call.update(group={"ranks": [0], "nth": 0, "name": 7}),
+    "ranks of a group": lambda call, _: call.update(group={"ranks": [-1], "nth": 0, "name": "w"}),
     "'disk:0'": lambda _, tensor: tensor.update(device="disk:0"),
 }
 

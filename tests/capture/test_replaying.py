@@ -22,6 +22,7 @@ from capture.keeping.script import write_script
 from capture.log_writer import format_digest
 from capture.statistics import Statistics
 from numtui.cli.main import main
+from numtui.report.collectives import from_parts
 from tests.capture.conftest import LOOP, Script
 from tests.capture.runs import Examples, Run
 
@@ -84,7 +85,7 @@ def is_certified(kept: Kept, result: dict[str, Any]) -> bool:
     ],
 )
 def test_a_step_of_the_example_replays_to_the_bits_of_its_log(examples: Examples, variant: str) -> None:
-    kept = kept_in(examples.captured(variant, "--save module:*"))
+    kept = [one for one in kept_in(examples.captured(variant, "--save module:*")) if "group" not in one.call]
     results = again(kept)
     pairs = zip(kept, results, strict=True)
     others = [(one.call["key"], found) for one, found in pairs if not is_certified(one, found)]
@@ -197,6 +198,26 @@ def test_a_replay_says_how_far_it_is_and_can_be_cancelled(script: Script) -> Non
     with pytest.raises(ReplayError, match="cancelled"):
         replayed(kept, [AGAIN, Variant("once more"), WIDE], running=running)
     assert told[:2] == ["as captured", "once more"]
+
+
+ALONE = """
+import torch.distributed as dist
+dist.init_process_group("gloo", rank=0, world_size=1, store=dist.HashStore())
+""" + LOOP.replace("optimizer.step()", "dist.all_reduce(model[0].weight.grad)\n    optimizer.step()")
+
+
+def test_a_collective_is_put_together_from_what_the_ranks_gave(script: Script) -> None:
+    try:
+        kept = kept_in(script(ALONE, "--save module:*"))
+    finally:
+        torch.distributed.destroy_process_group()
+    (one,) = [each for each in kept if "group" in each.call]
+    found = from_parts(one)["as captured"]
+    assert found["together"] == "sum of the ranks in rank order, in float32"
+    assert is_certified(one, found)
+    of_two = {**one.call, "group": {**one.call["group"], "ranks": [0, 1]}}
+    lacking = from_parts(Kept(one.folder, of_two))["as captured"]
+    assert lacking == {"refused": "communication needs the part of rank 0, which was not kept"}
 
 
 def test_a_python_without_torch_is_named(script: Script, tmp_path: Path) -> None:
