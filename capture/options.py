@@ -7,7 +7,7 @@ import os
 from pathlib import Path
 from typing import Any, NoReturn
 
-from .keeping.wanted import parse_size
+from .keeping.form import parse_size
 from .messages import printable
 from .settings import MAX_OPERATIONS, Settings
 from .step_numbers import StepNumbers

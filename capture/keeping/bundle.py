@@ -15,13 +15,12 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .form import ITEMSIZE, KNOWN, MANIFEST, VERSION, given_to, results_of
+from .form import CONTENT, ITEMSIZE, KNOWN, MANIFEST, VERSION, given_to, results_of
 
 __all__ = ["Bundle", "BundleError", "read_bundle", "safetensors_head", "write_bundle"]
 
 _NAME = re.compile(r"[0-9a-f]{64}", re.ASCII)
 _DEVICE = re.compile(r"(cpu|cuda|xpu|mps)(:\d{1,4})?", re.ASCII)
-_FILE = re.compile(r"([0-9a-f]{64})\.safetensors", re.ASCII)
 _CALL: dict[str, type] = {
     **dict.fromkeys(("key", "operator", "schema", "record"), str),
     **dict.fromkeys(("args", "written", "returned", "left", "planned"), list),
@@ -66,7 +65,7 @@ def write_bundle(
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.chmod(0o700)
     (folder / MANIFEST).unlink(missing_ok=True)
-    old = {found[1] for path in folder.iterdir() if (found := _FILE.fullmatch(path.name))}
+    old = {found[1] for path in folder.iterdir() if (found := CONTENT.fullmatch(path.name))}
     try:
         _write_contents(folder, contents)
         lines = ",\n".join(json.dumps(call) for call in calls)

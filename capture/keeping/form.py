@@ -5,14 +5,16 @@ Standard library alone, because the viewer reads it too.
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["AGAIN", "DIGESTS_VERSION", "ITEMSIZE", "KNOWN", "MANIFEST", "ONCE_MORE", "PLAN_VERSION", "RESULT",
-    "VERSION", "WIDE", "bundle_folder", "find_bundles", "given_to", "read_content", "results_of", "split_key",
-    "tensors_of"]  # fmt: skip
+__all__ = ["AGAIN", "CONTENT", "DIGESTS_VERSION", "ITEMSIZE", "KNOWN", "MANIFEST", "ONCE_MORE", "PLAN_VERSION",
+    "RESULT", "VERSION", "WIDE", "StoredBundle", "bundle_folder", "find_bundles", "given_to", "parse_size",
+    "read_content", "remove_bundle", "results_of", "split_key", "stored_bundles", "tensors_of"]  # fmt: skip
 
 VERSION = 1
 """Of the manifest of a bundle."""
@@ -20,7 +22,10 @@ PLAN_VERSION = DIGESTS_VERSION = 1
 MANIFEST, RESULT = "manifest.json", "replay.json"
 """Files of a bundle: what was kept, and what came of running it again."""
 _END = "_kept"
+_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?B)?", re.IGNORECASE | re.ASCII)
 _KEY = re.compile(r"(?P<module>.*)/op_\d+_(?P<name>.+)", re.DOTALL)
+CONTENT = re.compile(r"([0-9a-f]{64})\.safetensors", re.ASCII)
+"""Names of files with a content."""
 AGAIN, ONCE_MORE, WIDE = "as captured", "once more", "in float64"
 """Ways to run a call again that every replay has."""
 ITEMSIZE = {
@@ -53,6 +58,45 @@ def find_bundles(path: Path) -> list[Path]:
     return [found.parent for place in places for found in sorted(path.glob(f"{place}*{_END}/{MANIFEST}"))]
 
 
+@dataclass(frozen=True, slots=True)
+class StoredBundle:
+    """A bundle on the disk: its folder, bytes, and when it was written (seconds)."""
+
+    folder: Path
+    size: int
+    written: float
+
+
+def stored_bundles(path: Path) -> list[StoredBundle]:
+    """Return all bundles below a folder, the newest first; links are not followed."""
+    found = []
+    for place, folders, _ in os.walk(path):
+        for name in folders:
+            folder = Path(place, name)
+            if name.endswith(_END) and not folder.is_symlink():
+                files = [file.lstat() for file in _own_files(folder)]
+                if files:
+                    size = sum(each.st_size for each in files)
+                    found.append(StoredBundle(folder, size, max(each.st_mtime for each in files)))
+    return sorted(found, key=lambda one: (-one.written, str(one.folder)))
+
+
+def remove_bundle(folder: Path) -> None:
+    """Delete the files of a bundle, and its folder if nothing else is in it.
+
+    Raises:
+        OSError: one cannot be deleted.
+    """
+    for file in sorted(_own_files(folder), key=lambda file: file.name != MANIFEST):
+        file.unlink()
+    if not any(folder.iterdir()):
+        folder.rmdir()
+
+
+def _own_files(folder: Path) -> list[Path]:
+    return [file for file in folder.iterdir() if file.name in (MANIFEST, RESULT) or CONTENT.fullmatch(file.name)]
+
+
 def read_content(folder: Path, name: str) -> bytes:
     """Return a content of a bundle.
 
@@ -61,6 +105,18 @@ def read_content(folder: Path, name: str) -> bytes:
     """
     data = (folder / f"{name}.safetensors").read_bytes()
     return data[8 + int.from_bytes(data[:8], "little") :]
+
+
+def parse_size(text: str) -> int:
+    """Return the bytes of a size such as `2GiB`, `500MB` or `4096`; units are powers of 1,024.
+
+    Raises:
+        ValueError: it is none.
+    """
+    found = _SIZE.fullmatch(text.strip())
+    if found is None:
+        raise ValueError(f"{text!r} is no size such as 2GiB")
+    return int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))
 
 
 def split_key(key: str) -> tuple[str, str]:

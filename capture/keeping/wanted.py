@@ -6,7 +6,6 @@ Standard library alone: options are looked at before the script imports torch.
 from __future__ import annotations
 
 import json
-import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -15,10 +14,9 @@ from typing import Any
 from ..globs import inside
 from .form import PLAN_VERSION, split_key
 
-__all__ = ["Wanted", "parse_size"]
+__all__ = ["Wanted"]
 
 _MODULE, _WEIGHTS = "module:", "weights"
-_SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?B)?", re.IGNORECASE | re.ASCII)
 _LARGEST_PLAN = 64 << 20
 
 
@@ -109,15 +107,3 @@ def _plan(path: str) -> list[dict[str, Any]]:
     if not all(isinstance(text, str) for text in texts):
         raise ValueError(f"--save {path}: keys of its records are texts")
     return records
-
-
-def parse_size(text: str) -> int:
-    """Return the bytes of a size such as `2GiB`, `500MB` or `4096`; units are powers of 1,024.
-
-    Raises:
-        ValueError: it is none.
-    """
-    found = _SIZE.fullmatch(text.strip())
-    if found is None:
-        raise ValueError(f"{text!r} is no size such as 2GiB")
-    return int(float(found[1]) * 1024 ** " KMGT".index(found[2].upper() or " "))

@@ -11,6 +11,7 @@ from numtui.cli.output import ExitCode, deliver
 from numtui.cli.user_cache import user_cache
 from numtui.folders import cache_folder
 from numtui.text.counts import plural
+from numtui.text.sizes import shown_size
 
 __all__ = ["add_parser"]
 
@@ -36,7 +37,7 @@ def _run(args: argparse.Namespace) -> int:
     folder = used or CacheFolder(cache_folder(), 0)
     if args.action == "clear":
         try:
-            told = f"{folder.path}: {_size(folder.clear())} deleted"
+            told = f"{folder.path}: {shown_size(folder.clear())} deleted"
         except OSError as error:
             raise InputError(f"{error.filename}: cannot be deleted: {error.strerror or error}") from None
     else:
@@ -44,18 +45,10 @@ def _run(args: argparse.Namespace) -> int:
         kinds = Counter(item.path.suffix for item in items)
         reports = kinds[f".{REPORT}"]
         content = f"{plural(len(items) - reports, 'log')} and {plural(reports, 'report')}"
-        size = _size(sum(item.size for item in items))
-        limit = f"of {_size(used.limit)}" if used else "(turned off)"
+        size = shown_size(sum(item.size for item in items))
+        limit = f"of {shown_size(used.limit)}" if used else "(turned off)"
         told = f"{folder.path}: {content}, {size} {limit}"
         if folder.path.exists() and not folder.is_private():
             told += "\n  others may write there: nothing of it is used"
     deliver(lambda out: print(told, file=out), None)
     return ExitCode.SAME
-
-
-def _size(size: int) -> str:
-    value, units = float(size), iter(("KiB", "MiB", "GiB"))
-    unit = "bytes"
-    while value >= 1024 and (larger := next(units, None)):
-        value, unit = value / 1024, larger
-    return f"{value:.3g} {unit}" if value < 1000 else f"{value:,.0f} {unit}"

@@ -24,6 +24,7 @@ _COMMANDS = (
     "suggest",
     "demo",
     "rules",
+    "kept",
     "cache",
     "completion",
 )

@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import sys
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import suppress
 from functools import partial
 from math import inf
 from pathlib import Path
@@ -52,6 +53,9 @@ def add_parser(commands: Commands) -> None:
     file_argument(
         parser, "--script", metavar="DIR", help="write DIR/repro.py of the first operation: needs torch alone"
     )
+    file_argument(
+        parser, "--export", metavar="FILE.zip", help="say what is in it, and write the operations to send them"
+    )
     parser.add_argument("--format", choices=("text", "json"), default="text", help="the form (default: text)")
     add_output(parser)
     parser.add_argument("--no-color", action="store_true", help="no colours (also: NO_COLOR)")
@@ -62,6 +66,8 @@ def _run(args: argparse.Namespace) -> int:
 
     try:
         bundles = {side: _bundles(path) for side, path in (("a", args.a), ("b", args.b)) if path is not None}
+        if args.export is not None:
+            return _export(args, bundles)
         if args.script is not None:
             return _write_script(args, bundles)
         if args.b is None and args.op is None and sum(len(each.calls) for each in bundles["a"]) > _FEW:
@@ -213,4 +219,26 @@ def _write_script(args: argparse.Namespace, bundles: Mapping[str, Sequence[Bundl
     except OSError as error:
         raise InputError(f"{path}: cannot be written: {error.strerror or error}") from None
     complain(f"{path / 'repro.py'}: python repro.py, in that folder, asserts the bits of {' and '.join(sides)}")
+    return ExitCode.SAME
+
+
+def _export(args: argparse.Namespace, bundles: Mapping[str, Sequence[Bundle]]) -> int:
+    from tempfile import TemporaryDirectory
+
+    from capture.keeping.script import write_script
+    from numtui.report.kept_archive import Archive
+
+    cases, scripts = [sides for *_, sides in _pairs(args, bundles)], {}
+    path = Path(typed_path(args.export))
+    try:
+        with TemporaryDirectory() as folder, suppress(BundleError):
+            write_script(Path(folder), cases[0])
+            scripts = {file.name: file.read_bytes() for file in sorted(Path(folder).iterdir())}
+        archive = Archive(cases, [bundle for group in bundles.values() for bundle in group], scripts)
+        for line in archive.told():
+            complain(line)
+        archive.write(path)
+    except OSError as error:
+        raise InputError(f"{error.filename or path}: {error.strerror or error}") from None
+    complain(f"{path}: written; numtui replay {path.stem}/a {path.stem}/b replays it where it is unpacked")
     return ExitCode.SAME

@@ -16,8 +16,8 @@ import torch
 from capture.keeping import bundle
 from capture.keeping.bundle import Bundle, BundleError, read_bundle
 from capture.keeping.contents import Contents, TooMuch
-from capture.keeping.form import find_bundles
-from capture.keeping.wanted import Wanted, parse_size
+from capture.keeping.form import find_bundles, parse_size
+from capture.keeping.wanted import Wanted
 from tests.capture.conftest import LOOP, Script
 from tests.capture.runs import Examples, Run
 
