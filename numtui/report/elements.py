@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
+from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 from capture.keeping.form import given_to, read_content, results_of
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from matchers.elements.differences import Differences
     from matchers.elements.tensor import Tensor
 
-__all__ = ["element_lines", "read_tensor", "tensors_by_name", "weight_lines"]
+__all__ = ["Parts", "element_lines", "read_tensor", "read_whole", "tensors_by_name", "weight_lines"]
 
 _MOST_WEIGHTS: Final = 12
 
@@ -85,14 +86,69 @@ def _between(a: Path, b: Path, x: Mapping[str, Any], y: Mapping[str, Any]) -> Di
     return Differences(0, 0) if same else differences(read_tensor(a, x), read_tensor(b, y))
 
 
-def tensors_by_name(sides: Mapping[str, Kept]) -> dict[str, dict[str, tuple[Path, Mapping[str, Any]]]]:
-    """Return folder and form of each tensor of kept calls, by its name and by side: inputs, then results."""
-    found: dict[str, dict[str, tuple[Path, Mapping[str, Any]]]] = {}
+Parts = tuple[tuple["Path", Mapping[str, Any]], ...]
+"""Folder and form of a tensor, or of the part of each rank that holds one."""
+
+
+def tensors_by_name(sides: Mapping[str, Sequence[Kept]]) -> dict[str, dict[str, Parts]]:
+    """Return each tensor of kept calls by its name and by side: inputs, then results.
+
+    Args:
+        sides: the call, or that of each rank of a merged run.
+    """
+    found: dict[str, dict[str, Parts]] = {}
     for name, of in (("input", given_to), ("result", results_of)):
-        for side, kept in sides.items():
-            for k, told in enumerate(of(kept.call)):
-                found.setdefault(f"{name} {k}", {})[side] = kept.folder, told
+        for side, ranks in sides.items():
+            held = [of(kept.call) for kept in ranks]
+            for k in range(min(map(len, held))):
+                parts = tuple((kept.folder, each[k]) for kept, each in zip(ranks, held, strict=True))
+                found.setdefault(f"{name} {k}", {})[side] = parts
     return found
+
+
+def read_whole(parts: Parts) -> Tensor | None:
+    """Read a tensor, put together from the parts of the ranks; None if they make no whole.
+
+    Raises:
+        OSError: a content cannot be read.
+    """
+    import numpy as np
+
+    from matchers.elements.tensor import Tensor
+
+    folder, first = parts[0]
+    if len(parts) == 1 or all("placement" not in told and told["storage"] == first["storage"] for _, told in parts):
+        return read_tensor(folder, first)
+    if not all(_is_part(told) for _, told in parts):
+        return None
+    shape = first["placement"]["shape"]
+    own = [read_tensor(*part) for part in parts]
+    more = own[0].bits.shape[len(shape) :]  # two numbers of a complex one
+    whole, there = np.zeros((*shape, *more), own[0].bits.dtype), np.zeros((*shape, *more), bool)
+    for (_, told), each in zip(parts, own, strict=True):
+        spans = zip(told["placement"]["offsets"], told["shape"], strict=True)
+        at = tuple(slice(start, start + size) for start, size in spans)
+        fits = told["placement"]["shape"] == shape and whole[at].shape == each.bits.shape
+        if not fits or (there[at] & (whole[at] != each.bits)).any():  # copies that differ
+            return None
+        whole[at], there[at] = each.bits, True
+    return Tensor.of(whole.tobytes(), first["dtype"], shape, _steps(shape), 0) if there.all() else None
+
+
+def _is_part(told: Mapping[str, Any]) -> bool:
+    """Return True for a shard or a copy: of a term that is still to be added up there is no whole."""
+    placement = told.get("placement")
+    if not isinstance(placement, dict):
+        return False
+    kinds: Any
+    shape: Any
+    offsets: Any
+    kinds, shape, offsets = (placement.get(name) for name in ("placements", "shape", "offsets"))
+    if not all(isinstance(each, list) for each in (kinds, shape, offsets)):
+        return False
+    numbers = [*shape, *offsets]
+    whole = all(type(size) is int and size >= 0 for size in numbers) and len(numbers) == 2 * len(told["shape"])
+    return whole and all(isinstance(kind, str) and kind.startswith(("Shard", "Replicate")) for kind in kinds)
 
 
 def read_tensor(folder: Path, told: Mapping[str, Any]) -> Tensor:
@@ -108,6 +164,12 @@ def read_tensor(folder: Path, told: Mapping[str, Any]) -> Tensor:
     content = read_content(folder, told["storage"])
     found = Tensor.of(content, told["dtype"], told["shape"], told["strides"], told["offset"])
     if told.get("conj") or told.get("neg"):
-        sign = np.array(1 << (8 * found.bits.dtype.itemsize - 1), found.bits.dtype)
-        found.bits[..., 1 if told.get("conj") else slice(None)] ^= sign
+        bits = found.bits.copy()
+        bits[..., 1 if told.get("conj") else slice(None)] ^= np.array(1 << (8 * bits.dtype.itemsize - 1), bits.dtype)
+        return Tensor.of(bits.tobytes(), told["dtype"], told["shape"], _steps(told["shape"]), 0)
     return found
+
+
+def _steps(shape: Sequence[int]) -> list[int]:
+    """Return the strides of a contiguous tensor, in elements."""
+    return [prod(shape[k + 1 :]) for k in range(len(shape))]

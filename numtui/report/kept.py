@@ -14,6 +14,8 @@ from matchers.comparison import Comparison
 from matchers.errors import InputError
 from matchers.files.atomic_write import atomic_writer
 from matchers.logs.op_log import OpLog
+from matchers.logs.parser import read_log
+from matchers.logs.raw_record import MEMBERS
 from numtui.paths import small_text
 from numtui.report.collectives import from_parts
 from numtui.report.replay import as_json, case_json
@@ -35,39 +37,57 @@ class KeptOperations:
     """
 
     def __init__(self, c: Comparison) -> None:
-        self._calls: list[tuple[Path, OpLog, dict[int, Mapping[str, Any]]]] = []
         self.trouble = ""
-        for log in (c.a,) if c.single else (c.a, c.b):
-            folder = bundle_folder(Path(log.path))
-            calls: dict[int, Mapping[str, Any]] = {}
-            if folder.is_dir() and not log.members:
-                try:
-                    by_key = {call["key"]: call for call in read_bundle(folder).calls}
-                except BundleError as error:
-                    self.trouble = str(error)
-                else:
-                    found = {k: by_key[key] for k, key in enumerate(log.keys) if key in by_key}
-                    calls = {k: call for k, call in found.items() if _is_of(call["key"], _recorded(call), log, k)}
-            self._calls.append((folder, log, calls))
+        self._logs = (c.a,) if c.single else (c.a, c.b)
+        self._calls = [self._of_ranks(log) if log.members else self._of_log(log) for log in self._logs]
         self.read_results()
+
+    def _of_log(self, log: OpLog) -> dict[int, tuple[Kept, ...]]:
+        """Return the kept call of each record."""
+        found = self._read(log.path)
+        return {
+            k: (found[key],)
+            for k, key in enumerate(log.keys if found else ())
+            if key in found and _is_of(key, _recorded(found[key].call), log, k)
+        }
+
+    def _of_ranks(self, log: OpLog) -> dict[int, tuple[Kept, ...]]:
+        """Return the kept calls of the ranks that each record of merged logs stands for, where all have kept it."""
+        at: dict[str, Kept] = {}
+        for rank, path in log.members.items():
+            if found := self._read(path):
+                own = read_log(path)
+                at |= {f"{rank}:{own.line[k]}": found[key] for k, key in enumerate(own.keys) if key in found}
+        told = {row: text.split() for row, text in log.texts(MEMBERS).items()} if at else {}
+        return {row: tuple(at[one] for one in of) for row, of in told.items() if of and all(one in at for one in of)}
+
+    def _read(self, log: str) -> dict[str, Kept]:
+        folder = bundle_folder(Path(log))
+        if not folder.is_dir():
+            return {}
+        try:
+            return {call["key"]: Kept(folder, call) for call in read_bundle(folder).calls}
+        except BundleError as error:
+            self.trouble = str(error)
+            return {}
 
     def read_results(self) -> None:
         """Read again what replays have shown."""
-        folder, *_ = self._calls[0]
-        self._cases = read_result(folder) if self.any else []
+        self._cases = read_result(self._folder) if self.any else []
+
+    @property
+    def _folder(self) -> Path:
+        return bundle_folder(Path(self._logs[0].path))
 
     @property
     def any(self) -> bool:
         """True if anything was kept."""
-        return any(calls for *_, calls in self._calls)
+        return any(self._calls)
 
-    def sides(self, c: Comparison, row: int) -> dict[str, Kept]:
-        """Return the kept calls of a row, by side; none where nothing was kept."""
-        found = {}
-        for side, (folder, _, calls), of in zip("ab", self._calls, (c.row_a, c.row_b), strict=False):
-            if (call := calls.get(int(of[row]))) is not None:
-                found[side] = Kept(folder, call)
-        return found
+    def sides(self, c: Comparison, row: int) -> dict[str, tuple[Kept, ...]]:
+        """Return the kept calls of a row, by side, of merged ranks those of each; none where nothing was kept."""
+        found = zip("ab", self._calls, (c.row_a, c.row_b), strict=False)
+        return {side: kept for side, calls, of in found if (kept := calls.get(int(of[row]), ()))}
 
     def shown(self, c: Comparison, row: int) -> list[str]:
         """Return what a replay of a row's calls has shown; empty without one."""
@@ -86,7 +106,7 @@ class KeptOperations:
             OSError: the result cannot be written.
         """
         (case,) = replayed_cases([("", "", sides)], python=python, running=running)
-        store_case(self._calls[0][0], case)
+        store_case(self._folder, case)
         return case
 
 
@@ -193,5 +213,5 @@ def store_case(folder: Path, case: Case) -> None:
 
 
 def _write(folder: Path, told: Mapping[str, Any]) -> None:
-    with atomic_writer(folder / RESULT) as out:
+    with atomic_writer(folder / RESULT, mode=0o600) as out:
         out.write(json.dumps(told, indent=1, allow_nan=False) + "\n")

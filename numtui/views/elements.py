@@ -4,13 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
 from matchers.elements.differences import differences
 from matchers.elements.picture import LARGEST, NOT_FINITE, Grid, Picture
 from matchers.elements.tensor import Tensor
-from numtui.report.elements import read_tensor
+from numtui.report.elements import Parts, read_whole
 from numtui.text.counts import plural
 from numtui.text.lines import Line, fit, fit_line, wrap
 from numtui.text.safe import safe_text
@@ -44,21 +43,32 @@ class Elements:
     picture: Picture | None
 
 
-def read_elements(name: str, sides: Mapping[str, tuple[Path, Mapping[str, Any]]]) -> Elements:
+def read_elements(name: str, sides: Mapping[str, Parts]) -> Elements:
     """Read a tensor of kept calls, on each side that has it. Takes a while for a large one.
 
     Raises:
         OSError: a content cannot be read.
     """
-    tensors = {side: read_tensor(*at) for side, at in sides.items()}
-    form = " ⇄ ".join(dict.fromkeys(f"{list(told['shape'])} {told['dtype']}" for _, told in sides.values()))
-    a, b = (*tensors.values(), None)[:2]
-    assert a is not None
+    tensors = {side: read_whole(parts) for side, parts in sides.items()}
+    forms = [_form(parts, tensors[side]) for side, parts in sides.items()]
+    form = " ⇄ ".join(dict.fromkeys(forms))
+    whole = [(side, tensor) for side, tensor in tensors.items() if tensor is not None]
+    if len(whole) < len(sides):
+        lacking = next(side for side, tensor in tensors.items() if tensor is None)
+        return Elements(name, form, f"{lacking}: the parts of the ranks make no whole tensor", None)
+    (side, a), b = whole[0], whole[1][1] if len(whole) > 1 else None
     if b is None:
-        return _of_one(name, form, next(iter(tensors)), a)
+        return _of_one(name, form, side, a)
     found = differences(a, b)
     pictured = a.dtype == b.dtype and a.bits.shape == b.bits.shape and a.bits.size <= LARGEST
     return Elements(name, form, found.text, Picture(a, b) if pictured else None)
+
+
+def _form(parts: Parts, whole: Tensor | None) -> str:
+    told = parts[0][1]
+    if len(parts) == 1 or whole is None:
+        return f"{list(told['shape'])} {told['dtype']}"
+    return f"{list(whole.bits.shape[: len(told['shape'])])} {told['dtype']} of {len(parts)} ranks"
 
 
 def _of_one(name: str, form: str, side: str, tensor: Tensor) -> Elements:

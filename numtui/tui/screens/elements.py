@@ -24,11 +24,12 @@ from numtui.views.elements import HEAT, Elements, Shown, read_elements
 __all__ = ["ElementsScreen", "differing_first", "read"]
 
 
-def differing_first(sides: Mapping[str, Kept]) -> list[str]:
+def differing_first(sides: Mapping[str, Sequence[Kept]]) -> list[str]:
     """Return the names of a row's tensors, from the one on that is worth a look first: a result that differs."""
     tensors = tensors_by_name(sides)
     found = list(tensors)
-    differ = [name for name in found if len({at[1]["storage"] for at in tensors[name].values()}) > 1]
+    held = {name: {tuple(told["storage"] for _, told in parts) for parts in tensors[name].values()} for name in found}
+    differ = [name for name in found if len(held[name]) > 1]
     first = next((name for name in differ if name.startswith("result")), next(iter(differ), "result 0"))
     at = found.index(first) if first in found else 0
     return [*found[at:], *found[:at]]
@@ -50,7 +51,7 @@ class ElementsScreen(Modal[None]):
 
     def __init__(
         self,
-        sides: Mapping[str, Kept],
+        sides: Mapping[str, Sequence[Kept]],
         first: Elements | str,
         *,
         title: str,
@@ -138,7 +139,7 @@ class ElementsScreen(Modal[None]):
             self._shown, self._said = Shown(found, colour=self._colour, unicode=speaks_unicode()), ""
 
 
-def read(sides: Mapping[str, Kept], name: str) -> Elements | str:
+def read(sides: Mapping[str, Sequence[Kept]], name: str) -> Elements | str:
     """Read a tensor of a row; text: why it cannot be read. Callable from any thread."""
     try:
         return read_elements(name, tensors_by_name(sides)[name])

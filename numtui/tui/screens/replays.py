@@ -55,7 +55,7 @@ class Replays:
         if not sides:
             return
         c, row = session.comparison, session.listing.cursor
-        keys = list(dict.fromkeys(kept.call["key"] for kept in sides.values()))
+        keys = list(dict.fromkeys(ranks[0].call["key"] for ranks in sides.values()))
         replay, elements = (next(a.keys for a in screen.actions if a.id == name) for name in ("replay", "elements"))
         does: dict[str, Callable[[], None]] = dict.fromkeys(map(key_name, replay), partial(self._replay, sides))
         does["y"] = partial(self._copy, sides)
@@ -89,7 +89,7 @@ class Replays:
         self._running.cancel()
         return True
 
-    def _sides(self) -> dict[str, Kept]:
+    def _sides(self) -> dict[str, tuple[Kept, ...]]:
         session = self._screen.session
         kept, row = session.kept, session.listing.cursor
         sides = kept.sides(session.comparison, row) if kept is not None and row >= 0 else {}
@@ -101,8 +101,12 @@ class Replays:
         kept = self._screen.session.kept
         return [] if kept is None else kept.shown(c, row)
 
-    def _replay(self, sides: Mapping[str, Kept]) -> None:
+    def _replay(self, sides: Mapping[str, Sequence[Kept]]) -> None:
         screen, kept = self._screen, self._screen.session.kept
+        if any(len(ranks) > 1 for ranks in sides.values()):
+            screen.say("merged ranks are replayed one by one: y in # copies the command")
+            return
+        one = {side: ranks[0] for side, ranks in sides.items()}
         if self._running is not None or kept is None:
             screen.say("a replay is running: esc cancels it")
             return
@@ -112,7 +116,7 @@ class Replays:
             return
         running = Running(lambda name, done: screen.background.later(self._progress, running, name, done))
         self._running = running
-        screen.background.run(partial(self._run, kept, sides, running), partial(self._ended, kept))
+        screen.background.run(partial(self._run, kept, one, running), partial(self._ended, kept))
         self._progress(running, "starting torch", 0.0)
 
     def _run(self, kept: KeptOperations, sides: Mapping[str, Kept], running: Running) -> str:
@@ -138,8 +142,8 @@ class Replays:
         else:
             screen.say(next(iter(kept.shown(c, row) if screen.session.kept is kept else ()), "replayed"))
 
-    def _copy(self, sides: Mapping[str, Kept]) -> None:
-        folders = list(dict.fromkeys(str(kept.folder.absolute()) for kept in sides.values()))
-        command = ["numtui", "replay", *folders, "--op", next(iter(sides.values())).call["key"]]
+    def _copy(self, sides: Mapping[str, Sequence[Kept]]) -> None:
+        folders = list(dict.fromkeys(str(ranks[0].folder.absolute()) for ranks in sides.values()))
+        command = ["numtui", "replay", *folders, "--op", next(iter(sides.values()))[0].call["key"]]
         copy_text(self._screen, shlex.join(command))
         self._screen.say(f"copied {shlex.join(command)}")
