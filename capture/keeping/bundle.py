@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .form import CONTENT, ITEMSIZE, KNOWN, MANIFEST, VERSION, given_to, results_of
+from .form import ITEMSIZE, KNOWN, MANIFEST, RESULT, VERSION, given_to, is_own, results_of
 
 __all__ = ["Bundle", "BundleError", "read_bundle", "safetensors_head", "write_bundle"]
 
@@ -65,7 +65,7 @@ def write_bundle(
     folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     folder.chmod(0o700)
     (folder / MANIFEST).unlink(missing_ok=True)
-    old = {found[1] for path in folder.iterdir() if (found := CONTENT.fullmatch(path.name))}
+    old = [path for path in folder.iterdir() if is_own(path.name) and path.name != RESULT]
     try:
         _write_contents(folder, contents)
         lines = ",\n".join(json.dumps(call) for call in calls)
@@ -75,8 +75,10 @@ def write_bundle(
         for name in contents:  # they may have filled the disk
             (folder / f"{name}.safetensors").unlink(missing_ok=True)
         raise
-    for name in old - contents.keys():
-        (folder / f"{name}.safetensors").unlink(missing_ok=True)
+    new = {MANIFEST, *(f"{name}.safetensors" for name in contents)}
+    for path in old:  # of another capture, also of one that was killed
+        if path.name not in new:
+            path.unlink(missing_ok=True)
 
 
 def _write_contents(folder: Path, contents: Mapping[str, bytes]) -> None:

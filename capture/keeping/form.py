@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 __all__ = ["AGAIN", "CONTENT", "DIGESTS_VERSION", "ITEMSIZE", "KNOWN", "MANIFEST", "ONCE_MORE", "PLAN_VERSION",
-    "RESULT", "VERSION", "WIDE", "StoredBundle", "bundle_folder", "find_bundles", "given_to", "parse_size",
+    "RESULT", "VERSION", "WIDE", "StoredBundle", "bundle_folder", "find_bundles", "given_to", "is_own", "parse_size",
     "read_content", "remove_bundle", "results_of", "split_key", "stored_bundles", "tensors_of"]  # fmt: skip
 
 VERSION = 1
@@ -26,6 +26,8 @@ _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?B)?", re.IGNORECASE | re.ASCI
 _KEY = re.compile(r"(?P<module>.*)/op_\d+_(?P<name>.+)", re.DOTALL)
 CONTENT = re.compile(r"([0-9a-f]{64})\.safetensors", re.ASCII)
 """Names of files with a content."""
+_PART = re.compile(r"\.(.*)\.part")
+"""Names of files that a capture which was killed has left half-written."""
 AGAIN, ONCE_MORE, WIDE = "as captured", "once more", "in float64"
 """Ways to run a call again that every replay has."""
 ITEMSIZE = {
@@ -94,7 +96,13 @@ def remove_bundle(folder: Path) -> None:
 
 
 def _own_files(folder: Path) -> list[Path]:
-    return [file for file in folder.iterdir() if file.name in (MANIFEST, RESULT) or CONTENT.fullmatch(file.name)]
+    return [file for file in folder.iterdir() if is_own(file.name)]
+
+
+def is_own(name: str) -> bool:
+    """Return True for the name of a file that a capture or a replay writes into a bundle."""
+    name = part[1] if (part := _PART.fullmatch(name)) else name
+    return name in (MANIFEST, RESULT) or CONTENT.fullmatch(name) is not None
 
 
 def read_content(folder: Path, name: str) -> bytes:
