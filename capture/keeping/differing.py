@@ -6,6 +6,7 @@ What an operation is about to write to is copied before; all else of it is still
 from __future__ import annotations
 
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -33,7 +34,6 @@ class _Ran:
     """
 
     call: Any
-    kind: OpKind
     args: tuple[Any, ...]
     kwargs: Mapping[str, Any]
     before: dict[int, bytes] = field(default_factory=dict)
@@ -55,14 +55,16 @@ class DifferingTracer(KeepingTracer):
         event = None if call is None else call.event
         if event is None or event.saved is not None or kind.collective or kind.is_wait or not self._compares():
             return call
-        event.saved = ran = _Ran(call, kind, args, kwargs)
-        for position in call.written:
-            tensor = call.tensors[position]
-            state = self.measuring.state(tensor)
-            if state is not None and state.number not in ran.before and tensor.is_cpu:
-                ran.before[state.number] = bytes_of(tensor)
-        if kind.random:
-            ran.random = random_state(call, args, kwargs)
+        ran = _Ran(call, args, kwargs)
+        with suppress(Unmeasurable):
+            if kind.random:
+                ran.random = random_state(call, args, kwargs)
+            for position in call.written:
+                tensor = call.tensors[position]
+                state = self.measuring.state(tensor)
+                if state is not None and state.number not in ran.before and tensor.is_cpu:
+                    ran.before[state.number] = bytes_of(tensor)
+            event.saved = ran
         return call
 
     def _compares(self) -> bool:

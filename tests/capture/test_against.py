@@ -97,6 +97,18 @@ def test_results_on_a_device_are_not_waited_for(script: Script, table: Path, mon
     assert run.log.complete
 
 
+def test_what_cannot_be_kept_is_not_watched_and_the_capture_goes_on(
+    script: Script, table: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def unknown(*_: Any) -> Any:
+        raise Unmeasurable("the random state is unknown")
+
+    monkeypatch.setattr("capture.keeping.differing.random_state", unknown)
+    run = script(LOOP.replace(*OTHERS["dropout"]), f"--against {table}")
+    assert run.log.complete
+    assert "(no such operation there, not kept)" in run.said
+
+
 def test_of_another_step_there_is_nothing_to_compare(script: Script, table: Path) -> None:
     assert "has nothing of this step of rank 0" in script(LOOP, f"--against {table} --steps 2").said
 
