@@ -306,7 +306,10 @@ class Keeping:
                         tree["tensor"]["placement"] = output.placement
                 if differs:
                     lacks = differs == LACKING
+                    other = None if lacks else self.table(self._rank)
                     meant.append({"why": differs, "key_a": None if lacks else record.key, "key_b": record.key})
+                    if other is not None and (there := other.by_key.get(record.key)) is not None:
+                        meant[-1] |= {"outputs_a": list(map(format_digest, there.results[: len(record.outputs)]))}
                 calls.append(told | kept.call | _digests(kept, record) | {"planned": meant})
                 contents |= {content.digest: content.data for content in kept.contents}
         head: dict[str, Any] = {"log": log.name, "run": dict(run), "missed": missed}

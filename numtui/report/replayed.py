@@ -194,7 +194,9 @@ def verdict(case: Case) -> str:
     if len(case.sides) < 2:
         (side,) = case.sides
         missing, own = f"{case.lacks} has no such operation; " if case.lacks else "", case.sides[side]
-        return f"{missing}{own.together or f'{side} {_of_itself(own.distance(side))}'}{_depends(case)}"
+        elsewhere = _of_other_run(own)
+        told = own.together or f"{side} {_of_itself(own.distance(side))}"
+        return f"{missing}{told}{f'; {elsewhere}' if elsewhere else _depends(case)}"
     a, b = case.sides["a"], case.sides["b"]
     if a.recorded == b.recorded:
         return f"same bits in both runs{_depends(case)}"
@@ -229,6 +231,16 @@ def _uncertain(side: str, replayed: Replayed) -> str:
         if same_bits(found, replayed.recorded):
             return f"{side} replays to its bits only {name}"
     return f"{side} gives other bits here: another machine or version, or memory that was not kept"
+
+
+def _of_other_run(own: Replayed) -> str:
+    """Name the variant that gives the bits which the plan, or the table of `--against`, has of the other run."""
+    many = len(own.call["digests"]["returned"])
+    records = [record for record in own.call.get("planned", ()) if isinstance(record, dict)]
+    planned = [record.get(name) for record in records for name in ("outputs_a", "outputs_b")]
+    others = [tuple(bits) for bits in planned if isinstance(bits, list) and bits != list(own.recorded[:many])]
+    found = (name for name, gave in own.other_bits if gave[:many] in others)
+    return next((f"{name}, it gives the other run's bits" for name in found), "")
 
 
 def _depends(case: Case) -> str:

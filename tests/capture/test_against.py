@@ -72,7 +72,10 @@ def test_the_first_operation_that_differs_is_kept_and_replays(script: Script, ta
 def test_what_reads_a_difference_is_not_kept(script: Script, table: Path) -> None:
     kept = bundle_of(script(LOOP.replace(*OTHERS["sum"]), f"--against {table}"))
     assert len(kept.calls) == 1
-    assert kept.calls[0]["planned"][0]["why"] == "same inputs, other results"
+    (record,) = kept.calls[0]["planned"]
+    assert record["why"] == "same inputs, other results"
+    assert len(record["outputs_a"]) == 1
+    assert record["outputs_a"] != kept.calls[0]["digests"]["returned"]
 
 
 def test_the_program_stops_at_the_first_difference(script: Script, table: Path, tmp_path: Path) -> None:

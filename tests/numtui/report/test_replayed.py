@@ -108,6 +108,20 @@ NEAR, FAR = {"a": 0.4, "b": 310.0}, {"a": 310.0, "b": 0.4}
             "a replays to its bits; its bits depend on the way: with 2 threads",
         ),
         (Case("", {"a": Replayed(replayed("aa", {}).call, {AGAIN: {"refused": "no"}})}), "not replayed: no"),
+        (
+            Case(
+                "",
+                {
+                    "a": replayed(
+                        "aa",
+                        A | {"with 1 thread": "bb"},
+                        wide={"a": 1.0},
+                        planned=["?", {"outputs_a": ["bb"], "outputs_b": 3}],
+                    )
+                },
+            ),
+            "a is 1 ε from float64; with 1 thread, it gives the other run's bits",
+        ),
     ],
 )
 def test_verdicts(case: Case, said: str) -> None:
