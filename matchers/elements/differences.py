@@ -10,7 +10,7 @@ import numpy as np
 from matchers.arrays import Bool, Int64
 from matchers.elements.moves import moved
 from matchers.elements.relations import related
-from matchers.elements.tensor import Tensor, to_bfloat16
+from matchers.tensor import Tensor, to_bfloat16
 from matchers.verdict.tolerance import EPSILON
 
 __all__ = ["Differences", "differences"]

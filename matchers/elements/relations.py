@@ -8,7 +8,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.elements.tensor import Tensor, to_bfloat16
+from matchers.tensor import Tensor, to_bfloat16
 from matchers.verdict.tolerance import EPSILON
 
 __all__ = ["related"]

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
 
     from capture.keeping.replay import Kept
     from matchers.elements.differences import Differences
-    from matchers.elements.tensor import Tensor
+    from matchers.tensor import Tensor
 
 __all__ = ["Parts", "element_lines", "read_tensor", "read_whole", "tensors_by_name", "weight_lines"]
 
@@ -114,7 +114,7 @@ def read_whole(parts: Parts) -> Tensor | None:
     """
     import numpy as np
 
-    from matchers.elements.tensor import Tensor
+    from matchers.tensor import Tensor
 
     folder, first = parts[0]
     if len(parts) == 1 or all("placement" not in told and told["storage"] == first["storage"] for _, told in parts):

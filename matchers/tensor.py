@@ -1,23 +1,33 @@
-"""A tensor of any dtype as bits and as numbers; numpy has no bfloat16."""
+"""A tensor of any dtype as bits and as numbers; numpy has neither bfloat16 nor float8."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cache
 from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["Tensor", "to_bfloat16"]
+__all__ = ["SIZES", "Tensor", "to_bfloat16"]
 
 _BITS: Final = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 _FLOATS: Final = {"float16": np.float16, "float32": np.float32, "float64": np.float64}
 _COMPLEX: Final = {"complex64": "float32", "complex128": "float64"}
 _WHOLE: Final = ("int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64", "bool")
-_SIZES: Final = {"bfloat16": 2, "complex64": 8, "complex128": 16} | {
-    name: np.dtype(name).itemsize for name in (*_FLOATS, *_WHOLE)
+_FLOAT8: Final = {
+    "float8_e4m3fn": (3, 7, (0x7F, 0xFF)),
+    "float8_e5m2": (2, 15, (0x7D, 0x7E, 0x7F, 0xFD, 0xFE, 0xFF)),
+    "float8_e4m3fnuz": (3, 8, (0x80,)),
+    "float8_e5m2fnuz": (2, 16, (0x80,)),
 }
+"""Bits of the mantissa, bias of the exponent, and what is NaN; e5m2 has infinities too."""
+SIZES: Final = {"bfloat16": 2, "complex64": 8, "complex128": 16} | {
+    **{name: np.dtype(name).itemsize for name in (*_FLOATS, *_WHOLE)},
+    **dict.fromkeys(_FLOAT8, 1),
+}
+"""Bytes of an element."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -27,7 +37,7 @@ class Tensor:
     Attributes:
         dtype: without `torch.`; of a complex tensor that of its parts.
         bits: unsigned integers of its shape.
-        values: its numbers, float32 for bfloat16; None for dtypes whose numbers are unknown here (float8).
+        values: its numbers, float32 for bfloat16 and float8; None for dtypes whose numbers are unknown here (float4).
     """
 
     dtype: str
@@ -37,9 +47,9 @@ class Tensor:
     @classmethod
     def of(cls, data: bytes, dtype: str, shape: Sequence[int], strides: Sequence[int], offset: int) -> Tensor:
         """Read a tensor from the bytes of its storage; strides and offset are in elements, and lie within them."""
-        size = _SIZES.get(dtype, 1)
+        size = SIZES.get(dtype, 1)
         part = _COMPLEX.get(dtype, dtype)
-        width = _SIZES.get(part, 1)
+        width = SIZES.get(part, 1)
         shape, strides = [*shape], [step * size for step in strides]
         if part != dtype:
             shape, strides = [*shape, 2], [*strides, width]
@@ -50,6 +60,8 @@ class Tensor:
             bits = np.ascontiguousarray(view).reshape(shape)
         if part == "bfloat16":
             return cls(part, bits, (bits.astype(np.uint32) << 16).view(np.float32))
+        if part in _FLOAT8:
+            return cls(part, bits, _float8(part)[bits])
         known = part in _FLOATS or part in _WHOLE
         return cls(part, bits, bits.view(np.dtype(part)) if known else None)
 
@@ -64,6 +76,20 @@ class Tensor:
         sign = np.array(1 << (width - 1), self.bits.dtype)
         size = (self.bits & ~sign).astype(np.int64)
         return np.where(self.bits & sign != 0, -size, size)
+
+
+@cache
+def _float8(dtype: str) -> NDArray[np.float32]:
+    """float32[256], the number of each byte."""
+    mantissa, bias, nan = _FLOAT8[dtype]
+    byte = np.arange(256)
+    exponent, rest = (byte & 0x7F) >> mantissa, byte & ((1 << mantissa) - 1)
+    size = np.where(exponent > 0, 1 + rest / (1 << mantissa), rest / (1 << (mantissa - 1)))
+    values = np.where(byte & 0x80, -1.0, 1.0) * size * 2.0 ** (exponent - bias)
+    values[list(nan)] = np.nan
+    if dtype == "float8_e5m2":
+        values[[0x7C, 0xFC]] = np.inf, -np.inf
+    return values.astype(np.float32)
 
 
 def to_bfloat16(values: NDArray[np.float32]) -> NDArray[np.uint16]:

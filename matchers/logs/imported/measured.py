@@ -1,0 +1,175 @@
+"""Statistics, digest and sketch of a tensor that a tool has dumped: those that a capture takes (docs/sketch.md)."""
+
+from __future__ import annotations
+
+import json
+import math
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from functools import cache
+from typing import Any, Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capture.sketch import BLOCK, COLUMNS, GAMMA, PROJECTIONS, SEED
+from matchers.arrays import Float64, Hash
+from matchers.tensor import SIZES, Tensor
+
+__all__ = ["Dumped", "fields_of", "measured"]
+
+_CHUNK: Final = 1 << 20
+"""Elements that are converted at once; a multiple of the sketch's blocks."""
+
+
+class Measured(NamedTuple):
+    """Numbers of a tensor.
+
+    Attributes:
+        l1: norm of the finite values; None where there are none, or where the dtype's numbers are unknown.
+        stats: the others of `STATISTICS`, by name, of the finite values.
+        counts: as in `OpLog.counts`; empty where the numbers are unknown.
+        digest: of its bytes.
+        sketch: float64[16]; empty where the numbers are unknown.
+    """
+
+    l1: float | None
+    stats: Mapping[str, float]
+    counts: tuple[int, ...]
+    digest: int
+    sketch: Float64
+
+
+def measured(tensor: Tensor, parts: int = 1) -> Measured:
+    """Measure a tensor; `parts` is 2 for a complex one, whose last dimension has real and imaginary parts."""
+    digest = _digest(tensor.bits)
+    if tensor.values is None:
+        return Measured(None, {}, (), digest, np.zeros(0))
+    values = tensor.values.reshape(-1)
+    nan = inf = zero = 0
+    l1 = squares = total = 0.0
+    low, high = np.inf, -np.inf
+    sketch = np.zeros(PROJECTIONS)
+    for at in range(0, len(values), _CHUNK):
+        x = values[at : at + _CHUNK].astype(np.float64).reshape(-1, parts)
+        finite = np.asarray(np.isfinite(x).all(axis=1))
+        odd = np.asarray(np.isnan(x).any(axis=1))
+        nan += int(odd.sum())
+        inf += int((~finite & ~odd).sum())
+        zero += int((x == 0).all(axis=1).sum())
+        low = min(low, float(x.min(initial=np.inf, where=finite[:, None])))
+        high = max(high, float(x.max(initial=-np.inf, where=finite[:, None])))
+        x[~finite] = 0.0
+        size = (x * x).sum(axis=1)
+        squares += float(size.sum())
+        l1 += float((np.abs(x[:, 0]) if parts == 1 else np.sqrt(size)).sum())
+        total += float(x.sum())
+        sketch += _sketch(x.reshape(-1), at)
+    numel = len(values) // parts
+    counts = (numel, nan, inf, zero)
+    if numel == nan + inf:
+        return Measured(None, {}, counts, digest, sketch)
+    mean = total / (parts * (numel - nan - inf))
+    stats = {"L2 norm": float(np.sqrt(squares)), "Min": low + 0.0, "Max": high + 0.0, "Mean": mean}
+    return Measured(l1, stats, counts, digest, sketch)
+
+
+class Dumped(NamedTuple):
+    """A tensor as a tool has dumped it.
+
+    Attributes:
+        data: its elements in row-major order, little-endian; empty if they were not read.
+        dtype: as in `float32`; of another name, only the bits are compared.
+    """
+
+    dtype: str
+    shape: tuple[int, ...]
+    data: bytes
+
+    @property
+    def measured(self) -> Measured:
+        if self.dtype not in SIZES:
+            return measured(Tensor.of(self.data, self.dtype, [len(self.data)], [1], 0))
+        strides = [math.prod(self.shape[k + 1 :]) for k in range(len(self.shape))]
+        return measured(
+            Tensor.of(self.data, self.dtype, self.shape, strides, 0), 2 if self.dtype.startswith("complex") else 1
+        )
+
+
+def fields_of(tensors: Sequence[Dumped]) -> dict[str, Any]:
+    """The fields of a `Row` that are about its outputs; without their numbers where the data was not read."""
+    if not tensors:
+        return {}
+    first = {"shape": str(list(tensors[0].shape)), "dtype": tensors[0].dtype}
+    if not all(tensor.data or 0 in tensor.shape for tensor in tensors):
+        return first
+    found = [tensor.measured for tensor in tensors]
+    texts = {
+        f"Output {k}": json.dumps(
+            {"shape": tensor.shape, "dtype": tensor.dtype, "digest": f"{one.digest:016x}"}
+            | ({} if one.l1 is None else {"l1": one.l1, "l2": one.stats["L2 norm"]})
+            | {name.lower(): one.stats[name] for name in ("Min", "Max", "Mean") if name in one.stats}
+            | ({"counts": one.counts, "sketch": _text(one.sketch)} if one.counts else {})
+        )
+        for k, (tensor, one) in enumerate(zip(tensors, found, strict=True))
+        if k
+    }
+    return {
+        **first,
+        "outputs": [math.nan if one.l1 is None else one.l1 for one in found if one.counts],
+        "stats": found[0].stats,
+        "counts": found[0].counts,
+        "digests": [one.digest for one in found],
+        "texts": texts | ({"Sketch": _text(found[0].sketch)} if found[0].counts else {}),
+    }
+
+
+def _text(sketch: Float64) -> str:
+    return b64encode(sketch.astype("<f8").tobytes()).decode()
+
+
+def _mixed(z: Hash) -> Hash:
+    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
+    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
+    return z ^ (z >> np.uint64(31))
+
+
+def _numbered(first: int, many: int) -> Hash:
+    """(n + 1)·γ of as many numbers n."""
+    return (np.arange(first, first + many, dtype=np.uint64) + np.uint64(1)) * np.uint64(GAMMA)
+
+
+def _digest(bits: NDArray[np.unsignedinteger]) -> int:
+    data = np.ascontiguousarray(bits).reshape(-1).view(np.uint8)
+    whole = len(data) // 8 * 8
+    total = int(_mixed(np.uint64(len(data)) + _numbered(0, 1))[0])
+    words = data[:whole].view("<u8")
+    for at in range(0, len(words), _CHUNK):
+        piece = words[at : at + _CHUNK]
+        total += int(_mixed(piece + _numbered(at + 1, len(piece))).sum(dtype=np.uint64))
+    if whole < len(data):
+        last = np.frombuffer(data[whole:].tobytes().ljust(8, b"\0"), "<u8")
+        total += int(_mixed(last + _numbered(len(words) + 1, 1))[0])
+    return total & (1 << 64) - 1
+
+
+@cache
+def _patterns() -> Float64:
+    """float64[128, 16], the signs H·V of each place of a block."""
+    k, row = np.arange(PROJECTIONS), np.arange(BLOCK // 8)
+    hadamard = 1.0 - 2.0 * (np.array([n.bit_count() & 1 for n in range(16)])[row[:, None] & k])
+    columns = 1.0 - 2.0 * ((np.array(COLUMNS)[:, None] >> k) & 1)
+    return np.asarray((hadamard[:, None, :] * columns[None, :, :]).reshape(BLOCK, PROJECTIONS))
+
+
+def _sketch(values: Float64, at: int) -> Float64:
+    """float64[16], the sums of values from a position on, which begins a block."""
+    blocks = -(-len(values) // BLOCK)
+    x = np.zeros(blocks * BLOCK)
+    x[: len(values)] = values
+    word = _mixed(np.uint64(SEED) + _numbered(3 * (at // BLOCK), 3 * blocks)).reshape(blocks, 3)
+    bits = np.unpackbits(word.astype(">u8").view(np.uint8).reshape(blocks, 3, 8), axis=2)
+    # 16 bits for each column, from the highest down
+    signs = bits[:, :2].reshape(blocks, 8, 16).transpose(0, 2, 1).reshape(blocks, BLOCK)
+    of_blocks = (x.reshape(blocks, BLOCK) * (1.0 - 2.0 * signs)) @ _patterns()
+    return np.asarray((of_blocks * (1.0 - 2.0 * bits[:, 2, :PROJECTIONS])).sum(axis=0))
