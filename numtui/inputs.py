@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING
 
 from matchers.errors import InputError, LogError
 from matchers.logs.devices import refuse_device
-from matchers.runs.run import LOG_NAME, FoundLog, Run, common_step, find_logs, find_runs, of_step, rank_in
+from matchers.runs.run import LOG_NAME, FoundLog, Run, common_step, find_logs, find_runs, is_run, of_step, rank_in
 from numtui.paths import status_of
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ class OpenRequest:
     @property
     def merges_ranks(self) -> bool:
         """True when a side is the folder of a run, all ranks of which are one log: the two have other layouts."""
-        return any(path and path != STDIN and os.path.isdir(path) for path in (self.path_a, self.path_b))
+        return any(path and path != STDIN and is_run(path) for path in (self.path_a, self.path_b))
 
     @property
     def single(self) -> bool:

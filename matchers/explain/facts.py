@@ -236,9 +236,9 @@ def _together(c: Comparison, row: int) -> list[tuple[str, float, float]]:
 
 
 def _known(log: OpLog, values: NDArray[Any]) -> list[float | None]:
-    """Norms; None for those that merged ranks do not know together, which their log has as NaN."""
-    merged = MERGED_RANKS in log.header.run
-    return [None if merged and math.isnan(value) else float(value) for value in values.tolist()]
+    """Norms; None for those that a log does not tell, or merged ranks do not know together, which it has as NaN."""
+    unknown = MERGED_RANKS in log.header.run or not log.tells.inputs
+    return [None if unknown and math.isnan(value) else float(value) for value in values.tolist()]
 
 
 def _get(values: Sequence[float | None], k: int) -> float | None:

@@ -77,6 +77,8 @@ def _reasons(c: Comparison, found: FirstDifference) -> Iterator[str]:
         yield already_differ(c, found)
         if (row := found.operation) >= 0:
             yield f"the first row with equal inputs and another result: row {row + 1:,}, {key_of(c, row)}"
+    elif found.kind == Kind.GIVEN and not (c.a.tells.inputs and c.b.tells.inputs):
+        yield "the logs do not tell what it reads"
     elif found.kind == Kind.GIVEN:
         yield (
             f"input {found.position} differs, and no captured operation made it: "

@@ -20,6 +20,7 @@ from matchers.errors import LogError
 from matchers.logs.columns import Strings, Texts, decode
 from matchers.logs.compiled_reader import CompiledReader
 from matchers.logs.file_identity import Content
+from matchers.logs.imported.folders import open_log
 from matchers.logs.imported.formats import read_imported, recognised
 from matchers.logs.named import parameters
 from matchers.logs.op_log import Header, OpLog, Problem
@@ -65,11 +66,11 @@ def read_log(
     builder = _Builder("standard input" if path == "-" else path, partial=head is not None)
     imported: OpLog | None = None
     try:
-        with LogSource(path, content) as log:
+        with open_log(path, content) as log:
             form = recognised(log.start())
             if form is not None:
                 imported = read_imported(form, log, builder.path, head, progress)
-            else:
+            elif isinstance(log, LogSource):
                 for piece, last in log.pieces(head):
                     builder.add(piece, last)
                     if progress is not None:

@@ -14,7 +14,8 @@ from numpy.typing import NDArray
 from capture.log_format import COMPACT_FORMAT, UNKNOWN_DIGEST, unpack_json
 from matchers.errors import LogError
 from matchers.logs.columns import decode
-from matchers.logs.imported.format import Format
+from matchers.logs.imported.folders import open_log
+from matchers.logs.imported.format import NATIVE_KEY, Format
 from matchers.logs.imported.formats import named
 from matchers.logs.op_log import COUNTS, NO_DIGEST, STATISTICS, OpLog, Phase
 from matchers.logs.source import LogSource
@@ -48,8 +49,8 @@ def raw_record(log: OpLog, record: int) -> tuple[str, ...]:
 def _native(form: Format, log: OpLog, record: int) -> tuple[str, ...]:
     """The lines of a call as another tool wrote them."""
     try:
-        with LogSource(log.path) as source:
-            found = form.native(source, int(log.line[record]), log.texts("Call index").get(record, ""))
+        with open_log(log.path) as source:
+            found = form.native(source, log.path, int(log.line[record]), log.texts(NATIVE_KEY).get(record, ""))
             lines = tuple(islice(found, _MAX_LINES))
     except OSError as error:
         raise LogError(f"{log.path}: cannot be read again: {error.strerror or error}") from None

@@ -19,6 +19,7 @@ class Tells(NamedTuple):
         makers: inputs name the operation that made them, also where a view lies between.
         whole: an operation that is not in the log did not run.
         phases: every operation has its phase; else some have none (`Phase.OTHER`).
+        inputs: numbers of what an operation reads are told; else its record has one input without a number.
         numbers: the numbers that tensors are compared by where there are no digests.
         misses: what these do not show where they are equal.
     """
@@ -30,6 +31,7 @@ class Tells(NamedTuple):
     makers: bool
     whole: bool
     phases: bool = True
+    inputs: bool = True
     numbers: str = "printed norms"
     misses: str = "reordering, sign flips (L1, L2) and changes below 5e-7"
 
@@ -38,20 +40,15 @@ EVERYTHING = Tells(exact=True, copies=True, awaited=True, unread=True, makers=Tr
 """Logs of our own capture."""
 NUMBERS_ALONE = Tells(exact=False, copies=False, awaited=False, unread=False, makers=False, whole=False)
 """torchtitan's."""
-IMPORTED: Final[Mapping[str, Tells]] = dict.fromkeys(
-    (f"torch DebugMode ({form})" for form in ("save_logs", "dump_tensor_hashes", "debug_string")),
-    Tells(
-        exact=True,
-        copies=False,
-        awaited=False,
-        unread=False,
-        makers=False,
-        whole=False,
-        phases=False,
-        numbers="L1 norms",
-        misses="reordering, sign flips and changes that cancel in the sum",
+_OF_OTHERS = NUMBERS_ALONE._replace(exact=True, phases=False)
+_RESULTS_ALONE = _OF_OTHERS._replace(unread=True, inputs=False)
+IMPORTED: Final[Mapping[str, Tells]] = {
+    **dict.fromkeys(
+        (f"torch DebugMode ({form})" for form in ("save_logs", "dump_tensor_hashes", "debug_string")),
+        _OF_OTHERS._replace(numbers="L1 norms", misses="reordering, sign flips and changes that cancel in the sum"),
     ),
-)
+    "safetensors": _RESULTS_ALONE._replace(numbers="norms, extremes and means", misses="reordering"),
+}
 """Other tools', by the format of the header."""
 
 

@@ -6,14 +6,17 @@ import os
 import re
 import stat
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 from matchers.errors import InputError, LogError
 from matchers.logs.devices import refuse_device
 from matchers.logs.head import captured_step
+from matchers.logs.imported.folders import imported_logs
 
-__all__ = ["LOG_NAME", "FoundLog", "Run", "common_step", "find_logs", "find_run", "find_runs", "of_step", "rank_in"]
+__all__ = ["LOG_NAME", "FoundLog", "Run", "common_step", "find_logs", "find_run", "find_runs", "is_run", "of_step",
+    "rank_in"]  # fmt: skip
 
 LOG_NAME = re.compile(r"rank_(\d+)_activations\.log(\.gz)?")
 _STEP_NAME = re.compile(r"step_(\d+)")
@@ -57,6 +60,8 @@ class Run:
 def find_logs(folder: Path, name: re.Pattern[str] = LOG_NAME) -> list[FoundLog]:
     """Find the logs of a run by step and rank: in the folder, in `numerics/`, and in `step_S/` of either.
 
+    Where there are none, those of another tool.
+
     Args:
         name: of a log, with the rank as its first group.
 
@@ -81,7 +86,16 @@ def find_logs(folder: Path, name: re.Pattern[str] = LOG_NAME) -> list[FoundLog]:
                     )
         if 0 < before < len(found):
             raise InputError(f"{folder} and {base} both have logs: name the one that is meant, or a log itself")
+    if not found and name is LOG_NAME:
+        return [FoundLog(*log) for log in imported_logs(folder)]
     return [found[at] for at in sorted(found)]
+
+
+def is_run(path: str) -> bool:
+    """True for a folder of logs; False for a log, which of some tools is a folder."""
+    with suppress(OSError, InputError):
+        return os.path.isdir(path) and [log.path for log in find_logs(Path(path))] != [Path(path)]
+    return True
 
 
 def rank_in(path: Path, name: re.Pattern[str] = LOG_NAME) -> int | None:

@@ -99,7 +99,8 @@ def certificate(c: Comparison) -> Iterator[str]:
     n = c.counts
     if n[Status.EQUAL]:
         what = plural(n[Status.EQUAL], "operation")
-        yield f"{what} by digest: inputs and outputs are bitwise equal."
+        read = "inputs and " if c.a.tells.inputs and c.b.tells.inputs else ""
+        yield f"{what} by digest: {read}outputs are bitwise equal."
     if n[Status.SAME_PRINT]:
         tells = coarser(c.a.tells, c.b.tells)
         yield f"{plural(n[Status.SAME_PRINT], 'operation')} by {tells.numbers}, which miss {tells.misses}."

@@ -22,6 +22,7 @@ from numtui.report.known_differences import load_allow_list
 from numtui.session.journal import Journal
 from numtui.session.store import SavedSession, SessionStore
 from tests.fuzz.logs import after_damages, damages
+from tests.matchers.logs.imported.dumps import ACTIVATIONS, safetensors
 from tests.matchers.logs.imported.samples import hashes, saved, text
 
 __all__ = ["EXAMPLES", "READERS", "check_read", "user_files"]
@@ -61,9 +62,10 @@ EXAMPLES: Mapping[str, bytes] = {
         indent=1,
     ).encode(),
     **{f"DebugMode {form.__name__}": form().encode() for form in (text, saved, hashes)},
+    "safetensors": safetensors(ACTIVATIONS),
 }
 """A good file of each kind."""
-_NO_TREES = ("DebugMode text", "DebugMode hashes")
+_NO_TREES = ("DebugMode text", "DebugMode hashes", "safetensors")
 """Kinds that are lines, and no tree of values."""
 
 
@@ -132,6 +134,7 @@ READERS: Mapping[str, Callable[[Path, bytes], None]] = {
     "journal": _journal,
     "session": _session,
     **dict.fromkeys((f"DebugMode {form.__name__}" for form in (text, saved, hashes)), _plain(_compared)),
+    "safetensors": _plain(_compared),
 }
 """The reader of each kind."""
 

@@ -11,6 +11,7 @@ from typing import Any, Final, NamedTuple
 from matchers.laws.law import Kind, Law
 from matchers.laws.register import law
 from matchers.logs.imported.columns import Columns, Row
+from matchers.logs.imported.format import NATIVE_KEY
 from matchers.logs.op_log import Phase
 
 __all__ = ["Call", "Calls", "Nesting", "encloses", "leaves"]
@@ -179,7 +180,7 @@ class Calls:
         row = len(self._columns)
         if not made and of.writes and (written := _FIRST_LIST.match(call.arguments)):
             results = [number for _, number, _, _ in _TENSOR.findall(written[0])]
-        texts = {"Call index": call.number} if call.number else {}
+        texts = {NATIVE_KEY: call.number} if call.number else {}
         if whole:
             texts["User hash"] = ", ".join(map(str, whole))
         self._columns.add(

@@ -100,7 +100,7 @@ def _numbers(name: str, text: str, line: int, columns: Columns) -> tuple[list[An
     return [leaf if not isinstance(leaf, (str, bool)) else float("nan") for leaf in numbers], many
 
 
-def _native(source: LogSource, line: int, _: str) -> Iterator[str]:
+def _native(source: LogSource, _path: str, line: int, _key: str) -> Iterator[str]:
     block = islice(source.lines(), line - 1, None)
     return (decode(raw.rstrip()) for raw in takewhile(bytes.strip, block))
 

@@ -243,7 +243,7 @@ def _location(stack: str) -> str:
     return ":".join(own[-1]) if own else ""
 
 
-def _native(source: LogSource, _: int, index: str) -> Iterator[str]:
+def _native(source: LogSource, _path: str, _line: int, index: str) -> Iterator[str]:
     columns = Columns("")
     for spot in _calls(_open(source, columns), columns):
         if str(spot.number) == index:

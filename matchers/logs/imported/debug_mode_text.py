@@ -136,7 +136,7 @@ def _read(source: LogSource, columns: Columns) -> Iterator[None]:
     reader.finish()
 
 
-def _native(source: LogSource, line: int, _: str) -> Iterator[str]:
+def _native(source: LogSource, _path: str, line: int, _key: str) -> Iterator[str]:
     return (decode(raw.strip()) for raw in islice(source.lines(), line - 1, line))
 
 

@@ -4,12 +4,18 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from matchers.logs.imported.columns import Columns
+from matchers.logs.imported.folders import FolderSource
 from matchers.logs.source import LogSource
 
-__all__ = ["Format"]
+__all__ = ["NATIVE_KEY", "Format", "Source"]
+
+Source = LogSource | FolderSource
+
+NATIVE_KEY = "Native key"
+"""Field with the name that the other tool gives an operation."""
 
 
 class Format(NamedTuple):
@@ -18,11 +24,11 @@ class Format(NamedTuple):
     Attributes:
         name: as a header says it; what such a log tells is in `matchers.logs.tells` by this name.
         pattern: is found in the first bytes of every such file, and of no other.
-        read: enter the rows of a file; yields now and then, so that progress can be told, or the reading given up.
-        native: the lines of one operation as the file has them, by its line and its `Call index`.
+        read: enter the rows of a log; yields now and then, so that progress can be told, or the reading given up.
+        native: the lines of one operation as the log has them, by the path of the log, its line and its `Native key`.
     """
 
     name: str
     pattern: re.Pattern[bytes]
-    read: Callable[[LogSource, Columns], Iterator[None]]
-    native: Callable[[LogSource, int, str], Iterator[str]]
+    read: Callable[[Any, Columns], Iterator[None]]
+    native: Callable[[Any, str, int, str], Iterator[str]]

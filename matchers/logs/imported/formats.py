@@ -4,15 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from matchers.logs.imported import debug_mode_hashes, debug_mode_json, debug_mode_text
+from matchers.logs.imported import debug_mode_hashes, debug_mode_json, debug_mode_text, safetensors
 from matchers.logs.imported.columns import Columns
-from matchers.logs.imported.format import Format
+from matchers.logs.imported.format import Format, Source
 from matchers.logs.op_log import OpLog
-from matchers.logs.source import LogSource
 
 __all__ = ["named", "read_imported", "recognised"]
 
-_FORMATS = (debug_mode_json.FORMAT, debug_mode_hashes.FORMAT, debug_mode_text.FORMAT)
+_FORMATS = (debug_mode_json.FORMAT, debug_mode_hashes.FORMAT, debug_mode_text.FORMAT, safetensors.FORMAT)
 _HEAD = 256
 """Operations of a head, more than any terminal has lines."""
 
@@ -28,22 +27,22 @@ def named(name: str | None) -> Format | None:
 
 
 def read_imported(
-    form: Format, source: LogSource, path: str, head: int | None, progress: Callable[[str, float], None] | None
+    form: Format, source: Source, path: str, head: int | None, progress: Callable[[str, float], None] | None
 ) -> OpLog:
     """Read a log of another tool; of a head about so many bytes.
 
     Raises:
         LogError: it has another version, or would fill the memory.
     """
-    columns = Columns(path)
-    partial = False
+    columns = Columns(path, head=head is not None)
     for _ in form.read(source, columns):
-        columns.refuse_excess(source.taken)
+        columns.refuse_excess(source.taken + columns.beside)
         if progress is not None:
             progress("reading", source.fraction())
-        if partial := head is not None and source.taken >= head and len(columns) >= _HEAD:
+        if head is not None and source.taken >= head and len(columns) >= _HEAD:
+            columns.partial = True
             break
     if source.cut_off is not None:
         columns.cut_off = True
         columns.problem(1, source.cut_off)
-    return columns.log(form.name, partial=partial)
+    return columns.log(form.name)

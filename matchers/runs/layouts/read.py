@@ -21,7 +21,7 @@ from matchers.rules.model import LayoutRule, RuleSet, Side
 from matchers.rules.scope import of_layout
 from matchers.runs.layouts.virtual_log import virtual_log
 from matchers.runs.rank_logs import RankLogs
-from matchers.runs.run import Run, find_run
+from matchers.runs.run import Run, find_run, is_run
 
 __all__ = ["layouts_differ", "one_log_of", "read_both"]
 
@@ -161,7 +161,7 @@ def _with_other_marks(log: OpLog) -> OpLog:
 def _read(
     path: str, cache: CacheFolder | None, progress: Progress | None, rules: Sequence[LayoutRule]
 ) -> OpLog | RankLogs:
-    if not os.path.isdir(path):
+    if not is_run(path):
         return read_cached(path, cache, progress=progress)
     found: dict[int, OpLog] = {}
     run = find_run(path)

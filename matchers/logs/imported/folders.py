@@ -1,0 +1,101 @@
+"""Logs of other tools in a folder, found by the names of files: steps, ranks, and what together is one log."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Final, NamedTuple
+
+from matchers.errors import LogError
+from matchers.logs.file_identity import Content
+from matchers.logs.source import LogSource
+
+__all__ = ["FolderSource", "Found", "imported_logs", "natural", "open_log"]
+
+_DIGITS: Final = re.compile(r"(\d+)")
+_TENSORS: Final = "*.safetensors"
+_INDEX: Final = "*.safetensors.index.json"
+
+
+class Found(NamedTuple):
+    """A log: a file that stands for those beside it, or a folder; step None: the only one, or unknown."""
+
+    path: Path
+    rank: int
+    step: int | None
+
+
+def natural(name: str) -> list[tuple[int, str]]:
+    """The key by which `layers.2` comes before `layers.10`."""
+    parts = _DIGITS.split(name)
+    return [(int(part) if k % 2 and part.isascii() else -1, part) for k, part in enumerate(parts)]
+
+
+def imported_logs(folder: Path) -> list[Found]:
+    """Find the logs of other tools in a folder, by step and rank; empty if there are none.
+
+    Raises:
+        OSError: the folder cannot be read.
+    """
+    return next(filter(None, (find(folder) for find in _FINDERS)), [])
+
+
+class FolderSource:
+    """A folder that is one log, as `LogSource` is a file.
+
+    Attributes:
+        files: its files, in their natural order.
+        taken: bytes read so far, which its reader counts.
+        cut_off: None.
+    """
+
+    def __init__(self, path: str) -> None:
+        """Find the files.
+
+        Raises:
+            LogError: there are none.
+        """
+        self.files = _tensor_files(Path(path))
+        self.taken = 0
+        self.cut_off: str | None = None
+        if not self.files:
+            raise LogError(f"{path}: is a directory, not a log")
+
+    def __enter__(self) -> FolderSource:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        pass
+
+    def start(self) -> bytes:
+        """The first bytes of the first file."""
+        with LogSource(str(self.files[0])) as source:
+            return source.start()
+
+    def fraction(self) -> float:
+        """0: unknown."""
+        return 0.0
+
+
+def open_log(path: str, content: Content | None = None) -> LogSource | FolderSource:
+    """Open a log: a file, or a folder that is one.
+
+    Raises:
+        LogError, OSError: as `LogSource`.
+    """
+    return FolderSource(path) if os.path.isdir(path) else LogSource(path, content)
+
+
+def _tensor_files(folder: Path) -> Sequence[Path]:
+    """The safetensors files of a folder, or their index."""
+    return sorted(folder.glob(_INDEX)) or sorted(folder.glob(_TENSORS), key=lambda path: natural(path.name))
+
+
+def _of_tensors(folder: Path) -> list[Found]:
+    files = _tensor_files(folder)
+    return [Found(files[0] if len(files) == 1 else folder, 0, None)] if files else []
+
+
+_FINDERS: Final = (_of_tensors,)

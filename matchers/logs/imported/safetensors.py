@@ -1,0 +1,182 @@
+"""Tensors that somebody has dumped by name, as safetensors: a file, the index of several, or a folder of them."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import nullcontext
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from matchers.errors import LogError
+from matchers.logs.imported.columns import UNREAD, Columns, Row
+from matchers.logs.imported.folders import FolderSource, natural
+from matchers.logs.imported.format import NATIVE_KEY, Format, Source
+from matchers.logs.imported.measured import Dumped, fields_of
+from matchers.logs.source import LogSource
+from matchers.tensor import SIZES
+
+__all__ = ["FORMAT", "Entry", "entries"]
+
+_PATTERN = re.compile(rb'\A.{4}\x00{4}\{\s*"[^{]*\{|\A\s*\{[^\[]*"weight_map"\s*:\s*\{', re.DOTALL)
+_DTYPES: Final[Mapping[str, str]] = {
+    "BOOL": "bool",
+    **{f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
+    **{f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
+    **{f"F{bits}": f"float{bits}" for bits in (16, 32, 64)},
+    "BF16": "bfloat16",
+    "C64": "complex64",
+    "F8_E4M3": "float8_e4m3fn",
+    "F8_E5M2": "float8_e5m2",
+    "F8_E4M3FNUZ": "float8_e4m3fnuz",
+    "F8_E5M2FNUZ": "float8_e5m2fnuz",
+    "F8_E8M0": "float8_e8m0fnu",
+}
+_LARGEST_HEAD = 100_000_000
+"""Bytes, as the format itself limits them."""
+
+
+class Entry(NamedTuple):
+    """A tensor of a file: its name, its number in the order of the data, and what was read; None: it is damaged."""
+
+    name: str
+    number: int
+    tensor: Dumped | None
+
+
+class _Stream:
+    """The bytes of a file, in order."""
+
+    def __init__(self, source: LogSource) -> None:
+        self._blocks = source.blocks()
+        self._rest = memoryview(b"")
+
+    def take(self, size: int) -> bytes:
+        """The next bytes; fewer at the end of the file."""
+        parts = [self._rest[:size]]
+        self._rest = self._rest[size:]
+        size -= len(parts[0])
+        while size > 0 and (block := next(self._blocks, None)):
+            parts.append(memoryview(block)[:size])
+            self._rest = memoryview(block)[size:]
+            size -= len(parts[-1])
+        return b"".join(parts)
+
+
+def entries(source: LogSource, path: str, columns: Columns, *, data: bool = True) -> Iterator[Entry]:
+    """Yield the tensors of a file, in the order of their data.
+
+    Args:
+        path: for messages.
+        data: read their elements, too.
+
+    Raises:
+        LogError: its header cannot be read.
+    """
+    stream = _Stream(source)
+    size = int.from_bytes(stream.take(8), "little")
+    if size > _LARGEST_HEAD:
+        raise LogError(f"{path}:1: a safetensors file with a header of {size:,} bytes: expected at most 100 MB")
+    try:
+        head = json.loads(stream.take(size))
+        told = {str(name): one for name, one in head.items() if name != "__metadata__"}
+    except (ValueError, RecursionError, AttributeError):
+        raise LogError(f"{path}:1: the header of the safetensors file is no JSON object") from None
+    at = 0
+    for number, (name, one) in enumerate(sorted(told.items(), key=lambda item: _start(item[1])), 1):
+        try:
+            dtype, shape, (begin, end) = str(one["dtype"]), tuple(one["shape"]), one["data_offsets"]
+            whole = all(type(n) is int and n >= 0 for n in (*shape, begin, end)) and end >= begin >= at
+        except (TypeError, KeyError, ValueError):
+            whole = False
+        known = _DTYPES.get(dtype, dtype) if whole else ""
+        if not whole or (known in SIZES and end - begin != math.prod(shape) * SIZES[known]):
+            columns.problem(number, f"{path}: {name}: its dtype, shape and place in the file are not of one tensor")
+            yield Entry(name, number, None)
+            continue
+        content = b""
+        if data:
+            stream.take(begin - at)
+            content = stream.take(end - begin)
+            at = end
+            if len(content) < end - begin:
+                columns.cut_off = True
+                columns.problem(number, f"{path}: the file ends within {name}")
+                return
+        yield Entry(name, number, Dumped(known, shape, content))
+
+
+def _start(told: Any) -> int:
+    try:
+        return int(told["data_offsets"][0])
+    except (TypeError, KeyError, ValueError, IndexError, OverflowError):
+        return -1
+
+
+def _read(source: Source, columns: Columns) -> Iterator[None]:
+    rows: dict[str, Row] = {}
+    files, order = _parts(source, columns.path)
+    for file in files:
+        with nullcontext(source) if file is None else LogSource(str(file)) as opened:
+            assert isinstance(opened, LogSource)
+            for name, number, tensor in entries(opened, str(file or columns.path), columns, data=not columns.head):
+                if name in rows:
+                    columns.problem(number, f"{file}: {name} is in another file, too, and was taken from there")
+                elif tensor is not None:
+                    rows[name] = _row(name, tensor)
+                    columns.waiting = len(rows)
+                    yield
+            columns.beside += 0 if file is None else opened.taken
+    columns.partial, columns.waiting = columns.head, 0
+    for line, name in enumerate(filter(rows.__contains__, order or sorted(rows, key=natural)), 1):
+        columns.add(rows[name]._replace(line=line))
+    if missing := [name for name in order if name not in rows]:
+        columns.problem(1, f"{missing[0]} is in the index and in no file" + _and_more(len(missing) - 1))
+
+
+def _row(name: str, tensor: Dumped) -> Row:
+    fields = fields_of([tensor])
+    texts = {NATIVE_KEY: name, **fields.pop("texts", {})}
+    return Row(line=0, module=name, op="tensor", inputs=UNREAD, producers=(-1,), texts=texts, **fields)
+
+
+def _and_more(many: int) -> str:
+    return f", as {many:,} more" if many else ""
+
+
+def _parts(source: Source, path: str) -> tuple[Sequence[Path | None], Sequence[str]]:
+    """The files that hold the tensors, None for the one that is open, and the order of the names, if any is told.
+
+    Raises:
+        LogError: an index that cannot be read.
+    """
+    if isinstance(source, FolderSource):
+        return source.files, ()
+    if not source.start().lstrip().startswith(b"{"):
+        return (None,), ()
+    content = _Stream(source).take(_LARGEST_HEAD)
+    try:
+        told = [(str(name), str(file)) for name, file in json.loads(content)["weight_map"].items()]
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        raise LogError(f'{path}:1: the index of safetensors files has no object "weight_map"') from None
+    names, files = [name for name, _ in told], list(dict.fromkeys(file for _, file in told))
+    if odd := next((file for file in files if os.path.basename(file) != file or file in ("", ".", "..")), None):
+        raise LogError(f"{path}:1: {odd!r} in the index is not the name of a file beside it")
+    # an alphabetical index tells no order
+    return [Path(path).with_name(file) for file in files], () if names == sorted(names) else names
+
+
+def _native(source: Source, path: str, _: int, key: str) -> Iterator[str]:
+    for file in _parts(source, path)[0]:
+        with nullcontext(source) if file is None else LogSource(str(file)) as opened:
+            assert isinstance(opened, LogSource)
+            for name, _number, tensor in entries(opened, path, Columns(path), data=False):
+                if name == key and tensor is not None:
+                    yield f"{name}: {tensor.dtype}, shape {list(tensor.shape)}, in {file or path}"
+                    return
+
+
+FORMAT = Format("safetensors", _PATTERN, _read, _native)
