@@ -155,6 +155,9 @@ def _base(of: Subject, dtype: str, alone: bool) -> tuple[float, str, str]:
     c, usual = of.c, coefficients.default_tolerance
     if not alone:
         coarsest = max((dtype, *(name for pair in c.policy for name in pair)), key=usual)
+        printed = max(c.a.tells.resolution, c.b.tells.resolution)
+        if printed > usual(coarsest):
+            return printed, dtype, "The logs have so few digits"
         if usual(coarsest) > usual(dtype) or c.policy:
             return usual(coarsest), coarsest, "The runs have other dtypes throughout, so the coarser one counts"
         return usual(dtype), dtype, "Inputs are not known to be bitwise equal: they may bring other rounding"

@@ -20,6 +20,7 @@ class Tells(NamedTuple):
         whole: an operation that is not in the log did not run.
         phases: every operation has its phase; else some have none (`Phase.OTHER`).
         inputs: numbers of what an operation reads are told; else its record has one input without a number.
+        resolution: relative difference that the printing of numbers alone may make, where it exceeds what dtypes round.
         numbers: the numbers that tensors are compared by where there are no digests.
         misses: what these do not show where they are equal.
     """
@@ -32,6 +33,7 @@ class Tells(NamedTuple):
     whole: bool
     phases: bool = True
     inputs: bool = True
+    resolution: float = 0.0
     numbers: str = "printed norms"
     misses: str = "reordering, sign flips (L1, L2) and changes below 5e-7"
 
@@ -46,6 +48,15 @@ IMPORTED: Final[Mapping[str, Tells]] = {
     **dict.fromkeys(
         (f"torch DebugMode ({form})" for form in ("save_logs", "dump_tensor_hashes", "debug_string")),
         _OF_OTHERS._replace(numbers="L1 norms", misses="reordering, sign flips and changes that cancel in the sum"),
+    ),
+    "transformers debug tree": _OF_OTHERS._replace(
+        unread=True, numbers="norms, extremes and means", misses="reordering"
+    ),
+    "transformers debug tree (printed numbers)": _RESULTS_ALONE._replace(
+        exact=False,
+        resolution=1e-4,
+        numbers="five digits of standard deviation, mean and extremes",
+        misses="reordering and changes below 1e-4",
     ),
     "safetensors": _RESULTS_ALONE._replace(numbers="norms, extremes and means", misses="reordering"),
 }

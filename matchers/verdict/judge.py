@@ -160,6 +160,7 @@ def judge(
         exact=determined_by_copying(a, b, i, j),
         policy=policy,
         shards=shards,
+        resolution=max(a.tells.resolution, b.tells.resolution),
     )
     differences = Differences(x, y)
     differences.nonfinite &= ~untaken_in_both(a, b, x, y)

@@ -60,6 +60,7 @@ class Limits:
         exact: what the operation reads decides each bit of the result.
         shards: the runs may hold unmarked shards.
         ordered: the order of the elements counts, so that other bits with equal norms are not judged.
+        resolution: relative difference that the printing of numbers alone may make.
     """
 
     rtol: float | Float64 = math.nan
@@ -70,11 +71,13 @@ class Limits:
     policy: DtypePolicy = ()
     shards: bool = False
     ordered: bool = True
+    resolution: float = 0.0
 
     def of(self, x: Values, y: Values) -> Tolerances:
         """The tolerances of these pairs of values."""
         usual = self.longer * _coarser(x, y, default_tolerance)
         # a result is no finer than the coarser numbers it is computed from
+        usual = np.maximum(usual, self.resolution)
         usual = np.maximum(usual, max((default_tolerance(name) for pair in self.policy for name in pair), default=0.0))
         far = ACCUMULATED * usual
         if np.any(self.alone):  # only the operation itself can make a difference
@@ -228,9 +231,10 @@ class Differences:
         return np.asarray(np.fmax.reduce(np.concatenate(extremes)))
 
     def _mean_size(self, at: Int64) -> Float64:
-        """The mean magnitude in the tensors of some pairs."""
-        sizes = [values.numel[at] for values in (self._x, self._y)]
-        return np.asarray(np.fmax(self._x.l1[at], self._y.l1[at]) / np.fmax(*sizes))
+        """The mean magnitude in the tensors of some pairs; their root mean square where no L1 norm is known."""
+        numel = np.fmax(*(values.numel[at] for values in (self._x, self._y)))
+        l1, l2 = (np.fmax(self._x.stats[k, at], self._y.stats[k, at]) for k in (0, 1))
+        return np.where(np.isnan(l1), l2 / np.sqrt(numel), l1 / numel)
 
     def add(
         self,

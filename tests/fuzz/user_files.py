@@ -22,7 +22,7 @@ from numtui.report.known_differences import load_allow_list
 from numtui.session.journal import Journal
 from numtui.session.store import SavedSession, SessionStore
 from tests.fuzz.logs import after_damages, damages
-from tests.matchers.logs.imported.dumps import ACTIVATIONS, safetensors
+from tests.matchers.logs.imported.dumps import ACTIVATIONS, debug_tree, safetensors
 from tests.matchers.logs.imported.samples import hashes, saved, text
 
 __all__ = ["EXAMPLES", "READERS", "check_read", "user_files"]
@@ -63,6 +63,7 @@ EXAMPLES: Mapping[str, bytes] = {
     ).encode(),
     **{f"DebugMode {form.__name__}": form().encode() for form in (text, saved, hashes)},
     "safetensors": safetensors(ACTIVATIONS),
+    "transformers": debug_tree(),
 }
 """A good file of each kind."""
 _NO_TREES = ("DebugMode text", "DebugMode hashes", "safetensors")
@@ -134,7 +135,7 @@ READERS: Mapping[str, Callable[[Path, bytes], None]] = {
     "journal": _journal,
     "session": _session,
     **dict.fromkeys((f"DebugMode {form.__name__}" for form in (text, saved, hashes)), _plain(_compared)),
-    "safetensors": _plain(_compared),
+    **dict.fromkeys(("safetensors", "transformers"), _plain(_compared)),
 }
 """The reader of each kind."""
 
@@ -182,7 +183,7 @@ def _retold(draw: st.DrawFn, kind: str) -> bytes:
         inside = inside[key]
     text = (
         json.dumps(value)
-        if kind in ("journal", "session", "DebugMode saved")
+        if kind in ("journal", "session", "DebugMode saved", "transformers")
         else yaml.safe_dump(value, allow_unicode=True)
     )
     return text.encode("utf-8", "surrogatepass")

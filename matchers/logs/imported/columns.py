@@ -86,6 +86,7 @@ class Columns:
         cut_off: the file is known to end early.
         head: only the first rows are wanted, and need no numbers.
         partial: there are more.
+        form: what the header calls the format, where that depends on what the log tells; else empty.
         beside: bytes that were read of other files.
         waiting: number of operations that a reader holds back for now.
     """
@@ -95,6 +96,7 @@ class Columns:
         self.head = head
         self.cut_off = self.partial = False
         self.beside = 0
+        self.form = ""
         self.waiting = 0
         self._keys: list[bytes] = []
         self._key_size = 0

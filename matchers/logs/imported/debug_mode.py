@@ -12,6 +12,7 @@ from matchers.laws.law import Kind, Law
 from matchers.laws.register import law
 from matchers.logs.imported.columns import Columns, Row
 from matchers.logs.imported.format import NATIVE_KEY
+from matchers.logs.imported.makers import Makers
 from matchers.logs.op_log import Phase
 
 __all__ = ["Call", "Calls", "Nesting", "encloses", "leaves"]
@@ -30,8 +31,6 @@ _DTYPES: Final[Mapping[str, str]] = {
     "b8": "bool",
     "f4e2m1fnx2": "float4_e2m1fn_x2",
 }
-_AMBIGUOUS = -2
-"""Several operations have made tensors of one norm."""
 
 
 def leaves(value: Any) -> Iterator[Any]:
@@ -133,7 +132,7 @@ class Calls:
         self._each = 1
         """Numbers of each tensor."""
         self._maker: dict[str, int] = {}
-        self._maker_of_norm: dict[float, int] = {}
+        self._maker_of_norm = Makers()
 
     def add(self, call: Call) -> None:
         """Add a call; what encloses others, and memory that is not filled yet, has no hash and is left out."""
@@ -166,7 +165,7 @@ class Calls:
         if len(numbers) != len(inputs):
             numbers = numbers if not inputs else [""] * len(inputs)
         producers = [
-            self._maker.get(number, -1) if number in self._maker else self._by_norm(norm)
+            self._maker.get(number, -1) if number in self._maker else self._maker_of_norm.of(norm)
             for number, norm in zip(numbers, inputs or [math.nan] * len(numbers), strict=True)
         ]
         results = [number for _, number, _, _ in made]
@@ -213,19 +212,13 @@ class Calls:
         told = any(isinstance(value, float) for value in values)
         return norms if told else [], [] if None in whole else [n for n in whole if n is not None]
 
-    def _by_norm(self, norm: float) -> int:
-        maker = self._maker_of_norm.get(norm, -1)
-        return -1 if maker == _AMBIGUOUS else maker
-
     def _keep(self, numbers: Sequence[str], norms: Sequence[float], row: int) -> None:
         """Note what made tensors of these numbers and norms."""
         for number in filter(None, numbers):
             self._maker[number] = row
         for norm in norms:
             if math.isfinite(norm) and norm != math.floor(norm):
-                known = self._maker_of_norm.setdefault(norm, row)
-                if known != row:
-                    self._maker_of_norm[norm] = _AMBIGUOUS
+                self._maker_of_norm.keep(norm, row)
 
     def _path(self, module: str) -> str:
         """The path of a module, without the class of the root."""

@@ -15,6 +15,7 @@ from matchers.logs.source import LogSource
 __all__ = ["FolderSource", "Found", "imported_logs", "natural", "open_log"]
 
 _DIGITS: Final = re.compile(r"(\d+)")
+_TREES: Final = ("*_debug_tree_FULL_TENSORS.json", "*_debug_tree_SUMMARY.json")
 _TENSORS: Final = "*.safetensors"
 _INDEX: Final = "*.safetensors.index.json"
 
@@ -93,9 +94,14 @@ def _tensor_files(folder: Path) -> Sequence[Path]:
     return sorted(folder.glob(_INDEX)) or sorted(folder.glob(_TENSORS), key=lambda path: natural(path.name))
 
 
+def _of_trees(folder: Path) -> list[Found]:
+    found = next(filter(None, (sorted(folder.glob(name)) for name in _TREES)), [])
+    return [Found(path, 0, None) for path in found]
+
+
 def _of_tensors(folder: Path) -> list[Found]:
     files = _tensor_files(folder)
     return [Found(files[0] if len(files) == 1 else folder, 0, None)] if files else []
 
 
-_FINDERS: Final = (_of_tensors,)
+_FINDERS: Final = (_of_trees, _of_tensors)

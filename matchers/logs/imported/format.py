@@ -22,7 +22,7 @@ class Format(NamedTuple):
     """A format of another tool's log.
 
     Attributes:
-        name: as a header says it; what such a log tells is in `matchers.logs.tells` by this name.
+        name: as a header says it, perhaps with a variant in parentheses; what it tells is in `matchers.logs.tells`.
         pattern: is found in the first bytes of every such file, and of no other.
         read: enter the rows of a log; yields now and then, so that progress can be told, or the reading given up.
         native: the lines of one operation as the log has them, by the path of the log, its line and its `Native key`.

@@ -4,14 +4,20 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from matchers.logs.imported import debug_mode_hashes, debug_mode_json, debug_mode_text, safetensors
+from matchers.logs.imported import debug_mode_hashes, debug_mode_json, debug_mode_text, safetensors, transformers_tree
 from matchers.logs.imported.columns import Columns
 from matchers.logs.imported.format import Format, Source
 from matchers.logs.op_log import OpLog
 
 __all__ = ["named", "read_imported", "recognised"]
 
-_FORMATS = (debug_mode_json.FORMAT, debug_mode_hashes.FORMAT, debug_mode_text.FORMAT, safetensors.FORMAT)
+_FORMATS = (
+    debug_mode_json.FORMAT,
+    debug_mode_hashes.FORMAT,
+    debug_mode_text.FORMAT,
+    safetensors.FORMAT,
+    transformers_tree.FORMAT,
+)
 _HEAD = 256
 """Operations of a head, more than any terminal has lines."""
 
@@ -22,8 +28,8 @@ def recognised(start: bytes) -> Format | None:
 
 
 def named(name: str | None) -> Format | None:
-    """Return the format of this name; None: it is none of another tool."""
-    return next((form for form in _FORMATS if form.name == name), None)
+    """Return the format of this name, as a header has it; None: it is none of another tool."""
+    return next((form for form in _FORMATS if name and (name == form.name or name.startswith(f"{form.name} ("))), None)
 
 
 def read_imported(
@@ -45,4 +51,4 @@ def read_imported(
     if source.cut_off is not None:
         columns.cut_off = True
         columns.problem(1, source.cut_off)
-    return columns.log(form.name)
+    return columns.log(columns.form or form.name)

@@ -6,7 +6,8 @@ import json
 import math
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from functools import cache
+from dataclasses import dataclass
+from functools import cache, cached_property
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -74,7 +75,8 @@ def measured(tensor: Tensor, parts: int = 1) -> Measured:
     return Measured(l1, stats, counts, digest, sketch)
 
 
-class Dumped(NamedTuple):
+@dataclass(frozen=True, eq=False)
+class Dumped:
     """A tensor as a tool has dumped it.
 
     Attributes:
@@ -86,8 +88,9 @@ class Dumped(NamedTuple):
     shape: tuple[int, ...]
     data: bytes
 
-    @property
+    @cached_property
     def measured(self) -> Measured:
+        """Its numbers."""
         if self.dtype not in SIZES:
             return measured(Tensor.of(self.data, self.dtype, [len(self.data)], [1], 0))
         strides = [math.prod(self.shape[k + 1 :]) for k in range(len(self.shape))]

@@ -19,7 +19,22 @@ _MATCHERS = Path(__file__).parents[3] / "matchers"
 _WORDS = frozenset(
     {
         *("all", "alias", "clip", "complex", "cuda", "data", "detach", "equal", "gradient", "grad", "hash", "indices"),
-        *("item", "log", "max", "mean", "min", "numel", "random", "repeat", "seed", "size", "sorted", "stack", "sum"),
+        *(
+            "item",
+            "log",
+            "max",
+            "mean",
+            "min",
+            "numel",
+            "random",
+            "repeat",
+            "seed",
+            "size",
+            "sorted",
+            "stack",
+            "std",
+            "sum",
+        ),
         *("tensor", "to", "trace", "values", "where", "zero", "zeros"),
     }
 )

@@ -1,0 +1,25 @@
+"""The operations that made tensors which a log does not number: known by a property that only one result has."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable
+
+__all__ = ["Makers"]
+
+_SEVERAL = -2
+
+
+class Makers:
+    """Rows by what is known of their results: a digest, a norm, statistics. What two rows made has no known maker."""
+
+    def __init__(self) -> None:
+        self._rows: dict[Hashable, int] = {}
+
+    def keep(self, known: Hashable, row: int) -> None:
+        """Note a result of a row."""
+        if self._rows.setdefault(known, row) != row:
+            self._rows[known] = _SEVERAL
+
+    def of(self, known: Hashable) -> int:
+        """Return the row that made this; -1: none, or several."""
+        return max(self._rows.get(known, -1), -1)

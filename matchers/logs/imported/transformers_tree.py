@@ -1,0 +1,195 @@
+"""The debug trees of transformers (`model_addition_debugger_context`): the calls of all modules, with their tensors."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Sequence
+from itertools import count, islice, takewhile
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from matchers.errors import LogError
+from matchers.logs.columns import decode
+from matchers.logs.imported.columns import UNREAD, Columns, Row
+from matchers.logs.imported.format import NATIVE_KEY, Format
+from matchers.logs.imported.makers import Makers
+from matchers.logs.imported.measured import Dumped, fields_of
+from matchers.logs.imported.safetensors import entries
+from matchers.logs.op_log import NO_DIGEST, Phase
+from matchers.logs.source import LogSource
+
+__all__ = ["FORMAT"]
+
+_PATTERN = re.compile(rb'\A(?:\xef\xbb\xbf)?\s*\{\s*"module_path"\s*:\s*"')
+_NODE: Final = b'"module_path":'
+_SHAPE = re.compile(r"torch\.Size\((\[[\d, ]*\])\)")
+_NUMBER = re.compile(r"tensor\(\s*([^,)\s]+)")
+_PRINTED: Final = {"Min": "min", "Max": "max", "Mean": "mean"}
+_CLOSE: Final = 1e-2
+"""Difference of printed numbers from those of the file, in parts of the largest, beyond which they are of two calls."""
+
+
+class _Tensor(NamedTuple):
+    """A tensor of the tree.
+
+    Attributes:
+        shape, dtype: as a row has them.
+        stats: the printed ones.
+        read: its elements; None if they are in no file, or one of another call.
+    """
+
+    shape: tuple[int, ...]
+    dtype: str
+    stats: dict[str, float]
+    read: Dumped | None
+
+
+class _Tree:
+    """The rows of one tree."""
+
+    def __init__(self, columns: Columns) -> None:
+        self._columns = columns
+        self._makers = Makers()
+        self.read_any = False
+
+    def enter(self, node: Any, line: int) -> None:
+        """Add the call of a module, if its outputs are told."""
+        outputs = [self._tensor(told) for told in _tensors(node.get("outputs"))]
+        if not outputs:
+            return
+        path = str(node["module_path"])
+        row = Row(line, path.partition(".")[2], "forward", phase=Phase.FORWARD, texts={NATIVE_KEY: path})
+        if read := [tensor.read for tensor in outputs if tensor.read is not None]:
+            self.read_any = True
+            row = self._with_inputs(row, node)
+            fields = fields_of(read)
+            for digest in fields["digests"]:
+                self._makers.keep(digest, len(self._columns))
+            row = row._replace(**{**fields, "texts": {**row.texts, **fields["texts"]}})
+        else:
+            first = outputs[0]
+            row = row._replace(shape=str(list(first.shape)), dtype=first.dtype, stats=first.stats)
+            row = row._replace(inputs=UNREAD, producers=(-1,))
+        self._columns.add(row)
+
+    def _with_inputs(self, row: Row, node: Any) -> Row:
+        inputs = [self._tensor(told) for told in _tensors(node.get("inputs"))]
+        told = [None if tensor.read is None else tensor.read.measured for tensor in inputs]
+        return row._replace(
+            inputs=[math.nan if one is None or one.l1 is None else one.l1 for one in told],
+            input_digests=[int(NO_DIGEST) if one is None else one.digest for one in told],
+            producers=[-1 if one is None else self._makers.of(one.digest) for one in told],
+        )
+
+    def _tensor(self, told: Any) -> _Tensor:
+        found = _SHAPE.match(str(told["shape"]))
+        shape = tuple(json.loads(found[1])) if found else ()
+        numbers = {name: _printed(told.get(key)) for name, key in (*_PRINTED.items(), ("std", "std"))}
+        stats = {name: value for name, value in numbers.items() if value is not None and name != "std"}
+        deviation, mean, numel = numbers["std"], numbers["Mean"], math.prod(shape)
+        if deviation is not None and mean is not None:
+            deviation = 0.0 if numel == 1 else deviation
+            stats["L2 norm"] = math.sqrt((numel - 1) * deviation**2 + numel * mean**2) if numel else 0.0
+        return _Tensor(shape, str(told["dtype"]).removeprefix("torch."), stats, self._read(told, stats))
+
+    def _read(self, told: Any, stats: dict[str, float]) -> Dumped | None:
+        """The elements of a tensor, from the file that it names beside the tree."""
+        value = told.get("value")
+        if not isinstance(value, str) or not value.startswith("./") or "/" in value[2:] or self._columns.head:
+            return None
+        path = str(Path(self._columns.path).with_name(value[2:]))
+        try:
+            with LogSource(path) as source:
+                found = next(iter(entries(source, path, self._columns)), None)
+            self._columns.beside += source.taken
+        except (OSError, ValueError, LogError) as error:
+            self._columns.problem(1, f"{path} cannot be read: {error}")
+            return None
+        if found is None or found.tensor is None:
+            return None
+        # a module that is called twice writes both calls to one file
+        told = {name: value for name, value in found.tensor.measured.stats.items() if name in stats}
+        largest = max(map(abs, told.values()), default=0.0)
+        apart = any(abs(stats[name] - value) > _CLOSE * largest for name, value in told.items() if name in _PRINTED)
+        return None if apart else found.tensor
+
+
+def _printed(text: Any) -> float | None:
+    match = _NUMBER.match(text) if isinstance(text, str) else None
+    try:
+        return float(match[1]) if match else None
+    except ValueError:
+        return None
+
+
+def _tensors(value: Any) -> Iterator[Any]:
+    """Yield the tensors of arguments or results, in order; without recursion."""
+    stack = [value]
+    while stack:
+        item = stack.pop()
+        if isinstance(item, list):
+            stack.extend(reversed(item))
+        elif isinstance(item, dict) and isinstance(item.get("shape"), str) and isinstance(item.get("dtype"), str):
+            yield item
+        elif isinstance(item, dict):
+            stack.extend(reversed(item.values()))
+
+
+def _calls(root: Any) -> Iterator[tuple[int, Any]]:
+    """Yield the calls in the order in which they end, children first, each with its number in the order of the file."""
+    numbers = count()
+    stack: list[tuple[Any, int]] = [(root, -1)]
+    while stack:
+        node, number = stack.pop()
+        if number >= 0:
+            yield number, node
+            continue
+        stack.append((node, next(numbers)))
+        children = node.get("children") or ()
+        if not isinstance(children, Sequence):
+            raise TypeError
+        stack.extend((child, -1) for child in reversed(children))
+
+
+def _read(source: LogSource, columns: Columns) -> Iterator[None]:
+    content = b"".join(source.blocks())
+    try:
+        root = json.loads(content)
+    except json.JSONDecodeError as error:
+        raise LogError(f"{columns.path}:{error.lineno}: no JSON: {error.msg}") from None
+    except (ValueError, RecursionError):
+        raise LogError(f"{columns.path}:1: no JSON that can be read") from None
+    lines = _lines(content)
+    tree = _Tree(columns)
+    number = 0
+    try:
+        for number, node in _calls(root):
+            tree.enter(node, lines[number] if number < len(lines) else 1)
+            yield
+    except (TypeError, KeyError, AttributeError, ValueError, OverflowError, RecursionError):
+        line = lines[number] if number < len(lines) else 1
+        columns.problem(line, "not a call of a module; what follows was not read")
+        columns.cut_off = True
+    columns.form = FORMAT.name if tree.read_any or columns.head else _OF_NUMBERS
+
+
+def _lines(content: bytes) -> list[int]:
+    """The line of each call in the file."""
+    found, line, at = [], 1, 0
+    while (place := content.find(_NODE, at)) >= 0:
+        line += content.count(b"\n", at, place)
+        found.append(line)
+        at = place + len(_NODE)
+    return found
+
+
+def _native(source: LogSource, _path: str, line: int, _key: str) -> Iterator[str]:
+    lines = islice(source.lines(), line - 1, None)
+    yield decode(next(lines, b"").strip())
+    yield from (decode(raw.rstrip()) for raw in takewhile(lambda raw: _NODE not in raw, lines))
+
+
+FORMAT = Format("transformers debug tree", _PATTERN, _read, _native)
+_OF_NUMBERS: Final = f"{FORMAT.name} (printed numbers)"
