@@ -19,7 +19,7 @@ class Tells(NamedTuple):
         makers: inputs name the operation that made them, also where a view lies between.
         whole: an operation that is not in the log did not run.
         phases: every operation has its phase; else some have none (`Phase.OTHER`).
-        inputs: numbers of what an operation reads are told; else its record has one input without a number.
+        inputs: the norm that is told of inputs; empty: none is, and each record has one input without a number.
         resolution: relative difference that the printing of numbers alone may make, where it exceeds what dtypes round.
         numbers: the numbers that tensors are compared by where there are no digests.
         misses: what these do not show where they are equal.
@@ -32,7 +32,7 @@ class Tells(NamedTuple):
     makers: bool
     whole: bool
     phases: bool = True
-    inputs: bool = True
+    inputs: str = "L1"
     resolution: float = 0.0
     numbers: str = "printed norms"
     misses: str = "reordering, sign flips (L1, L2) and changes below 5e-7"
@@ -43,12 +43,23 @@ EVERYTHING = Tells(exact=True, copies=True, awaited=True, unread=True, makers=Tr
 NUMBERS_ALONE = Tells(exact=False, copies=False, awaited=False, unread=False, makers=False, whole=False)
 """torchtitan's."""
 _OF_OTHERS = NUMBERS_ALONE._replace(exact=True, phases=False)
-_RESULTS_ALONE = _OF_OTHERS._replace(unread=True, inputs=False)
+_RESULTS_ALONE = _OF_OTHERS._replace(unread=True, inputs="")
+_MSPROBE = _OF_OTHERS._replace(
+    unread=True,
+    inputs="L2",
+    numbers="L2 norms, extremes and means in each tensor's dtype",
+    misses="reordering and changes below its resolution",
+)
 IMPORTED: Final[Mapping[str, Tells]] = {
     **dict.fromkeys(
         (f"torch DebugMode ({form})" for form in ("save_logs", "dump_tensor_hashes", "debug_string")),
         _OF_OTHERS._replace(numbers="L1 norms", misses="reordering, sign flips and changes that cancel in the sum"),
     ),
+    "msprobe (statistics)": _MSPROBE,
+    "msprobe (md5)": _MSPROBE._replace(
+        numbers="CRC-32, L2 norms, extremes and means", misses="what leaves the 32 bits of a checksum equal"
+    ),
+    "msprobe (xor)": _MSPROBE._replace(numbers="nothing", misses="everything"),
     "transformers debug tree": _OF_OTHERS._replace(
         unread=True, numbers="norms, extremes and means", misses="reordering"
     ),

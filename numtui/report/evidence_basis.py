@@ -11,6 +11,7 @@ from matchers.coverage.coverage import Coverage
 from matchers.explain.regions import regions_of
 from matchers.logs.op_log import OpLog
 from matchers.logs.tells import coarser
+from matchers.ops.input_norms import tell_inputs
 from matchers.ops.run_info import contradictions
 from matchers.status import Status
 from numtui.text.counts import plural
@@ -99,7 +100,7 @@ def certificate(c: Comparison) -> Iterator[str]:
     n = c.counts
     if n[Status.EQUAL]:
         what = plural(n[Status.EQUAL], "operation")
-        read = "inputs and " if c.a.tells.inputs and c.b.tells.inputs else ""
+        read = "inputs and " if tell_inputs(c.a, c.b) else ""
         yield f"{what} by digest: {read}outputs are bitwise equal."
     if n[Status.SAME_PRINT]:
         tells = coarser(c.a.tells, c.b.tells)

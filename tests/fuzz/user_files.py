@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import tempfile
 from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -22,12 +23,18 @@ from numtui.report.known_differences import load_allow_list
 from numtui.session.journal import Journal
 from numtui.session.store import SavedSession, SessionStore
 from tests.fuzz.logs import after_damages, damages
-from tests.matchers.logs.imported.dumps import ACTIVATIONS, debug_tree, safetensors
+from tests.matchers.logs.imported.dumps import ACTIVATIONS, debug_tree, msprobe, safetensors
 from tests.matchers.logs.imported.samples import hashes, saved, text
 
 __all__ = ["EXAMPLES", "READERS", "check_read", "user_files"]
 
 _LOGS = ("a.log", "b.log")
+
+
+def _msprobe() -> bytes:
+    with tempfile.TemporaryDirectory() as folder:
+        return msprobe(Path(folder), summary="md5").read_bytes()
+
 
 EXAMPLES: Mapping[str, bytes] = {
     "config": (
@@ -64,6 +71,7 @@ EXAMPLES: Mapping[str, bytes] = {
     **{f"DebugMode {form.__name__}": form().encode() for form in (text, saved, hashes)},
     "safetensors": safetensors(ACTIVATIONS),
     "transformers": debug_tree(),
+    "msprobe": _msprobe(),
 }
 """A good file of each kind."""
 _NO_TREES = ("DebugMode text", "DebugMode hashes", "safetensors")
@@ -135,7 +143,7 @@ READERS: Mapping[str, Callable[[Path, bytes], None]] = {
     "journal": _journal,
     "session": _session,
     **dict.fromkeys((f"DebugMode {form.__name__}" for form in (text, saved, hashes)), _plain(_compared)),
-    **dict.fromkeys(("safetensors", "transformers"), _plain(_compared)),
+    **dict.fromkeys(("safetensors", "transformers", "msprobe"), _plain(_compared)),
 }
 """The reader of each kind."""
 
@@ -183,7 +191,7 @@ def _retold(draw: st.DrawFn, kind: str) -> bytes:
         inside = inside[key]
     text = (
         json.dumps(value)
-        if kind in ("journal", "session", "DebugMode saved", "transformers")
+        if kind in ("journal", "session", "DebugMode saved", "transformers", "msprobe")
         else yaml.safe_dump(value, allow_unicode=True)
     )
     return text.encode("utf-8", "surrogatepass")

@@ -2,17 +2,17 @@
 
 from __future__ import annotations
 
-import codecs
 import json
 import re
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 from matchers.errors import LogError
 from matchers.logs.imported.columns import Columns
 from matchers.logs.imported.debug_mode import Call, Calls, Nesting, encloses
 from matchers.logs.imported.format import Format
+from matchers.logs.imported.json_pieces import Damaged, Pieces
 from matchers.logs.op_log import Phase
 from matchers.logs.records import MAX_PROBLEMS
 from matchers.logs.source import LogSource
@@ -22,17 +22,11 @@ __all__ = ["FORMAT"]
 _PATTERN = re.compile(rb'\A(?:\xef\xbb\xbf)?\s*\{\s*"[^\[]*"torch\.utils\._debug_mode\.DebugMode\.logs"')
 _HEAD = re.compile(r'\s*\{[^\[]*?"logs"\s*:\s*\[')
 _VERSION = re.compile(r'"version"\s*:\s*([^,}\s]+)')
-_BETWEEN = re.compile(r"[\s,]*")
 _FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
 _KNOWN_VERSION = "1"
-_LARGEST_CALL = 16 << 20
-"""Characters of a call; an operation on 100,000 tensors takes a third of that."""
 _LARGEST_HEAD = 64 << 10
-_NEAR_END = 32
-"""Characters before the end of what was read in which an error may mean that more has to be read."""
 _SPOT = 256
 """Calls between two reports of progress."""
-_DECODE: Final = json.JSONDecoder().raw_decode
 _LIBRARY = ("/torch/", "\\torch\\")
 """Parts of the paths of torch's own files."""
 
@@ -45,65 +39,18 @@ class _Spot(NamedTuple):
     value: Any
 
 
-class _Pieces:
-    """The text of a file, of which what was read already is dropped.
-
-    Attributes:
-        text: a part of the file.
-        at: place in it.
-        line: the line of this place, from 1.
-    """
-
-    def __init__(self, source: LogSource) -> None:
-        self._blocks = source.blocks()
-        self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
-        self.text = ""
-        self.at = 0
-        self.line = 1
-
-    def more(self) -> bool:
-        """Read on, as much as there is; False at the end."""
-        rest = len(self.text) - self.at
-        parts = [self.text[self.at :]]
-        size = 0
-        for block in self._blocks:
-            parts.append(self._decoder.decode(block))
-            size += len(parts[-1])
-            if size > rest:
-                break
-        self.text, self.at = "".join(parts), 0
-        return size > 0
-
-    def move(self, to: int) -> None:
-        """Go on to a place."""
-        self.line += self.text.count("\n", self.at, to)
-        self.at = to
-
-    def skip(self) -> str:
-        """Skip spaces and commas; return the character after them, empty at the end."""
-        while True:
-            self.move(_BETWEEN.match(self.text, self.at).end())  # type: ignore[union-attr] # it matches nothing too
-            if self.at < len(self.text) or not self.more():
-                return self.text[self.at : self.at + 1]
-
-
-def _calls(pieces: _Pieces, columns: Columns) -> Iterator[_Spot]:
+def _calls(pieces: Pieces, columns: Columns) -> Iterator[_Spot]:
     """Yield the values of the list; after a damaged one reading goes on with the next call."""
     number = damaged = 0
     while pieces.skip() not in ("", "]") and damaged < MAX_PROBLEMS:
         line = pieces.line
         try:
-            value, end = _DECODE(pieces.text, pieces.at)
-        except (ValueError, RecursionError) as error:
-            wrong = getattr(error, "pos", pieces.at)
-            open_ = wrong > len(pieces.text) - _NEAR_END or "Unterminated" in str(error)
-            if open_ and len(pieces.text) - pieces.at < _LARGEST_CALL and pieces.more():
-                continue
+            value = pieces.value()
+        except Damaged:
             damaged += 1
             yield _Spot(number, line, None)
-            _to_next_call(pieces, max(wrong, pieces.at + 1))
+            pieces.seek(_next_call)
         else:
-            pieces.move(end)
             yield _Spot(number, line, value)
         number += 1
     if damaged == MAX_PROBLEMS:
@@ -113,31 +60,22 @@ def _calls(pieces: _Pieces, columns: Columns) -> Iterator[_Spot]:
         columns.problem(pieces.line, f"logs[{number}]: the file ends within its list of calls")
 
 
-def _to_next_call(pieces: _Pieces, after: int) -> None:
-    """Go on to the object that has the next `call_depth`, or to the end."""
-    while True:
-        found = pieces.text.find('"call_depth"', after)
-        start = pieces.text.rfind("{", pieces.at + 1, found) if found >= 0 else -1
-        if start >= 0:
-            pieces.move(start)
-            return
-        if found >= 0:
-            after = found + 1
-            continue
-        pieces.move(max(len(pieces.text) - _NEAR_END, pieces.at))
-        if not pieces.more():
-            pieces.move(len(pieces.text))
-            return
-        after = 0
+def _next_call(text: str, at: int) -> int:
+    """The place of the object that has the next `call_depth`; -1: there is none."""
+    while (found := text.find('"call_depth"', at)) >= 0:
+        if (start := text.rfind("{", at, found)) >= 0:
+            return start
+        at = found + 1
+    return -1
 
 
-def _open(source: LogSource, columns: Columns) -> _Pieces:
+def _open(source: LogSource, columns: Columns) -> Pieces:
     """Return the text of a file, at its first call.
 
     Raises:
         LogError: it has another version.
     """
-    pieces = _Pieces(source)
+    pieces = Pieces(source)
     head = None
     while head is None and len(pieces.text) < _LARGEST_HEAD and pieces.more():
         head = _HEAD.match(pieces.text)

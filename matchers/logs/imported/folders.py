@@ -15,7 +15,9 @@ from matchers.logs.source import LogSource
 __all__ = ["FolderSource", "Found", "imported_logs", "natural", "open_log"]
 
 _DIGITS: Final = re.compile(r"(\d+)")
+_STEP, _RANK = re.compile(r"step(\d+)", re.ASCII), re.compile(r"(?:rank|proc)(\d+)", re.ASCII)
 _TREES: Final = ("*_debug_tree_FULL_TENSORS.json", "*_debug_tree_SUMMARY.json")
+_DUMP: Final = "dump.json"
 _TENSORS: Final = "*.safetensors"
 _INDEX: Final = "*.safetensors.index.json"
 
@@ -94,6 +96,22 @@ def _tensor_files(folder: Path) -> Sequence[Path]:
     return sorted(folder.glob(_INDEX)) or sorted(folder.glob(_TENSORS), key=lambda path: natural(path.name))
 
 
+def _of_msprobe(folder: Path) -> list[Found]:
+    """`dump.json` in the folder of a rank, of a step, or of all steps; a process without a rank has rank 0."""
+    if (folder / _DUMP).is_file():
+        return [Found(folder / _DUMP, _rank(folder.name), None)]
+    found = [Found(path, _rank(path.parent.name), None) for path in folder.glob(f"*/{_DUMP}")]
+    for path in () if found else folder.glob(f"*/*/{_DUMP}"):
+        if step := _STEP.fullmatch(path.parts[-3]):
+            found.append(Found(path, _rank(path.parent.name), int(step[1])))
+    return sorted(found, key=lambda log: (-1 if log.step is None else log.step, log.rank))
+
+
+def _rank(name: str) -> int:
+    told = _RANK.fullmatch(name)
+    return int(told[1]) if told and name.startswith("rank") else 0
+
+
 def _of_trees(folder: Path) -> list[Found]:
     found = next(filter(None, (sorted(folder.glob(name)) for name in _TREES)), [])
     return [Found(path, 0, None) for path in found]
@@ -104,4 +122,4 @@ def _of_tensors(folder: Path) -> list[Found]:
     return [Found(files[0] if len(files) == 1 else folder, 0, None)] if files else []
 
 
-_FINDERS: Final = (_of_trees, _of_tensors)
+_FINDERS: Final = (_of_msprobe, _of_trees, _of_tensors)

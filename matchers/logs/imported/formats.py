@@ -4,7 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from matchers.logs.imported import debug_mode_hashes, debug_mode_json, debug_mode_text, safetensors, transformers_tree
+from matchers.logs.imported import (
+    debug_mode_hashes,
+    debug_mode_json,
+    debug_mode_text,
+    msprobe,
+    safetensors,
+    transformers_tree,
+)
 from matchers.logs.imported.columns import Columns
 from matchers.logs.imported.format import Format, Source
 from matchers.logs.op_log import OpLog
@@ -15,6 +22,7 @@ _FORMATS = (
     debug_mode_json.FORMAT,
     debug_mode_hashes.FORMAT,
     debug_mode_text.FORMAT,
+    msprobe.FORMAT,
     safetensors.FORMAT,
     transformers_tree.FORMAT,
 )

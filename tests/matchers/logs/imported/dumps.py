@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import zlib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ACTIVATIONS", "debug_tree", "safetensors"]
+__all__ = ["ACTIVATIONS", "debug_tree", "msprobe", "safetensors"]
 
 _NAMES = {"f4": "F32", "f8": "F64", "i8": "I64", "u2": "BF16", "u1": "F8_E4M3", "b1": "BOOL"}
 """Dtypes by numpy's; those that it does not have as their bits."""
@@ -58,3 +59,70 @@ def debug_tree(tensors: Mapping[str, NDArray[Any]] = ACTIVATIONS, folder: Path |
         children.append({"module_path": path, "inputs": inputs, "children": [leaf]})
         before = tensor
     return json.dumps({"module_path": "Model", "inputs": {"args": []}, "children": children}, indent=2).encode()
+
+
+def msprobe(
+    folder: Path,
+    level: str = "mix",
+    *,
+    scale: float = 1.0,
+    summary: str = "statistics",
+    batch: int | None = None,
+    changes: Mapping[str, Any] | None = None,
+) -> Path:
+    """The dump of a step of two layers in the folder of a rank, as msprobe 26.2 writes it.
+
+    Args:
+        scale: of the second layer's weight.
+        batch: the micro-batch, as under Megatron.
+        changes: entries that are replaced.
+    """
+    x, w = np.sin(np.arange(12.0)).reshape(3, 4), np.cos(np.arange(16.0)).reshape(4, 4)
+
+    def told(array: NDArray[Any]) -> dict[str, Any]:
+        array = array.astype(np.float32)
+        numbers = {"Max": array.max(), "Min": array.min(), "Mean": array.mean(), "Norm": np.linalg.norm(array)}
+        checksum = zlib.crc32(array.tobytes())
+        return {
+            "type": "torch.Tensor",
+            "dtype": "torch.float32",
+            "shape": list(array.shape),
+            **({key: float(value) for key, value in numbers.items()} if summary != "xor" else {}),
+            "requires_grad": True,
+            **({"md5": f"{checksum:08x}"} if summary == "md5" else {}),
+            **({"md5": f"0x{checksum:016x}"} if summary == "xor" else {}),
+        }
+
+    data: dict[str, Any] = {}
+    parents: dict[str, Any] = {}
+    for layer, weight in enumerate((w, w * scale)):
+        y = np.tanh(x @ weight)
+        module, block = f"Module.layers.{layer}.up.Linear.forward.0", f"Module.layers.{layer}.Block.forward.0"
+        call = {"input_args": [told(x)], "input_kwargs": {}, "output": [told(x @ weight)]}
+        if level != "L0":
+            function = {**call, "input_args": [told(x), told(weight), {"type": "int", "value": 2}, None]}
+            data[f"Functional.linear.{layer}.forward"] = function
+            data[f"Torch.tanh.{layer}.forward"] = {**call, "input_args": [told(x @ weight)], "output": [told(y)]}
+        if level != "L1":
+            data[module] = {**call, "parameters": {"weight": told(weight)}, "is_recompute": False}
+            data[block] = {**call, "output": [told(y)]}
+        parents |= {f"Functional.linear.{layer}.forward": module, module: block, block: None}
+        parents[f"Torch.tanh.{layer}.forward"] = block
+        x = y
+    for layer in (1, 0):
+        module = f"Module.layers.{layer}.up.Linear.backward.0"
+        data[f"Functional.linear.{layer}.backward"] = {"input": [told(x)], "output": [told(x @ w), None]}
+        parents[f"Functional.linear.{layer}.backward"] = module
+        data[f"Module.layers.{layer}.up.Linear.parameters_grad.0"] = {"weight": [told(w * scale)]}
+    stepped = {"input_args": [told(w * scale)], "output": [told(w * scale * 0.9)]}
+    data["Tensor.__iadd__.0.forward"] = {**stepped, "input_kwargs": {}}
+    parents |= {"Tensor.__iadd__.0.forward": "optimizer", "optimizer": None}
+    if batch is not None:
+        parents = {name: [parent, batch] for name, parent in parents.items()}
+    stack = {"0": [list(data), ["File /l/site-packages/torch/x.py, line 1, in f, \n x", "File /t.py, line 3, in g"]]}
+    head = {"task": "statistics", "level": level, "framework": "pytorch", "dump_data_dir": None}
+    folder.mkdir(parents=True, exist_ok=True)
+    told_of = {"construct": {} if level == "L1" else parents, "stack": stack}
+    for name, value in {"dump": {**head, "data": data | dict(changes or {})}, **told_of}.items():
+        (folder / f"{name}.json").write_text(json.dumps(value, indent=1))
+    return folder / "dump.json"

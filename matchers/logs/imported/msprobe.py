@@ -1,0 +1,290 @@
+"""Dumps of Ascend's msprobe: `dump.json` of a rank and step, with the files beside it that tell modules and places."""
+
+from __future__ import annotations
+
+import json
+import math
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import islice, takewhile
+from pathlib import Path
+from typing import Any, Final, NamedTuple
+
+from capture.log_format import escape
+from matchers.errors import LogError
+from matchers.logs.columns import decode
+from matchers.logs.imported.columns import UNREAD, Columns, Row
+from matchers.logs.imported.format import NATIVE_KEY, Format
+from matchers.logs.imported.json_pieces import Damaged, Pieces
+from matchers.logs.imported.makers import Makers
+from matchers.logs.op_log import Phase
+from matchers.logs.records import MAX_PROBLEMS
+from matchers.logs.source import LogSource
+
+__all__ = ["FORMAT"]
+
+_PATTERN = re.compile(rb'\A(?:\xef\xbb\xbf)?\s*\{\s*"task"\s*:[^{]*"level"\s*:[^{]*"data"\s*:\s*\{')
+_HEAD = re.compile(r'\s*\{[^{]*?"data"\s*:\s*\{')
+_LEVEL = re.compile(r'"level"\s*:\s*"(\w+)"')
+_NAME = re.compile(r'"[^"\n]+\.(?:forward|backward|parameters_grad)(?:\.\d+)?"\s*:')
+_FRAME = re.compile(r"File (.+), line (\d+), in ")
+_LIBRARY = re.compile(r"[/\\](?:site-packages|torch|msprobe)[/\\]")
+_STATISTICS: Final = {"Norm": "L2 norm", "Min": "Min", "Max": "Max", "Mean": "Mean"}
+_PHASES: Final[Mapping[str, Phase]] = {"optimizer": Phase.OPTIMIZER, "clip_grad": Phase.GRADIENTS}
+"""By the name of what encloses an entry."""
+_LARGEST_BESIDE = 1 << 30
+_SPOT = 256
+"""Entries between two reports of progress."""
+
+
+class _Name(NamedTuple):
+    """A name of an entry, taken apart.
+
+    Attributes:
+        module: its path, of a module's call; None for a function.
+        op: the function, or the class of the module.
+        direction: `forward`, `backward` or `parameters_grad`.
+    """
+
+    module: str | None
+    op: str
+    direction: str
+
+    @classmethod
+    def of(cls, text: str) -> _Name:
+        kind, *parts = text.split(".")
+        if kind == "Module":
+            return cls(".".join(parts[:-3]), parts[-3], parts[-2])
+        function = ".".join(parts[:-2])
+        bare = function.strip("_") if function.startswith("__") and function.endswith("__") else function
+        return cls(None, bare, parts[-1])
+
+
+class _Tensor(NamedTuple):
+    """A tensor of an entry: what a row has of it, what no other result has, and a checksum; -1: none."""
+
+    shape: str
+    dtype: str
+    stats: dict[str, float]
+    known: tuple[Any, ...] | None
+    checksum: int
+
+
+class _Reader:
+    """The rows of one dump."""
+
+    def __init__(self, columns: Columns, level: str) -> None:
+        self._columns = columns
+        self._by_module = level == "L0"
+        self._parents = _beside(columns, "construct.json")
+        self._places = dict(_places(_beside(columns, "stack.json")))
+        self._makers = Makers()
+        self._inside: set[str] = set()
+        """Calls of modules in which a row lies."""
+        self._made: dict[str, list[tuple[float, int]]] = {}
+        """By the call of a module, what the calls of modules in it have returned: the norm and the row."""
+        self._last_backward: dict[str, int] = {}
+        """By module the last row of its backward pass."""
+        self.checksums = ""
+        """`md5` or `xor`, if there is any."""
+
+    def enter(self, text: str, entry: Mapping[str, Any], line: int) -> None:
+        """Add the rows of an entry."""
+        name = _Name.of(text)
+        if name.direction == "parameters_grad":
+            self._gradients(name, text, entry, line)
+            return
+        parent, batch = self._parent(text)
+        if name.module is not None and not self._by_module and (text in self._inside or not self._parents):
+            return  # what was called in it has rows of its own
+        enclosing = text if name.module is not None else parent
+        module = (_Name.of(enclosing).module or "") if enclosing.startswith("Module.") else ""
+        backward = name.direction == "backward"
+        read = [entry.get("input")] if backward else [entry.get("input_args"), entry.get("input_kwargs")]
+        inputs, outputs = list(self._tensors(read)), list(self._tensors(entry.get("output")))
+        texts = {NATIVE_KEY: text}
+        if self._by_module and name.module is not None and isinstance(parameters := entry.get("parameters"), dict):
+            names = [f"{module}.{parameter}".lstrip(".") for parameter in parameters]
+            texts["Parameter"] = ";".join([*[""] * len(inputs), *map(escape, names)])
+            inputs += [self._tensor(told) for told in parameters.values()]
+        nested = self._made.pop(text, ())
+        phase = Phase.BACKWARD if backward else _PHASES.get(parent, Phase.FORWARD)
+        number = len(self._columns)
+        self._add(
+            Row(
+                line,
+                module,
+                f"{name.op}_{name.direction}" if backward else name.op,
+                inputs=[*(one.stats.get("L2 norm", math.nan) for one in inputs), *(norm for norm, _ in nested)],
+                producers=[
+                    *(-1 if one.known is None else self._makers.of(one.known) for one in inputs),
+                    *(row for _, row in nested),
+                ],
+                location=self._places.get(text, ""),
+                phase=phase,
+                recompute=entry.get("is_recompute") is True,
+                micro_batch=batch,
+                texts=texts,
+            ),
+            outputs,
+        )
+        if backward:
+            self._last_backward[module] = number
+        if not text.startswith("Distributed."):  # what a collective returns may not be there yet
+            for one in outputs:
+                if one.known is not None:
+                    self._makers.keep(one.known, number)
+        if name.module is not None and parent:
+            norm = outputs[0].stats.get("L2 norm", math.nan) if outputs else math.nan
+            self._made.setdefault(parent, []).append((norm, number))
+        while parent and parent not in self._inside:
+            self._inside.add(parent)
+            parent, _ = self._parent(parent)
+
+    def _gradients(self, name: _Name, text: str, entry: Mapping[str, Any], line: int) -> None:
+        """Add the gradients of a module's parameters."""
+        module = name.module or ""
+        for parameter, told in entry.items():
+            producer = self._last_backward.get(module, -1)
+            path = f"{module}.{parameter}" if module else str(parameter)
+            row = Row(line, path, "gradient", inputs=UNREAD, producers=(producer,), phase=Phase.BACKWARD)
+            self._add(row._replace(texts={NATIVE_KEY: text}), list(self._tensors(told)))
+
+    def _add(self, row: Row, outputs: Sequence[_Tensor]) -> None:
+        texts = dict(row.texts)
+        if outputs:
+            first = outputs[0]
+            row = row._replace(shape=first.shape, dtype=first.dtype, stats=first.stats)
+            for k, one in enumerate(outputs[1:], 1):
+                told = {"shape": json.loads(one.shape), "dtype": one.dtype}
+                keys = {"L2 norm": "l2", "Min": "min", "Max": "max", "Mean": "mean"}
+                texts[f"Output {k}"] = json.dumps(told | {keys[key]: value for key, value in one.stats.items()})
+            if all(one.checksum >= 0 for one in outputs):
+                texts["User hash"] = ", ".join(str(one.checksum) for one in outputs)
+        self._columns.add(row._replace(texts=texts))
+
+    def _parent(self, text: str) -> tuple[str, int]:
+        """The name of what encloses an entry, empty for nothing, and the micro-batch; -1: unknown."""
+        told = self._parents.get(text)
+        if isinstance(told, list) and len(told) == 2:
+            return (told[0] if isinstance(told[0], str) else ""), (told[1] if type(told[1]) is int else -1)
+        return (told if isinstance(told, str) else ""), -1
+
+    def _tensors(self, value: Any) -> Iterator[_Tensor]:
+        """Yield the tensors of arguments or results, in order; without recursion."""
+        stack = [value]
+        while stack:
+            item = stack.pop()
+            if isinstance(item, list):
+                stack.extend(reversed(item))
+            elif isinstance(item, dict):
+                if "dtype" in item and isinstance(item.get("shape"), list):
+                    yield self._tensor(item)
+                elif "value" not in item:
+                    stack.extend(reversed(item.values()))
+
+    def _tensor(self, told: Mapping[str, Any]) -> _Tensor:
+        stats = {
+            own: float(value)
+            for key, own in _STATISTICS.items()
+            if isinstance(value := told.get(key), (int, float)) and not isinstance(value, bool)
+        }
+        if "L2 norm" in stats:
+            stats["L2 norm"] = abs(stats["L2 norm"])  # of a number it is the number
+        checksum, text = -1, told.get("md5")
+        if isinstance(text, str):
+            checksum = int(text, 16)
+            self.checksums = "xor" if text.startswith("0x") else "md5"
+        dtype = str(told["dtype"]).removeprefix("torch.")
+        # a view has another shape, and was not logged, perhaps
+        known = (dtype, checksum, *stats.values()) if "L2 norm" in stats or checksum >= 0 else None
+        shape = told["shape"]
+        return _Tensor(str(shape) if set(map(type, shape)) <= {int} else "", dtype, stats, known, checksum)
+
+
+def _beside(columns: Columns, name: str) -> dict[str, Any]:
+    """The object of a file beside the dump; empty without one."""
+    path = Path(columns.path).with_name(name)
+    try:
+        if path.stat().st_size > _LARGEST_BESIDE:
+            raise ValueError("too large")
+        content = path.read_bytes()
+        columns.beside += len(content)
+        told = json.loads(content)
+    except FileNotFoundError:
+        return {}
+    except (OSError, ValueError, RecursionError) as error:
+        columns.problem(1, f"{path} cannot be read: {error}")
+        return {}
+    return told if isinstance(told, dict) else {}
+
+
+def _places(stacks: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
+    """Yield the name of each entry and the innermost line of its stack outside of libraries."""
+    for told in stacks.values():
+        if isinstance(told, list) and len(told) == 2 and all(isinstance(one, list) for one in told):
+            frames = (_FRAME.match(frame) for frame in told[1] if isinstance(frame, str))
+            own = next((frame for frame in frames if frame and not _LIBRARY.search(frame[1])), None)
+            yield from ((str(name), f"{own[1]}:{own[2]}") for name in told[0] if own)
+
+
+def _open(source: LogSource, columns: Columns) -> tuple[Pieces, str]:
+    """Return the text of a file at its first entry, and the level of the dump.
+
+    Raises:
+        LogError: it has no entries.
+    """
+    pieces = Pieces(source)
+    pieces.more()
+    head = _HEAD.match(pieces.text)
+    if head is None:
+        raise LogError(f'{columns.path}:1: a dump of msprobe without an object "data"')
+    level = _LEVEL.search(head[0])
+    pieces.move(head.end())
+    return pieces, level[1] if level else ""
+
+
+def _entries(pieces: Pieces, columns: Columns) -> Iterator[tuple[str, int, Any]]:
+    """Yield the name, the line and the value of each entry; after a damaged one reading goes on with the next name."""
+    damaged = 0
+    name = ""
+    while pieces.skip() not in ("", "}") and damaged < MAX_PROBLEMS:
+        line = pieces.line
+        try:
+            name = str(pieces.value())
+            pieces.skip()
+            value = pieces.value()
+        except Damaged:
+            damaged += 1
+            columns.problem(line, f"{name}: an entry, or what follows it, is damaged")
+            pieces.seek(lambda text, at: found.start() if (found := _NAME.search(text, at)) else -1)
+        else:
+            yield name, line, value
+    if not pieces.skip():
+        columns.cut_off = True
+        columns.problem(pieces.line, "the file ends within its entries")
+
+
+def _read(source: LogSource, columns: Columns) -> Iterator[None]:
+    pieces, level = _open(source, columns)
+    reader = _Reader(columns, level)
+    for number, (name, line, value) in enumerate(_entries(pieces, columns)):
+        try:
+            reader.enter(name, value, line)
+        except (TypeError, KeyError, IndexError, AttributeError, ValueError, OverflowError):
+            columns.problem(line, f"{name} is not an entry that can be read")
+        if number % _SPOT == 0:
+            yield
+    while pieces.more():  # the digest of a file is of all its bytes
+        pieces.move(len(pieces.text))
+    columns.form = f"{FORMAT.name} ({reader.checksums or 'statistics'})"
+
+
+def _native(source: LogSource, _path: str, line: int, _key: str) -> Iterator[str]:
+    lines = islice(source.lines(), line - 1, None)
+    yield decode(next(lines, b"").strip())
+    yield from (decode(raw.rstrip()) for raw in takewhile(lambda raw: not _ENTRY.match(raw), lines))
+
+
+_ENTRY = re.compile(rb' ? ?"[^"\n]+\.(?:forward|backward|parameters_grad)(?:\.\d+)?"\s*:')
+FORMAT = Format("msprobe", _PATTERN, _read, _native)

@@ -1,0 +1,128 @@
+"""Dumps of msprobe: functions in their modules, or modules alone, by statistics, checksums or an XOR."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from matchers.comparison import Comparison, compare
+from matchers.logs.op_log import Phase
+from matchers.logs.parser import read_log
+from matchers.logs.raw_record import raw_record
+from matchers.runs.run import find_run
+from matchers.status import Role, Status
+from tests.matchers.logs.imported.dumps import msprobe
+
+OF_FUNCTIONS = [
+    *(f"layers.{layer}{key}" for layer in (0, 1) for key in (".up/op_0_linear", "/op_0_tanh")),
+    *(f"layers.{layer}.up{key}" for layer in (1, 0) for key in ("/op_1_linear_backward", ".weight/op_0_gradient")),
+    "<none>/op_0_iadd",
+]
+
+
+def compared(folder: Path, **options: Any) -> Comparison:
+    return compare(read_log(msprobe(folder / "a", **options)), read_log(msprobe(folder / "b", **options, scale=1.5)))
+
+
+def causes(c: Comparison) -> list[str]:
+    return [c.a.keys[int(c.row_a[row])] for row in np.flatnonzero(c.cause)]
+
+
+def test_functions_stand_in_their_modules_with_what_made_their_inputs(tmp_path: Path) -> None:
+    log = read_log(msprobe(tmp_path))
+    assert (log.header.format, list(log.keys), log.problems) == ("msprobe (statistics)", OF_FUNCTIONS, ())
+    assert [log.producers[row].tolist() for row in range(4)] == [[-1, -1], [0], [1, -1], [2]]
+    backward, forward = [Phase.BACKWARD] * 4, [Phase.FORWARD] * 4
+    assert log.phase.tolist() == [*forward, *backward, Phase.OPTIMIZER]
+    assert (log.shape_text(0), log.dtype_text(0), log.location_text(0)) == ("[3, 4]", "float32", "/t.py:3")
+    assert not len(log.digests.value)
+    assert raw_record(log, 1)[0] == '"Torch.tanh.0.forward": {'
+
+
+def test_modules_read_what_the_modules_in_them_return_and_their_parameters(tmp_path: Path) -> None:
+    log = read_log(msprobe(tmp_path, "L0"))
+    assert list(log.keys)[:4] == [f"layers.{n}{key}" for n in (0, 1) for key in (".up/op_0_Linear", "/op_0_Block")]
+    assert log.texts("Parameter")[0] == ";layers.0.up.weight"
+    assert log.producers[1].tolist() == [-1, 0]
+
+
+@pytest.mark.parametrize(
+    ("level", "cause"),
+    [("L0", "layers.1.up/op_0_Linear"), ("L1", "<none>/op_2_linear"), ("mix", "layers.1.up/op_0_linear")],
+)
+@pytest.mark.parametrize("summary", ["statistics", "md5"])
+def test_the_first_cause_is_the_module_whose_weight_differs(
+    level: str, cause: str, summary: str, tmp_path: Path
+) -> None:
+    c = compared(tmp_path, level=level, summary=summary)
+    assert causes(c) == [cause]
+    assert c.role[int(np.flatnonzero(c.cause)[0])] == Role.UNKNOWN  # a parameter differs already
+    assert not compare(c.a, c.a).red.any()
+
+
+def test_equal_checksums_are_no_equal_bits_and_other_ones_are_other_bits(tmp_path: Path) -> None:
+    log = read_log(msprobe(tmp_path / "a", summary="md5"))
+    assert log.header.format == "msprobe (md5)"
+    assert set(compare(log, log).status.tolist()) == {Status.SAME_PRINT}
+    path = msprobe(tmp_path / "b", summary="md5")
+    told = path.read_text()
+    first = json.loads(told)["data"]["Functional.linear.0.forward"]["output"][0]["md5"]
+    path.write_text(told.replace(first, "00000001"))
+    assert compare(log, read_log(path)).status[0] == Status.CLOSE
+
+
+def test_an_xor_can_differ_and_agreement_compares_nothing(tmp_path: Path) -> None:
+    c = compared(tmp_path, summary="xor")
+    assert c.a.header.format == "msprobe (xor)"
+    assert c.status[:4].tolist() == [Status.NO_VALUES, Status.NO_VALUES, Status.NOT_JUDGED, Status.NOT_JUDGED]
+
+
+def test_values_that_are_odd_are_read_as_they_are_meant(tmp_path: Path) -> None:
+    number = {"dtype": "torch.float32", "shape": [], "Max": -2, "Min": -2, "Mean": -2, "Norm": -2}
+    broken = {**number, "type": "torch.distributed.tensor.DTensor", "Norm": float("nan"), "Mean": None}
+    odd = {"input_args": [[{"x": number}]], "input_kwargs": {"y": [None, number]}, "output": [number, broken]}
+    name = "Distributed.all_reduce.0.forward"
+    path = msprobe(tmp_path, changes={name: odd, "Functional.linear.0.forward": {"tensor_stat_index": 3}}, batch=2)
+    log = read_log(path)
+    assert log.problems == ()
+    last = len(log) - 1
+    assert (log.stats[1, last], log.stats[2, last], log.inputs[last].tolist()) == (2.0, -2.0, [2.0, 2.0])
+    assert log.texts("Output 1")[last] == '{"shape": [], "dtype": "float32", "l2": NaN, "min": -2.0, "max": -2.0}'
+    assert log.micro_batch[:3].tolist() == [2, 2, 2]
+
+
+def test_steps_and_ranks_are_told_by_folders(tmp_path: Path) -> None:
+    for place in ("step0/rank0", "step0/rank1", "step2/rank0"):
+        msprobe(tmp_path / place)
+    assert list(find_run(str(tmp_path), step=0).paths) == [0, 1]
+    assert find_run(str(tmp_path / "step2")).paths == {0: str(tmp_path / "step2" / "rank0" / "dump.json")}
+    assert find_run(str(tmp_path / "step2" / "rank0")).paths == {0: str(tmp_path / "step2" / "rank0" / "dump.json")}
+    assert find_run(str(msprobe(tmp_path / "one" / "step0" / "proc812").parents[1])).step is None
+
+
+def test_damage_costs_the_entries_in_which_it_lies(tmp_path: Path) -> None:
+    path = msprobe(tmp_path)
+    good = path.read_text()
+    path.write_text(good.replace('"input_args": [', '"input_args": [}', 1))
+    log = read_log(path)
+    # the module stands for the function that was lost in it
+    assert list(log.keys) == ["layers.0/op_0_tanh", "layers.0.up/op_0_Linear", *OF_FUNCTIONS[2:]]
+    assert log.problems[0].line > 1
+    path.write_text(good[: good.index("Torch.tanh.1")])
+    log = read_log(path)
+    assert (list(log.keys), log.complete) == (OF_FUNCTIONS[:3], False)
+    path.write_text(good)
+    (tmp_path / "construct.json").write_text("{")
+    log = read_log(path)
+    assert log.modules[:] == ["<none>", "layers.1.up.weight", "layers.0.up.weight"]
+    assert "construct.json cannot be read" in log.problems[0].message
+
+
+def test_a_dump_without_entries_is_an_empty_log(tmp_path: Path) -> None:
+    path = msprobe(tmp_path)
+    path.write_text('{"task": "structure", "level": "mix", "framework": "pytorch", "data": {}}')
+    assert len(read_log(path)) == 0
