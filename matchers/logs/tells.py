@@ -50,6 +50,7 @@ _MSPROBE = _OF_OTHERS._replace(
     numbers="L2 norms, extremes and means in each tensor's dtype",
     misses="reordering and changes below its resolution",
 )
+_MEASURED = "norms, extremes and means"
 IMPORTED: Final[Mapping[str, Tells]] = {
     **dict.fromkeys(
         (f"torch DebugMode ({form})" for form in ("save_logs", "dump_tensor_hashes", "debug_string")),
@@ -60,16 +61,17 @@ IMPORTED: Final[Mapping[str, Tells]] = {
         numbers="CRC-32, L2 norms, extremes and means", misses="what leaves the 32 bits of a checksum equal"
     ),
     "msprobe (xor)": _MSPROBE._replace(numbers="nothing", misses="everything"),
-    "transformers debug tree": _OF_OTHERS._replace(
-        unread=True, numbers="norms, extremes and means", misses="reordering"
-    ),
+    "msprobe (tensors)": _OF_OTHERS._replace(unread=True, numbers=_MEASURED, misses="reordering"),
+    "transformers debug tree": _OF_OTHERS._replace(unread=True, numbers=_MEASURED, misses="reordering"),
     "transformers debug tree (printed numbers)": _RESULTS_ALONE._replace(
         exact=False,
         resolution=1e-4,
         numbers="five digits of standard deviation, mean and extremes",
         misses="reordering and changes below 1e-4",
     ),
-    "safetensors": _RESULTS_ALONE._replace(numbers="norms, extremes and means", misses="reordering"),
+    "torch.save (SGLang dumper)": _OF_OTHERS._replace(unread=True, numbers=_MEASURED, misses="reordering"),
+    "torch.save": _RESULTS_ALONE._replace(numbers=_MEASURED, misses="reordering"),
+    "safetensors": _RESULTS_ALONE._replace(numbers=_MEASURED, misses="reordering"),
 }
 """Other tools', by the format of the header."""
 

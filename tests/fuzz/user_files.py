@@ -22,6 +22,7 @@ from numtui.cli.config import load_config
 from numtui.report.known_differences import load_allow_list
 from numtui.session.journal import Journal
 from numtui.session.store import SavedSession, SessionStore
+from tests.conftest import DATA
 from tests.fuzz.logs import after_damages, damages
 from tests.matchers.logs.imported.dumps import ACTIVATIONS, debug_tree, msprobe, safetensors
 from tests.matchers.logs.imported.samples import hashes, saved, text
@@ -72,9 +73,10 @@ EXAMPLES: Mapping[str, bytes] = {
     "safetensors": safetensors(ACTIVATIONS),
     "transformers": debug_tree(),
     "msprobe": _msprobe(),
+    "torch.save": (DATA / "torch_save.pt").read_bytes(),
 }
 """A good file of each kind."""
-_NO_TREES = ("DebugMode text", "DebugMode hashes", "safetensors")
+_NO_TREES = ("DebugMode text", "DebugMode hashes", "safetensors", "torch.save")
 """Kinds that are lines, and no tree of values."""
 
 
@@ -143,7 +145,7 @@ READERS: Mapping[str, Callable[[Path, bytes], None]] = {
     "journal": _journal,
     "session": _session,
     **dict.fromkeys((f"DebugMode {form.__name__}" for form in (text, saved, hashes)), _plain(_compared)),
-    **dict.fromkeys(("safetensors", "transformers", "msprobe"), _plain(_compared)),
+    **dict.fromkeys(("safetensors", "transformers", "msprobe", "torch.save"), _plain(_compared)),
 }
 """The reader of each kind."""
 

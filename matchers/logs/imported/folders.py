@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -12,10 +12,11 @@ from matchers.errors import LogError
 from matchers.logs.file_identity import Content
 from matchers.logs.source import LogSource
 
-__all__ = ["FolderSource", "Found", "imported_logs", "natural", "open_log"]
+__all__ = ["FolderSource", "Found", "imported_logs", "dumper_files", "dumper_tags", "natural", "open_log"]
 
 _DIGITS: Final = re.compile(r"(\d+)")
 _STEP, _RANK = re.compile(r"step(\d+)", re.ASCII), re.compile(r"(?:rank|proc)(\d+)", re.ASCII)
+_TAG: Final = "___"
 _TREES: Final = ("*_debug_tree_FULL_TENSORS.json", "*_debug_tree_SUMMARY.json")
 _DUMP: Final = "dump.json"
 _TENSORS: Final = "*.safetensors"
@@ -112,6 +113,35 @@ def _rank(name: str) -> int:
     return int(told[1]) if told and name.startswith("rank") else 0
 
 
+def dumper_tags(name: str) -> dict[str, str]:
+    """The tags in the name of a file of SGLang's dumper, `step=0___rank=0___dump_index=1___name=x.pt`; empty: none."""
+    tags = dict(part.partition("=")[::2] for part in name.removesuffix(".pt").split(_TAG))
+    tags.setdefault("step", tags.get("curr_step", tags.get("forward_pass_id", "")))
+    numbers = (tags.get(key, "") for key in ("step", "rank", "dump_index"))
+    return tags if name.endswith(".pt") and all(text.isascii() and text.isdigit() for text in numbers) else {}
+
+
+def dumper_files(path: Path) -> list[Path]:
+    """The files of the dumper that are one log with this one, of its step and rank, in the order of dumping."""
+    own = dumper_tags(path.name)
+    found = [(tags, file) for file in path.parent.glob("*.pt") if (tags := dumper_tags(file.name))]
+    of_log = [(int(tags["dump_index"]), file) for tags, file in found if _at(tags) == _at(own)]
+    return [file for _, file in sorted(of_log)]
+
+
+def _at(tags: Mapping[str, str]) -> tuple[int, int]:
+    return int(tags["step"]), int(tags["rank"])
+
+
+def _of_dumper(folder: Path) -> list[Found]:
+    first: dict[tuple[int, int], tuple[int, Path]] = {}
+    for file in folder.glob("*.pt"):
+        if tags := dumper_tags(file.name):
+            here = int(tags["dump_index"]), file
+            first[_at(tags)] = min(here, first.get(_at(tags), here))
+    return [Found(file, rank, step) for (step, rank), (_, file) in sorted(first.items())]
+
+
 def _of_trees(folder: Path) -> list[Found]:
     found = next(filter(None, (sorted(folder.glob(name)) for name in _TREES)), [])
     return [Found(path, 0, None) for path in found]
@@ -122,4 +152,4 @@ def _of_tensors(folder: Path) -> list[Found]:
     return [Found(files[0] if len(files) == 1 else folder, 0, None)] if files else []
 
 
-_FINDERS: Final = (_of_msprobe, _of_trees, _of_tensors)
+_FINDERS: Final = (_of_msprobe, _of_dumper, _of_trees, _of_tensors)

@@ -10,6 +10,7 @@ from matchers.logs.imported import (
     debug_mode_text,
     msprobe,
     safetensors,
+    torch_save,
     transformers_tree,
 )
 from matchers.logs.imported.columns import Columns
@@ -24,6 +25,7 @@ _FORMATS = (
     debug_mode_text.FORMAT,
     msprobe.FORMAT,
     safetensors.FORMAT,
+    torch_save.FORMAT,
     transformers_tree.FORMAT,
 )
 _HEAD = 256

@@ -17,6 +17,8 @@ from matchers.logs.imported.columns import UNREAD, Columns, Row
 from matchers.logs.imported.format import NATIVE_KEY, Format
 from matchers.logs.imported.json_pieces import Damaged, Pieces
 from matchers.logs.imported.makers import Makers
+from matchers.logs.imported.measured import Dumped, fields_of
+from matchers.logs.imported.torch_file import read_torch
 from matchers.logs.op_log import Phase
 from matchers.logs.records import MAX_PROBLEMS
 from matchers.logs.source import LogSource
@@ -61,13 +63,21 @@ class _Name(NamedTuple):
 
 
 class _Tensor(NamedTuple):
-    """A tensor of an entry: what a row has of it, what no other result has, and a checksum; -1: none."""
+    """A tensor of an entry.
+
+    Attributes:
+        shape, dtype, stats: as a row has them.
+        known: what no other result has; None: nothing.
+        checksum: -1: none.
+        read: the tensor itself, if it was dumped.
+    """
 
     shape: str
     dtype: str
     stats: dict[str, float]
     known: tuple[Any, ...] | None
     checksum: int
+    read: Dumped | None
 
 
 class _Reader:
@@ -87,6 +97,9 @@ class _Reader:
         """By module the last row of its backward pass."""
         self.checksums = ""
         """`md5` or `xor`, if there is any."""
+        folder = Path(columns.path).with_name("dump_tensor_data")
+        self.tensors = None if columns.head or not folder.is_dir() else folder
+        """The folder of the tensors, if there are any."""
 
     def enter(self, text: str, entry: Mapping[str, Any], line: int) -> None:
         """Add the rows of an entry."""
@@ -115,7 +128,7 @@ class _Reader:
                 line,
                 module,
                 f"{name.op}_{name.direction}" if backward else name.op,
-                inputs=[*(one.stats.get("L2 norm", math.nan) for one in inputs), *(norm for norm, _ in nested)],
+                inputs=[*map(self._norm, inputs), *(norm for norm, _ in nested)],
                 producers=[
                     *(-1 if one.known is None else self._makers.of(one.known) for one in inputs),
                     *(row for _, row in nested),
@@ -135,7 +148,7 @@ class _Reader:
                 if one.known is not None:
                     self._makers.keep(one.known, number)
         if name.module is not None and parent:
-            norm = outputs[0].stats.get("L2 norm", math.nan) if outputs else math.nan
+            norm = self._norm(outputs[0]) if outputs else math.nan
             self._made.setdefault(parent, []).append((norm, number))
         while parent and parent not in self._inside:
             self._inside.add(parent)
@@ -152,7 +165,11 @@ class _Reader:
 
     def _add(self, row: Row, outputs: Sequence[_Tensor]) -> None:
         texts = dict(row.texts)
-        if outputs:
+        read = [one.read for one in outputs if one.read is not None]
+        if read and len(read) == len(outputs):
+            fields = fields_of(read)
+            row, texts = row._replace(**fields), texts | fields["texts"]
+        elif outputs:
             first = outputs[0]
             row = row._replace(shape=first.shape, dtype=first.dtype, stats=first.stats)
             for k, one in enumerate(outputs[1:], 1):
@@ -162,6 +179,26 @@ class _Reader:
             if all(one.checksum >= 0 for one in outputs):
                 texts["User hash"] = ", ".join(str(one.checksum) for one in outputs)
         self._columns.add(row._replace(texts=texts))
+
+    def _norm(self, tensor: _Tensor) -> float:
+        """The norm of an input: L1 where tensors are read, else L2."""
+        if self.tensors is None:
+            return tensor.stats.get("L2 norm", math.nan)
+        l1 = None if tensor.read is None else tensor.read.measured.l1
+        return math.nan if l1 is None else l1
+
+    def _read(self, name: object) -> Dumped | None:
+        """The tensor of a file; None if it cannot be read."""
+        if self.tensors is None or not isinstance(name, str) or "/" in name:
+            return None
+        path = self.tensors / name
+        try:
+            found = read_torch(str(path), str(path))
+            self._columns.beside += path.stat().st_size
+        except (OSError, LogError) as error:
+            self._columns.problem(1, str(error))
+            return None
+        return found if isinstance(found, Dumped) else None
 
     def _parent(self, text: str) -> tuple[str, int]:
         """The name of what encloses an entry, empty for nothing, and the micro-batch; -1: unknown."""
@@ -197,9 +234,13 @@ class _Reader:
             self.checksums = "xor" if text.startswith("0x") else "md5"
         dtype = str(told["dtype"]).removeprefix("torch.")
         # a view has another shape, and was not logged, perhaps
-        known = (dtype, checksum, *stats.values()) if "L2 norm" in stats or checksum >= 0 else None
+        known: tuple[Any, ...] | None = None
+        if (read := self._read(told.get("data_name"))) is not None:
+            known = (read.measured.digest,)
+        elif "L2 norm" in stats or checksum >= 0:
+            known = (dtype, checksum, *stats.values())
         shape = told["shape"]
-        return _Tensor(str(shape) if set(map(type, shape)) <= {int} else "", dtype, stats, known, checksum)
+        return _Tensor(str(shape) if set(map(type, shape)) <= {int} else "", dtype, stats, known, checksum, read)
 
 
 def _beside(columns: Columns, name: str) -> dict[str, Any]:
@@ -277,7 +318,7 @@ def _read(source: LogSource, columns: Columns) -> Iterator[None]:
             yield
     while pieces.more():  # the digest of a file is of all its bytes
         pieces.move(len(pieces.text))
-    columns.form = f"{FORMAT.name} ({reader.checksums or 'statistics'})"
+    columns.form = f"{FORMAT.name} ({'tensors' if reader.tensors else reader.checksums or 'statistics'})"
 
 
 def _native(source: LogSource, _path: str, line: int, _key: str) -> Iterator[str]:

@@ -15,6 +15,7 @@ from matchers.logs.parser import read_log
 from matchers.logs.raw_record import raw_record
 from matchers.runs.run import find_run
 from matchers.status import Role, Status
+from tests.conftest import DATA
 from tests.matchers.logs.imported.dumps import msprobe
 
 OF_FUNCTIONS = [
@@ -126,3 +127,26 @@ def test_a_dump_without_entries_is_an_empty_log(tmp_path: Path) -> None:
     path = msprobe(tmp_path)
     path.write_text('{"task": "structure", "level": "mix", "framework": "pytorch", "data": {}}')
     assert len(read_log(path)) == 0
+
+
+def test_tensors_that_were_dumped_beside_are_read(tmp_path: Path) -> None:
+    told = {"dtype": "torch.float32", "shape": [2], "Max": 1.0, "Min": 1.0, "Mean": 1.0, "Norm": 1.0}
+    entry = {
+        "input_args": [{**told, "data_name": "x.pt"}],
+        "input_kwargs": {},
+        "output": [{**told, "data_name": "y.pt"}],
+    }
+    path = msprobe(tmp_path, changes={"Torch.relu.0.forward": entry})
+    folder = tmp_path / "dump_tensor_data"
+    folder.mkdir()
+    for name in ("x.pt", "y.pt"):
+        (folder / name).write_bytes((DATA / "torch_tensor.pt").read_bytes())
+    log = read_log(path)
+    last = len(log) - 1
+    assert log.header.format == "msprobe (tensors)"
+    assert (log.outputs[last].tolist(), log.inputs[last].tolist(), len(log.digests[last])) == ([6.0], [6.0], 1)
+    assert compare(log, log).status[last] == Status.EQUAL
+    (folder / "y.pt").unlink()
+    log = read_log(path)
+    assert (len(log.digests[last]), log.stats[1, last]) == (0, 1.0)
+    assert "y.pt" in log.problems[0].message
