@@ -20,8 +20,8 @@ from matchers.causes.further_causes import further_causes
 from matchers.causes.proven import proven
 from matchers.coverage.coverage import Coverage, coverage
 from matchers.logs.op_log import OpLog
+from matchers.ops.common_numbers import same_numbers
 from matchers.ops.dataflow import DataFlow
-from matchers.ops.input_norms import same_inputs
 from matchers.ops.last_contents import LastContents
 from matchers.ops.micro_batches import fold_micro_batches
 from matchers.ops.phases import same_phases
@@ -211,7 +211,7 @@ def compare(
         merge_again: as of `Comparison`.
     """
     rules = rules if rules is not None else RuleSet()
-    a, b = fold_micro_batches(*same_phases(*same_inputs(a, b)))
+    a, b = fold_micro_batches(*same_phases(*same_numbers(a, b)))
     expectation = expectation or Expectation()
     return _compare(a, b, rules, expectation, Kept(), None, progress, final=final, merge_again=merge_again)
 

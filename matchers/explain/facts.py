@@ -22,7 +22,7 @@ from matchers.ops.arguments import (
     tells_arguments,
 )
 from matchers.ops.autocast import autocast_at
-from matchers.ops.input_norms import tell_inputs
+from matchers.ops.common_numbers import tell_inputs
 from matchers.ops.json_values import parsed_object
 from matchers.ops.last_contents import GRADIENT
 from matchers.ops.laws import law_of
@@ -236,9 +236,9 @@ def _together(c: Comparison, row: int) -> list[tuple[str, float, float]]:
     return [(name, getattr(x, of), getattr(y, of)) for name, of in named]
 
 
-def _known(log: OpLog, values: NDArray[Any], told: bool = True) -> list[float | None]:
+def _known(log: OpLog, values: NDArray[Any], unread: bool = False) -> list[float | None]:
     """Norms; None for those that a log does not tell, or merged ranks do not know together, which it has as NaN."""
-    unknown = MERGED_RANKS in log.header.run or not told
+    unknown = MERGED_RANKS in log.header.run or unread
     return [None if unknown and math.isnan(value) else float(value) for value in values.tolist()]
 
 
@@ -258,9 +258,9 @@ def phase_label(log: OpLog, record: int) -> str:
 def inputs_of(c: Comparison, row: int) -> tuple[InputFact, ...]:
     """The inputs of a row, with their producers."""
     i, j = int(c.row_a[row]), int(c.row_b[row])
-    told = tell_inputs(c.a, c.b)
-    values_a = _known(c.a, c.a.inputs[i], told) if i >= 0 else []
-    values_b = _known(c.b, c.b.inputs[j], told) if j >= 0 else []
+    unread = (c.a.tells.unread and c.b.tells.unread) or not tell_inputs(c.a, c.b)
+    values_a = _known(c.a, c.a.inputs[i], unread) if i >= 0 else []
+    values_b = _known(c.b, c.b.inputs[j], unread) if j >= 0 else []
     made_a = c.flow.a[i].tolist() if c.flow is not None and i >= 0 else []
     made_b = c.flow.b[j].tolist() if c.flow is not None and j >= 0 else []
     digests_a, digests_b = (list(log.input_digests[r]) if r >= 0 else [] for log, r in ((c.a, i), (c.b, j)))

@@ -12,7 +12,6 @@ from matchers.explain.arguments import asked_otherwise
 from matchers.explain.facts import format_error, inputs_of
 from matchers.explain.subject import key_of
 from matchers.ops.arguments import tells_arguments
-from matchers.ops.input_norms import tell_inputs
 from matchers.ops.run_info import of_call, same_kernels
 from matchers.status import Status
 from matchers.verdict.comparability import other_weights
@@ -78,7 +77,7 @@ def _reasons(c: Comparison, found: FirstDifference) -> Iterator[str]:
         yield already_differ(c, found)
         if (row := found.operation) >= 0:
             yield f"the first row with equal inputs and another result: row {row + 1:,}, {key_of(c, row)}"
-    elif found.kind == Kind.GIVEN and not tell_inputs(c.a, c.b):
+    elif found.kind == Kind.GIVEN and inputs_of(c, found.row)[found.position].agrees is None:
         yield "the logs do not tell what it reads"
     elif found.kind == Kind.GIVEN:
         yield (

@@ -20,6 +20,7 @@ class Tells(NamedTuple):
         whole: an operation that is not in the log did not run.
         phases: every operation has its phase; else some have none (`Phase.OTHER`).
         inputs: the norm that is told of inputs; empty: none is, and each record has one input without a number.
+        digests: the kind of digest; those of two kinds are never equal.
         resolution: relative difference that the printing of numbers alone may make, where it exceeds what dtypes round.
         numbers: the numbers that tensors are compared by where there are no digests.
         misses: what these do not show where they are equal.
@@ -33,6 +34,7 @@ class Tells(NamedTuple):
     whole: bool
     phases: bool = True
     inputs: str = "L1"
+    digests: str = "numtui"
     resolution: float = 0.0
     numbers: str = "printed norms"
     misses: str = "reordering, sign flips (L1, L2) and changes below 5e-7"
@@ -51,16 +53,25 @@ _MSPROBE = _OF_OTHERS._replace(
     misses="reordering and changes below its resolution",
 )
 _MEASURED = "norms, extremes and means"
+_MEGATRON = _RESULTS_ALONE._replace(digests="sha256", numbers="L2 norms, extremes and means", misses="reordering")
 IMPORTED: Final[Mapping[str, Tells]] = {
     **dict.fromkeys(
         (f"torch DebugMode ({form})" for form in ("save_logs", "dump_tensor_hashes", "debug_string")),
         _OF_OTHERS._replace(numbers="L1 norms", misses="reordering, sign flips and changes that cancel in the sum"),
     ),
+    "Megatron determinism trace": _MEGATRON,
+    "Megatron determinism trace (full)": _MEGATRON,
+    "Megatron determinism trace (summary)": _MEGATRON,
+    "Megatron determinism trace (sampled)": _MEGATRON._replace(
+        numbers="hashes of up to 256 elements", misses="all other elements"
+    ),
+    "Megatron determinism trace (metadata)": _MEGATRON._replace(numbers="shapes and dtypes", misses="all values"),
+    "Megatron routing trace": _OF_OTHERS._replace(unread=True, numbers="chosen experts", misses="nothing of these"),
     "msprobe (statistics)": _MSPROBE,
     "msprobe (md5)": _MSPROBE._replace(
         numbers="CRC-32, L2 norms, extremes and means", misses="what leaves the 32 bits of a checksum equal"
     ),
-    "msprobe (xor)": _MSPROBE._replace(numbers="nothing", misses="everything"),
+    "msprobe (xor)": _MSPROBE._replace(numbers="XORs of bits", misses="reordering and changes that cancel"),
     "msprobe (tensors)": _OF_OTHERS._replace(unread=True, numbers=_MEASURED, misses="reordering"),
     "transformers debug tree": _OF_OTHERS._replace(unread=True, numbers=_MEASURED, misses="reordering"),
     "transformers debug tree (printed numbers)": _RESULTS_ALONE._replace(

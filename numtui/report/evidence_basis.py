@@ -11,7 +11,7 @@ from matchers.coverage.coverage import Coverage
 from matchers.explain.regions import regions_of
 from matchers.logs.op_log import OpLog
 from matchers.logs.tells import coarser
-from matchers.ops.input_norms import tell_inputs
+from matchers.ops.common_numbers import tell_inputs
 from matchers.ops.run_info import contradictions
 from matchers.status import Status
 from numtui.text.counts import plural

@@ -177,7 +177,7 @@ def _place(c: Comparison) -> Texts:
         location: int,
         shape_a: int,
         shape_b: int,
-        same_inputs: int,
+        same_numbers: int,
         slot: int,
         batch: int,
         again: int,
@@ -190,7 +190,7 @@ def _place(c: Comparison) -> Texts:
             f'"location":{all_locations[location] if location >= 0 else "null"},'
             f'"shape_a":{shapes[0][shape_a] if shape_a >= 0 else "null"},'
             f'"shape_b":{shapes[1][shape_b] if shape_b >= 0 else "null"},'
-            f'"inputs_equal":{"true" if same_inputs else "false"},'
+            f'"inputs_equal":{"true" if same_numbers else "false"},'
             f'"differs_in":{slot_names[slot] if slot >= 0 else "null"},'
             f'"micro_batch":{batch if batch >= 0 else "null"},"recompute":{"true" if again == 1 else "false"},'
             f'"reason":"{reasons[reason]}","reason_facts":'

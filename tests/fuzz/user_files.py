@@ -24,7 +24,7 @@ from numtui.session.journal import Journal
 from numtui.session.store import SavedSession, SessionStore
 from tests.conftest import DATA
 from tests.fuzz.logs import after_damages, damages
-from tests.matchers.logs.imported.dumps import ACTIVATIONS, debug_tree, msprobe, safetensors
+from tests.matchers.logs.imported.dumps import ACTIVATIONS, debug_tree, determinism, msprobe, routing, safetensors
 from tests.matchers.logs.imported.samples import hashes, saved, text
 
 __all__ = ["EXAMPLES", "READERS", "check_read", "user_files"]
@@ -73,10 +73,13 @@ EXAMPLES: Mapping[str, bytes] = {
     "safetensors": safetensors(ACTIVATIONS),
     "transformers": debug_tree(),
     "msprobe": _msprobe(),
+    "determinism": determinism("summary").encode(),
+    "routing": routing().encode(),
     "torch.save": (DATA / "torch_save.pt").read_bytes(),
 }
 """A good file of each kind."""
-_NO_TREES = ("DebugMode text", "DebugMode hashes", "safetensors", "torch.save")
+_DUMPS = ("safetensors", "transformers", "msprobe", "torch.save", "determinism", "routing")
+_NO_TREES = ("DebugMode text", "DebugMode hashes", "safetensors", "torch.save", "determinism", "routing")
 """Kinds that are lines, and no tree of values."""
 
 
@@ -145,7 +148,7 @@ READERS: Mapping[str, Callable[[Path, bytes], None]] = {
     "journal": _journal,
     "session": _session,
     **dict.fromkeys((f"DebugMode {form.__name__}" for form in (text, saved, hashes)), _plain(_compared)),
-    **dict.fromkeys(("safetensors", "transformers", "msprobe", "torch.save"), _plain(_compared)),
+    **dict.fromkeys(_DUMPS, _plain(_compared)),
 }
 """The reader of each kind."""
 

@@ -16,6 +16,7 @@ __all__ = ["FolderSource", "Found", "imported_logs", "dumper_files", "dumper_tag
 
 _DIGITS: Final = re.compile(r"(\d+)")
 _STEP, _RANK = re.compile(r"step(\d+)", re.ASCII), re.compile(r"(?:rank|proc)(\d+)", re.ASCII)
+_TRACE: Final = re.compile(r"rank_(\d{6})\.jsonl(?:\.gz)?", re.ASCII)
 _TAG: Final = "___"
 _TREES: Final = ("*_debug_tree_FULL_TENSORS.json", "*_debug_tree_SUMMARY.json")
 _DUMP: Final = "dump.json"
@@ -142,6 +143,12 @@ def _of_dumper(folder: Path) -> list[Found]:
     return [Found(file, rank, step) for (step, rank), (_, file) in sorted(first.items())]
 
 
+def _of_traces(folder: Path) -> list[Found]:
+    """Determinism traces of Megatron-LM."""
+    named = ((_TRACE.fullmatch(path.name), path) for path in sorted(folder.glob("rank_*.jsonl*")))
+    return [Found(path, int(match[1]), None) for match, path in named if match]
+
+
 def _of_trees(folder: Path) -> list[Found]:
     found = next(filter(None, (sorted(folder.glob(name)) for name in _TREES)), [])
     return [Found(path, 0, None) for path in found]
@@ -152,4 +159,4 @@ def _of_tensors(folder: Path) -> list[Found]:
     return [Found(files[0] if len(files) == 1 else folder, 0, None)] if files else []
 
 
-_FINDERS: Final = (_of_msprobe, _of_dumper, _of_trees, _of_tensors)
+_FINDERS: Final = (_of_msprobe, _of_dumper, _of_traces, _of_trees, _of_tensors)

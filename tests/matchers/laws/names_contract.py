@@ -18,24 +18,10 @@ __all__ = ["breaches"]
 _MATCHERS = Path(__file__).parents[3] / "matchers"
 _WORDS = frozenset(
     {
-        *("all", "alias", "clip", "complex", "cuda", "data", "detach", "equal", "gradient", "grad", "hash", "indices"),
-        *(
-            "item",
-            "log",
-            "max",
-            "mean",
-            "min",
-            "numel",
-            "random",
-            "repeat",
-            "seed",
-            "size",
-            "sorted",
-            "stack",
-            "std",
-            "sum",
-        ),
-        *("tensor", "to", "trace", "values", "where", "zero", "zeros"),
+        *("alias", "all", "clip", "complex", "cuda", "data", "detach", "equal", "full", "grad", "gradient"),
+        *("hash", "indices", "item", "log", "logit", "max", "maximum", "mean", "min", "minimum", "mode"),
+        *("numel", "random", "repeat", "seed", "size", "sorted", "stack", "std", "sum", "tensor", "to"),
+        *("trace", "values", "where", "zero", "zeros"),
     }
 )
 """English, and names of statistics and fields, that are operations too."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import zlib
 from collections.abc import Mapping
@@ -11,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["ACTIVATIONS", "debug_tree", "msprobe", "safetensors"]
+__all__ = ["ACTIVATIONS", "debug_tree", "determinism", "msprobe", "routing", "safetensors"]
 
 _NAMES = {"f4": "F32", "f8": "F64", "i8": "I64", "u2": "BF16", "u1": "F8_E4M3", "b1": "BOOL"}
 """Dtypes by numpy's; those that it does not have as their bits."""
@@ -126,3 +127,53 @@ def msprobe(
     for name, value in {"dump": {**head, "data": data | dict(changes or {})}, **told_of}.items():
         (folder / f"{name}.json").write_text(json.dumps(value, indent=1))
     return folder / "dump.json"
+
+
+def determinism(mode: str, differs_from: int = 9) -> str:
+    """A determinism trace of Megatron-LM, by its schema: an event, three tensors and a scalar.
+
+    Args:
+        differs_from: the first tensor that has other values.
+    """
+    at = {"iteration": 24, "rank": 0, "schema_version": 1, "occurrence": 0}
+    records: list[dict[str, Any]] = [
+        {"event": "event", "name": "iteration_start", "fields": {"num_microbatches": 4}, "phase": "train"}
+    ]
+    for layer in range(3):
+        value = 90.5 if layer < differs_from else 95.5
+        tensor: dict[str, Any] = {"dtype": "bfloat16", "shape": [2, 4], "numel": 8, "mode": mode, "layout": "strided"}
+        if mode == "summary":
+            numbers = {"l2_norm": value, "maximum": 4.1, "mean": -0.001, "minimum": -3.9}
+            tensor["summary"] = {"all_finite": True, **numbers}
+        elif mode in ("full", "sampled"):
+            tensor["sha256"] = hashlib.sha256(str((layer, value)).encode()).hexdigest()
+        name = f"decoder.layer{layer}.input"
+        records.append({"event": "tensor", "name": name, "microbatch": 1, "phase": "forward", "tensor": tensor})
+    records.append({"event": "event", "name": "loss.lm", "fields": {"value": 1.5}, "phase": "train"})
+    return "".join(
+        json.dumps(
+            {"microbatch": None, "metadata": {}, **at, **record, "sequence": k}, sort_keys=True, separators=(",", ":")
+        )
+        + "\n"
+        for k, record in enumerate(records)
+    )
+
+
+def routing(flipped: int | None = None, *, hidden: bool = False) -> str:
+    """A routing trace of Megatron-LM, by its schema: three layers of four tokens and two experts each.
+
+    Args:
+        flipped: the layer in which a token goes to another expert.
+        hidden: the trace names the hidden states beside it.
+    """
+    lines = []
+    for layer in range(3):
+        chosen = [[token, token + layer + 1] for token in range(4)]
+        if layer == flipped:
+            chosen[2][1] += 1
+        line: dict[str, Any] = {"step": 0, "stage": "pre_dispatch", "block": "decoder", "layer": layer, "rank": 0}
+        line |= {"num_tokens": 4, "topk": 2, "top_indices": chosen}
+        if hidden:
+            line |= {"hs_offset": layer * 16, "hs_bytes": 16, "hs_shape": [4, 2]}
+        lines.append(json.dumps(line) + "\n")
+    return "".join(lines)
