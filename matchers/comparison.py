@@ -24,6 +24,7 @@ from matchers.ops.common_numbers import same_numbers
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.last_contents import LastContents
 from matchers.ops.micro_batches import fold_micro_batches
+from matchers.ops.module_ends import at_module_ends
 from matchers.ops.phases import same_phases
 from matchers.ops.recomputation import Mismatch, recompute_mismatches
 from matchers.ops.shards import Shards
@@ -211,7 +212,7 @@ def compare(
         merge_again: as of `Comparison`.
     """
     rules = rules if rules is not None else RuleSet()
-    a, b = fold_micro_batches(*same_phases(*same_numbers(a, b)))
+    a, b = fold_micro_batches(*same_phases(*same_numbers(*at_module_ends(a, b))))
     expectation = expectation or Expectation()
     return _compare(a, b, rules, expectation, Kept(), None, progress, final=final, merge_again=merge_again)
 

@@ -103,7 +103,8 @@ def _is_field(line: bytes) -> bool:
 
 
 def _lines(lines: list[bytes], log: OpLog, record: int) -> tuple[str, ...]:
-    if not lines or lines[0].rstrip() != b"[" + log.keys.raw(record) + b"]":
+    key = log.texts(NATIVE_KEY).raw(record) or log.keys.raw(record)
+    if not lines or lines[0].rstrip() != b"[" + key + b"]":
         raise _changed(log.path)
     rest = takewhile(_is_field, lines[1:])
     if log.header.format == COMPACT_FORMAT:

@@ -20,6 +20,7 @@ class Tells(NamedTuple):
         whole: an operation that is not in the log did not run.
         phases: every operation has its phase; else some have none (`Phase.OTHER`).
         inputs: the norm that is told of inputs; empty: none is, and each record has one input without a number.
+        modules: an operation is a call of a module, or a tensor with its name.
         digests: the kind of digest; those of two kinds are never equal.
         resolution: relative difference that the printing of numbers alone may make, where it exceeds what dtypes round.
         numbers: the numbers that tensors are compared by where there are no digests.
@@ -34,6 +35,7 @@ class Tells(NamedTuple):
     whole: bool
     phases: bool = True
     inputs: str = "L1"
+    modules: bool = False
     digests: str = "numtui"
     resolution: float = 0.0
     numbers: str = "printed norms"
@@ -45,20 +47,30 @@ EVERYTHING = Tells(exact=True, copies=True, awaited=True, unread=True, makers=Tr
 NUMBERS_ALONE = Tells(exact=False, copies=False, awaited=False, unread=False, makers=False, whole=False)
 """torchtitan's."""
 _OF_OTHERS = NUMBERS_ALONE._replace(exact=True, phases=False)
-_RESULTS_ALONE = _OF_OTHERS._replace(unread=True, inputs="")
-_MSPROBE = _OF_OTHERS._replace(
+_DUMPED = _OF_OTHERS._replace(unread=True, numbers="norms, extremes and means", misses="reordering")
+_RESULTS = _DUMPED._replace(inputs="")
+_DEBUG_MODE = _OF_OTHERS._replace(
+    numbers="L1 norms", misses="reordering, sign flips and changes that cancel in the sum"
+)
+_MEGATRON = _RESULTS._replace(digests="sha256", numbers="L2 norms, extremes and means")
+_STATISTICS = _OF_OTHERS._replace(
     unread=True,
     inputs="L2",
     numbers="L2 norms, extremes and means in each tensor's dtype",
     misses="reordering and changes below its resolution",
 )
-_MEASURED = "norms, extremes and means"
-_MEGATRON = _RESULTS_ALONE._replace(digests="sha256", numbers="L2 norms, extremes and means", misses="reordering")
+_CHECKSUMS = "CRC-32, L2 norms, extremes and means", "what leaves the 32 bits of a checksum equal"
+_MSPROBE: Final[Mapping[str, Tells]] = {
+    "statistics": _STATISTICS,
+    "md5": _STATISTICS._replace(numbers=_CHECKSUMS[0], misses=_CHECKSUMS[1]),
+    "xor": _STATISTICS._replace(numbers="XORs of bits", misses="reordering and changes that cancel"),
+    "tensors": _DUMPED,
+}
+_FIVE_DIGITS = "five digits of standard deviation, mean and extremes"
 IMPORTED: Final[Mapping[str, Tells]] = {
-    **dict.fromkeys(
-        (f"torch DebugMode ({form})" for form in ("save_logs", "dump_tensor_hashes", "debug_string")),
-        _OF_OTHERS._replace(numbers="L1 norms", misses="reordering, sign flips and changes that cancel in the sum"),
-    ),
+    "torch DebugMode (save_logs)": _DEBUG_MODE,
+    "torch DebugMode (dump_tensor_hashes)": _DEBUG_MODE,
+    "torch DebugMode (debug_string)": _DEBUG_MODE,
     "Megatron determinism trace": _MEGATRON,
     "Megatron determinism trace (full)": _MEGATRON,
     "Megatron determinism trace (summary)": _MEGATRON,
@@ -66,23 +78,16 @@ IMPORTED: Final[Mapping[str, Tells]] = {
         numbers="hashes of up to 256 elements", misses="all other elements"
     ),
     "Megatron determinism trace (metadata)": _MEGATRON._replace(numbers="shapes and dtypes", misses="all values"),
-    "Megatron routing trace": _OF_OTHERS._replace(unread=True, numbers="chosen experts", misses="nothing of these"),
-    "msprobe (statistics)": _MSPROBE,
-    "msprobe (md5)": _MSPROBE._replace(
-        numbers="CRC-32, L2 norms, extremes and means", misses="what leaves the 32 bits of a checksum equal"
+    "Megatron routing trace": _DUMPED._replace(numbers="chosen experts", misses="nothing of these"),
+    **{f"msprobe ({what})": tells for what, tells in _MSPROBE.items()},
+    **{f"msprobe ({what}, modules)": tells._replace(modules=True) for what, tells in _MSPROBE.items()},
+    "transformers debug tree": _DUMPED._replace(modules=True),
+    "transformers debug tree (printed numbers)": _RESULTS._replace(
+        modules=True, exact=False, resolution=1e-4, numbers=_FIVE_DIGITS, misses="reordering and changes below 1e-4"
     ),
-    "msprobe (xor)": _MSPROBE._replace(numbers="XORs of bits", misses="reordering and changes that cancel"),
-    "msprobe (tensors)": _OF_OTHERS._replace(unread=True, numbers=_MEASURED, misses="reordering"),
-    "transformers debug tree": _OF_OTHERS._replace(unread=True, numbers=_MEASURED, misses="reordering"),
-    "transformers debug tree (printed numbers)": _RESULTS_ALONE._replace(
-        exact=False,
-        resolution=1e-4,
-        numbers="five digits of standard deviation, mean and extremes",
-        misses="reordering and changes below 1e-4",
-    ),
-    "torch.save (SGLang dumper)": _OF_OTHERS._replace(unread=True, numbers=_MEASURED, misses="reordering"),
-    "torch.save": _RESULTS_ALONE._replace(numbers=_MEASURED, misses="reordering"),
-    "safetensors": _RESULTS_ALONE._replace(numbers=_MEASURED, misses="reordering"),
+    "torch.save (SGLang dumper)": _DUMPED._replace(modules=True),
+    "torch.save": _RESULTS._replace(modules=True),
+    "safetensors": _RESULTS._replace(modules=True),
 }
 """Other tools', by the format of the header."""
 

@@ -15,7 +15,7 @@ __all__ = ["same_numbers", "tell_inputs"]
 
 def tell_inputs(a: OpLog, b: OpLog) -> bool:
     """True if both logs tell norms of what operations read, and of one kind."""
-    return a.tells.inputs == b.tells.inputs != ""
+    return a.tells.inputs == b.tells.inputs != "" and a.tells.modules == b.tells.modules
 
 
 def same_numbers(a: OpLog, b: OpLog) -> tuple[OpLog, OpLog]:

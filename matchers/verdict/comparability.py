@@ -89,7 +89,7 @@ def comparability(
     draws = any(_draws(log) for log in (a, b))
     notes = list(compare_run_info(a.header.run, b.header.run, draws=draws))
     notes += [*_left_out(a, "a"), *_left_out(b, "b")]
-    notes += [*_optimizers(a, b), *_no_rate(a, b), *_arguments(a, b)]
+    notes += [*_optimizers(a, b), *_no_rate(a, b), *_arguments(a, b), *_levels(a, b)]
     notes += [*_incomplete(a, "a"), *_incomplete(b, "b"), *_micro_batches(a, b)]
     if any(note.kind == "layout" for note in notes):
         notes += [*_one_rank(a, "a"), *_one_rank(b, "b")]
@@ -151,6 +151,13 @@ def _arguments(a: OpLog, b: OpLog) -> Iterator[Note]:
     if told[0] != told[1]:
         one = "a" if told[0] else "b"
         yield Note(Severity.HARMLESS, "arguments", f"only {one}'s log has arguments: they are not compared")
+
+
+def _levels(a: OpLog, b: OpLog) -> Iterator[Note]:
+    if a.tells.modules != b.tells.modules:
+        modules, other = ("a", "b") if a.tells.modules else ("b", "a")
+        text = f"{modules} is a log of modules: {other} is compared where these end, in the forward pass"
+        yield Note(Severity.HARMLESS, "modules", text)
 
 
 def _left_out(log: OpLog, side: str) -> Iterator[Note]:

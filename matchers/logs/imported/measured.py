@@ -17,7 +17,7 @@ from capture.sketch import BLOCK, COLUMNS, GAMMA, PROJECTIONS, SEED
 from matchers.arrays import Float64, Hash
 from matchers.tensor import SIZES, Tensor
 
-__all__ = ["Dumped", "fields_of", "measured"]
+__all__ = ["Dumped", "fields_of", "measured", "printed"]
 
 _CHUNK: Final = 1 << 20
 """Elements that are converted at once; a multiple of the sketch's blocks."""
@@ -108,11 +108,12 @@ def fields_of(tensors: Sequence[Dumped]) -> dict[str, Any]:
         return first
     found = [tensor.measured for tensor in tensors]
     texts = {
-        f"Output {k}": json.dumps(
-            {"shape": tensor.shape, "dtype": tensor.dtype, "digest": f"{one.digest:016x}"}
-            | ({} if one.l1 is None else {"l1": one.l1, "l2": one.stats["L2 norm"]})
-            | {name.lower(): one.stats[name] for name in ("Min", "Max", "Mean") if name in one.stats}
-            | ({"counts": one.counts, "sketch": _text(one.sketch)} if one.counts else {})
+        f"Output {k}": printed(
+            tensor.shape,
+            tensor.dtype,
+            one.stats if one.l1 is None else {"L1 norm": one.l1, **one.stats},
+            digest=f"{one.digest:016x}",
+            **({"counts": one.counts, "sketch": _text(one.sketch)} if one.counts else {}),
         )
         for k, (tensor, one) in enumerate(zip(tensors, found, strict=True))
         if k
@@ -125,6 +126,14 @@ def fields_of(tensors: Sequence[Dumped]) -> dict[str, Any]:
         "digests": [one.digest for one in found],
         "texts": texts | ({"Sketch": _text(found[0].sketch)} if found[0].counts else {}),
     }
+
+
+def printed(shape: Sequence[int] | None, dtype: str, stats: Mapping[str, float], **more: Any) -> str:
+    """The text of an output after the first (docs/log-format.md), from statistics by the names of `STATISTICS`."""
+    return json.dumps({"shape": shape, "dtype": dtype} | {_KEYS[name]: value for name, value in stats.items()} | more)
+
+
+_KEYS: Final = {"L1 norm": "l1", "L2 norm": "l2", "Min": "min", "Max": "max", "Mean": "mean"}
 
 
 def _text(sketch: Float64) -> str:

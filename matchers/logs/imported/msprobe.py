@@ -17,7 +17,7 @@ from matchers.logs.imported.columns import UNREAD, Columns, Row
 from matchers.logs.imported.format import NATIVE_KEY, Format
 from matchers.logs.imported.json_pieces import Damaged, Pieces
 from matchers.logs.imported.makers import Makers
-from matchers.logs.imported.measured import Dumped, fields_of
+from matchers.logs.imported.measured import Dumped, fields_of, printed
 from matchers.logs.imported.torch_file import read_torch
 from matchers.logs.op_log import Phase
 from matchers.logs.records import MAX_PROBLEMS
@@ -173,9 +173,7 @@ class _Reader:
             first = outputs[0]
             row = row._replace(shape=first.shape, dtype=first.dtype, stats=first.stats)
             for k, one in enumerate(outputs[1:], 1):
-                told = {"shape": json.loads(one.shape), "dtype": one.dtype}
-                keys = {"L2 norm": "l2", "Min": "min", "Max": "max", "Mean": "mean"}
-                texts[f"Output {k}"] = json.dumps(told | {keys[key]: value for key, value in one.stats.items()})
+                texts[f"Output {k}"] = printed(json.loads(one.shape or "null"), one.dtype, one.stats)
             if all(one.checksum >= 0 for one in outputs):
                 texts["User hash"] = ", ".join(str(one.checksum) for one in outputs)
         self._columns.add(row._replace(texts=texts))
@@ -318,7 +316,8 @@ def _read(source: LogSource, columns: Columns) -> Iterator[None]:
             yield
     while pieces.more():  # the digest of a file is of all its bytes
         pieces.move(len(pieces.text))
-    columns.form = f"{FORMAT.name} ({'tensors' if reader.tensors else reader.checksums or 'statistics'})"
+    what = "tensors" if reader.tensors else reader.checksums or "statistics"
+    columns.form = f"{FORMAT.name} ({what}, modules)" if level == "L0" else f"{FORMAT.name} ({what})"
 
 
 def _native(source: LogSource, _path: str, line: int, _key: str) -> Iterator[str]:

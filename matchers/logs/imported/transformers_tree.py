@@ -15,7 +15,7 @@ from matchers.logs.columns import decode
 from matchers.logs.imported.columns import UNREAD, Columns, Row
 from matchers.logs.imported.format import NATIVE_KEY, Format
 from matchers.logs.imported.makers import Makers
-from matchers.logs.imported.measured import Dumped, fields_of
+from matchers.logs.imported.measured import Dumped, fields_of, printed
 from matchers.logs.imported.safetensors import entries
 from matchers.logs.op_log import NO_DIGEST, Phase
 from matchers.logs.source import LogSource
@@ -71,7 +71,8 @@ class _Tree:
         else:
             first = outputs[0]
             row = row._replace(shape=str(list(first.shape)), dtype=first.dtype, stats=first.stats)
-            row = row._replace(inputs=UNREAD, producers=(-1,))
+            further = {f"Output {k}": printed(one.shape, one.dtype, one.stats) for k, one in enumerate(outputs) if k}
+            row = row._replace(inputs=UNREAD, producers=(-1,), texts={**row.texts, **further})
         self._columns.add(row)
 
     def _with_inputs(self, row: Row, node: Any) -> Row:

@@ -1,0 +1,78 @@
+"""A log of operations is compared with one of modules by what modules return."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.comparison import compare
+from matchers.logs.op_log import OpLog
+from matchers.logs.parser import read_log
+from matchers.logs.raw_record import raw_record
+from matchers.status import Status
+from tests.builders import Op, log_text
+from tests.matchers.logs.imported.dumps import ACTIVATIONS, safetensors
+
+
+def calls_of(path: Path, tensors: Mapping[str, NDArray[Any]] = ACTIVATIONS) -> OpLog:
+    path.write_bytes(safetensors(tensors))
+    return read_log(path)
+
+
+def of(key: str, tensor: NDArray[Any], **more: Any) -> Op:
+    """An operation that returns a tensor."""
+    x = tensor.astype(float)
+    numbers: dict[str, Any] = {"l2": np.linalg.norm(x), "min": x.min(), "max": x.max(), "mean": x.mean()}
+    return Op(key=key, shape=tensor.shape, outputs=[np.abs(x).sum()], **{**numbers, **more})
+
+
+def operations(path: Path, before: str = "", **more: Any) -> OpLog:
+    """Each module has an operation in a module of it, one of its own, and what it returns, before that is viewed."""
+    ops = []
+    for name, tensor in ACTIVATIONS.items():
+        ops += [of(f"{before}{name}.wq/op_0_mm", tensor * 2), of(f"{before}{name}/op_0_mul", tensor[:2])]
+        ops.append(of(f"{before}{name}/op_1_add", tensor.reshape(12, 1), **more))
+    ops += [of("<none>/op_0_mm", tensor[:2], phase="backward"), of(f"{before}{name}/op_2_mm", tensor, phase="backward")]
+    path.write_text(log_text(ops, exact=True))
+    return read_log(path)
+
+
+def test_the_last_result_in_a_module_is_what_it_returns(tmp_path: Path) -> None:
+    calls, ops = calls_of(tmp_path / "a"), operations(tmp_path / "b")
+    for c in (compare(calls, ops), compare(ops, calls)):
+        assert len(c) == len(ACTIVATIONS)
+        assert set(c.status.tolist()) <= {Status.SAME_PRINT, Status.CLOSE}
+        assert "compared where these end" in " ".join(note.text for note in c.comparability.notes)
+    reduced = compare(calls, ops).b
+    assert list(reduced.keys) == list(calls.keys)
+    assert raw_record(reduced, 0)[0] == "[layers.0.attention/op_1_add]"
+
+
+def test_a_wrapper_around_all_modules_is_no_difference(tmp_path: Path) -> None:
+    c = compare(calls_of(tmp_path / "a"), operations(tmp_path / "b", before="Model.model."))
+    assert (len(c), bool(c.red.any())) == (len(ACTIVATIONS), False)
+
+
+def test_a_module_that_returns_something_else_is_red(tmp_path: Path) -> None:
+    name = "layers.1.mlp"
+    other = {**ACTIVATIONS, name: ACTIVATIONS[name] * np.float32(1.5)}
+    c = compare(calls_of(tmp_path / "a", other), operations(tmp_path / "b"))
+    assert [c.a.module_name(int(c.row_a[row])) for row in np.flatnonzero(c.red)] == [name]
+
+
+def test_a_result_of_another_size_or_dtype_is_not_taken_for_it(tmp_path: Path) -> None:
+    c = compare(calls_of(tmp_path / "a"), operations(tmp_path / "b", dtype="float64"))
+    assert set(c.status.tolist()) == {Status.ONLY_A}
+
+
+def test_of_several_calls_the_last_is_the_one_that_a_dump_by_name_has(tmp_path: Path) -> None:
+    before = [of(f"{name}/op_0_add", tensor * 3) for name, tensor in ACTIVATIONS.items()]
+    operations(tmp_path / "b")
+    text = (tmp_path / "b").read_text()
+    (tmp_path / "b").write_text(log_text(before, exact=True) + text.partition("\n\n")[2])
+    c = compare(calls_of(tmp_path / "a"), read_log(tmp_path / "b"))
+    assert (len(c.b), bool(c.red.any())) == (len(ACTIVATIONS), False)
