@@ -62,8 +62,10 @@ def read_cached(path: str, cache: CacheFolder | None, *, progress: Progress | No
         if progress is not None:
             progress("reading", 1.0)
         return replace(unpacked(entry, path), content=content)
-    taken = Content()
+    taken = Content() if identity.files == (path,) else None
     log = read_log(path, progress=progress, content=taken)
+    if taken is None:
+        log = replace(log, content=identity.content())
     if log.content and FileIdentity.of(path) == identity:
         cache.later(_storing(cache, name, log))
     return log

@@ -8,6 +8,8 @@ import stat
 from dataclasses import dataclass
 from typing import IO
 
+from matchers.logs.imported.files import files_of
+
 __all__ = ["WORTHWHILE", "Content", "FileIdentity"]
 
 WORTHWHILE = 1 << 20
@@ -27,26 +29,31 @@ class FileIdentity:
 
     Attributes:
         path: where it was found; not part of the identity.
-        status: size, modification and status change in ns, inode.
-        ends: digest of its first and last bytes.
+        status: size, modification and status change in ns, inode; of several files all sizes, and the latest times.
+        ends: digest of its first and last bytes; of several files of their statuses, too.
+        files: those that the log is read from.
     """
 
     path: str
     status: tuple[int, int, int, int]
     ends: str
+    files: tuple[str, ...]
 
     @classmethod
     def of(cls, path: str) -> FileIdentity | None:
-        """The identity of a regular file; None for anything else (a pipe can be read only once)."""
+        """The identity of a log in regular files; None for anything else (a pipe can be read only once)."""
         try:
-            if not stat.S_ISREG(os.stat(path).st_mode):
-                return None
-            with open(path, "rb", buffering=0) as file:
-                size = os.fstat(file.fileno()).st_size
-                ends = os.pread(file.fileno(), _END, 0) + os.pread(file.fileno(), _END, max(size - _END, 0))
-                return cls(path, _status(os.fstat(file.fileno())), hashlib.sha256(ends).hexdigest())
+            files = files_of(path)
+            found = [_status_and_ends(file) for file in files]
         except (OSError, ValueError):
             return None
+        if len(found) == 1:
+            status, ends = found[0]
+            return cls(path, status, hashlib.sha256(ends).hexdigest(), (*files,))
+        ends = b"".join(f"{status} ".encode() + ends for status, ends in found)
+        sizes, *times = zip(*(status for status, _ in found), strict=True) if found else ((),)
+        latest = [max(of, default=0) for of in times]
+        return cls(path, (sum(sizes), *latest), hashlib.sha256(ends).hexdigest(), (*files,)) if found else None
 
     @property
     def worthwhile(self) -> bool:
@@ -60,15 +67,19 @@ class FileIdentity:
 
     def content(self) -> str:
         """SHA-256 of all bytes, in a tenth of the time that parsing takes; empty if the file cannot be read."""
-        read = Content()
+        digests = []
         try:
-            with open(self.path, "rb", buffering=0) as file:
-                read.watch(file)
-                while chunk := file.read(_CHUNK):
-                    read.add(chunk)
-                return read.finish(file)
+            for path in self.files:
+                read = Content()
+                with open(path, "rb", buffering=0) as file:
+                    read.watch(file)
+                    while chunk := file.read(_CHUNK):
+                        read.add(chunk)
+                    digests.append(read.finish(file))
         except OSError:
             return ""
+        whole = hashlib.sha256(" ".join(digests).encode()).hexdigest()
+        return (digests[0] if len(digests) == 1 else whole) if all(digests) else ""
 
 
 class Content:
@@ -96,6 +107,21 @@ class Content:
         if stat.S_ISREG(status.st_mode) and self._before == _status(status) and self._size == status.st_size:
             self.digest = self._sha.hexdigest()
         return self.digest
+
+
+def _status_and_ends(path: str) -> tuple[tuple[int, int, int, int], bytes]:
+    """The status of a regular file, its first and its last bytes.
+
+    Raises:
+        OSError: it cannot be read.
+        ValueError: it is no regular file.
+    """
+    if not stat.S_ISREG(os.stat(path).st_mode):
+        raise ValueError(f"{path}: no regular file")
+    with open(path, "rb", buffering=0) as file:
+        size = os.fstat(file.fileno()).st_size
+        ends = os.pread(file.fileno(), _END, 0) + os.pread(file.fileno(), _END, max(size - _END, 0))
+        return _status(os.fstat(file.fileno())), ends
 
 
 def _status(status: os.stat_result) -> tuple[int, int, int, int]:

@@ -13,7 +13,7 @@ from pathlib import Path
 from matchers.errors import InputError, LogError
 from matchers.logs.devices import refuse_device
 from matchers.logs.head import captured_step
-from matchers.logs.imported.folders import imported_logs
+from matchers.logs.imported.files import imported_logs
 
 __all__ = ["LOG_NAME", "FoundLog", "Run", "common_step", "find_logs", "find_run", "find_runs", "is_run", "of_step",
     "rank_in"]  # fmt: skip

@@ -1,50 +1,16 @@
-"""Logs of other tools in a folder, found by the names of files: steps, ranks, and what together is one log."""
+"""A log that is a folder, open as a file is."""
 
 from __future__ import annotations
 
 import os
-import re
-from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Final, NamedTuple
 
 from matchers.errors import LogError
 from matchers.logs.file_identity import Content
+from matchers.logs.imported.files import tensor_files
 from matchers.logs.source import LogSource
 
-__all__ = ["FolderSource", "Found", "imported_logs", "dumper_files", "dumper_tags", "natural", "open_log"]
-
-_DIGITS: Final = re.compile(r"(\d+)")
-_STEP, _RANK = re.compile(r"step(\d+)", re.ASCII), re.compile(r"(?:rank|proc)(\d+)", re.ASCII)
-_TRACE: Final = re.compile(r"rank_(\d{6})\.jsonl(?:\.gz)?", re.ASCII)
-_TAG: Final = "___"
-_TREES: Final = ("*_debug_tree_FULL_TENSORS.json", "*_debug_tree_SUMMARY.json")
-_DUMP: Final = "dump.json"
-_TENSORS: Final = "*.safetensors"
-_INDEX: Final = "*.safetensors.index.json"
-
-
-class Found(NamedTuple):
-    """A log: a file that stands for those beside it, or a folder; step None: the only one, or unknown."""
-
-    path: Path
-    rank: int
-    step: int | None
-
-
-def natural(name: str) -> list[tuple[int, str]]:
-    """The key by which `layers.2` comes before `layers.10`."""
-    parts = _DIGITS.split(name)
-    return [(int(part) if k % 2 and part.isascii() else -1, part) for k, part in enumerate(parts)]
-
-
-def imported_logs(folder: Path) -> list[Found]:
-    """Find the logs of other tools in a folder, by step and rank; empty if there are none.
-
-    Raises:
-        OSError: the folder cannot be read.
-    """
-    return next(filter(None, (find(folder) for find in _FINDERS)), [])
+__all__ = ["FolderSource", "open_log"]
 
 
 class FolderSource:
@@ -62,7 +28,7 @@ class FolderSource:
         Raises:
             LogError: there are none.
         """
-        self.files = _tensor_files(Path(path))
+        self.files = tensor_files(Path(path))
         self.taken = 0
         self.cut_off: str | None = None
         if not self.files:
@@ -91,72 +57,3 @@ def open_log(path: str, content: Content | None = None) -> LogSource | FolderSou
         LogError, OSError: as `LogSource`.
     """
     return FolderSource(path) if os.path.isdir(path) else LogSource(path, content)
-
-
-def _tensor_files(folder: Path) -> Sequence[Path]:
-    """The safetensors files of a folder, or their index."""
-    return sorted(folder.glob(_INDEX)) or sorted(folder.glob(_TENSORS), key=lambda path: natural(path.name))
-
-
-def _of_msprobe(folder: Path) -> list[Found]:
-    """`dump.json` in the folder of a rank, of a step, or of all steps; a process without a rank has rank 0."""
-    if (folder / _DUMP).is_file():
-        return [Found(folder / _DUMP, _rank(folder.name), None)]
-    found = [Found(path, _rank(path.parent.name), None) for path in folder.glob(f"*/{_DUMP}")]
-    for path in () if found else folder.glob(f"*/*/{_DUMP}"):
-        if step := _STEP.fullmatch(path.parts[-3]):
-            found.append(Found(path, _rank(path.parent.name), int(step[1])))
-    return sorted(found, key=lambda log: (-1 if log.step is None else log.step, log.rank))
-
-
-def _rank(name: str) -> int:
-    told = _RANK.fullmatch(name)
-    return int(told[1]) if told and name.startswith("rank") else 0
-
-
-def dumper_tags(name: str) -> dict[str, str]:
-    """The tags in the name of a file of SGLang's dumper, `step=0___rank=0___dump_index=1___name=x.pt`; empty: none."""
-    tags = dict(part.partition("=")[::2] for part in name.removesuffix(".pt").split(_TAG))
-    tags.setdefault("step", tags.get("curr_step", tags.get("forward_pass_id", "")))
-    numbers = (tags.get(key, "") for key in ("step", "rank", "dump_index"))
-    return tags if name.endswith(".pt") and all(text.isascii() and text.isdigit() for text in numbers) else {}
-
-
-def dumper_files(path: Path) -> list[Path]:
-    """The files of the dumper that are one log with this one, of its step and rank, in the order of dumping."""
-    own = dumper_tags(path.name)
-    found = [(tags, file) for file in path.parent.glob("*.pt") if (tags := dumper_tags(file.name))]
-    of_log = [(int(tags["dump_index"]), file) for tags, file in found if _at(tags) == _at(own)]
-    return [file for _, file in sorted(of_log)]
-
-
-def _at(tags: Mapping[str, str]) -> tuple[int, int]:
-    return int(tags["step"]), int(tags["rank"])
-
-
-def _of_dumper(folder: Path) -> list[Found]:
-    first: dict[tuple[int, int], tuple[int, Path]] = {}
-    for file in folder.glob("*.pt"):
-        if tags := dumper_tags(file.name):
-            here = int(tags["dump_index"]), file
-            first[_at(tags)] = min(here, first.get(_at(tags), here))
-    return [Found(file, rank, step) for (step, rank), (_, file) in sorted(first.items())]
-
-
-def _of_traces(folder: Path) -> list[Found]:
-    """Determinism traces of Megatron-LM."""
-    named = ((_TRACE.fullmatch(path.name), path) for path in sorted(folder.glob("rank_*.jsonl*")))
-    return [Found(path, int(match[1]), None) for match, path in named if match]
-
-
-def _of_trees(folder: Path) -> list[Found]:
-    found = next(filter(None, (sorted(folder.glob(name)) for name in _TREES)), [])
-    return [Found(path, 0, None) for path in found]
-
-
-def _of_tensors(folder: Path) -> list[Found]:
-    files = _tensor_files(folder)
-    return [Found(files[0] if len(files) == 1 else folder, 0, None)] if files else []
-
-
-_FINDERS: Final = (_of_msprobe, _of_dumper, _of_traces, _of_trees, _of_tensors)

@@ -13,7 +13,8 @@ from typing import Any, Final, NamedTuple
 
 from matchers.errors import LogError
 from matchers.logs.imported.columns import UNREAD, Columns, Row
-from matchers.logs.imported.folders import FolderSource, natural
+from matchers.logs.imported.files import natural
+from matchers.logs.imported.folders import FolderSource
 from matchers.logs.imported.format import NATIVE_KEY, Format, Source
 from matchers.logs.imported.measured import Dumped, fields_of
 from matchers.logs.source import LogSource

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from matchers.errors import LogError
 from matchers.logs.imported.columns import UNREAD, Columns, Row
-from matchers.logs.imported.folders import dumper_files, dumper_tags
+from matchers.logs.imported.files import dumper_files, dumper_tags
 from matchers.logs.imported.format import NATIVE_KEY, Format
 from matchers.logs.imported.makers import Makers
 from matchers.logs.imported.measured import Dumped, fields_of

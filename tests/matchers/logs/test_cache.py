@@ -27,6 +27,7 @@ from tests.fuzz.logs import goods, text_of
 from tests.matchers.contents import contents
 from tests.matchers.log_texts import texts
 from tests.matchers.logs.imported import samples as debug_mode
+from tests.matchers.logs.imported.dumps import ACTIVATIONS, msprobe, safetensors
 
 OURS = DATA / "order_f32_a.log.gz"
 
@@ -217,3 +218,21 @@ def test_the_structure_is_that_of_the_program_not_of_its_numbers(tmp_path: Path,
 
     assert structure("a.log", 0) == structure("b.log", 1)
     assert structure("a.log", 0) != structure("c.log", 0, layers=2)
+
+
+def test_a_log_of_several_files_is_read_anew_when_one_of_them_changes(
+    tmp_path: Path, folder: CacheFolder, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, tensor in ACTIVATIONS.items():
+        (tmp_path / f"{name}.safetensors").write_bytes(safetensors({name: tensor}))
+    found = twice(tmp_path, folder, monkeypatch)
+    assert contents(found) == contents(read_log(tmp_path))
+    assert len(found.content) == 64
+    (tmp_path / "layers.2.mlp.safetensors").write_bytes(safetensors({"layers.2.mlp": ACTIVATIONS["layers.2.mlp"] * 2}))
+    again = read_cached(str(tmp_path), folder)
+    assert again.outputs[5][0] == 2 * found.outputs[5][0]
+    assert again.content != found.content
+    path = msprobe(tmp_path / "rank0")
+    before = twice(path, folder, monkeypatch)
+    (path.parent / "stack.json").write_text("{}")
+    assert (before.location_text(0), read_cached(str(path), folder).location_text(0)) == ("/t.py:3", "")
