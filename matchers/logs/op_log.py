@@ -105,6 +105,12 @@ class Header:
     lines: tuple[str, ...] = ()
 
     @property
+    def tool(self) -> str | None:
+        """The format, of a log that was converted the one that it had."""
+        imported = self.run.get("imported")
+        return imported if isinstance(imported, str) else self.format
+
+    @property
     def incomplete(self) -> str:
         """The capture's reason for not finishing the step; empty if it finished."""
         return str(self.run.get("incomplete") or "")
@@ -227,7 +233,7 @@ class OpLog:
 
     @property
     def tells(self) -> Tells:
-        form = self.header.format
+        form = self.header.tool
         return NUMBERS_ALONE if form is None else IMPORTED.get(form, EVERYTHING)
 
     @property

@@ -266,7 +266,8 @@ class PlainReader:
             columns["location"][-1] = self._interned("locations", value)
         elif name == b"Phase":
             columns["phase"][-1] = phase = _PHASES.get(value.strip(), Phase.OTHER)
-            return "unknown phase" if phase == Phase.OTHER else ""
+            unknown = phase == Phase.OTHER and value.strip() != Phase.OTHER.label.encode()
+            return "unknown phase" if unknown else ""
         elif name == b"Recompute":
             columns["recompute"][-1] = value.strip() == b"true"
         elif name == b"Micro-batch":

@@ -69,7 +69,7 @@ enum {
 enum { S_PLACEMENT, S_STACK, S_SKETCH, S_OVERLOAD, S_ARGUMENTS, S_INPUTS, SHARED };
 static const int SHARED_TEXT[SHARED] = {T_PLACEMENT, T_STACK, T_SKETCH, T_OVERLOAD, T_ARGUMENTS, T_INPUTS};
 enum { STATISTICS = 5, COUNTED = 4, MAX_PROBLEMS = 1000, MAX_NUMBER = 400, MAX_OUTSIDE = 200, MAX_LATER = 40 };
-enum { OTHER_PHASE = 3, NO_PRODUCER = -1, UNKNOWN_PRODUCER = -2, FIRST_OUTPUT = -1 };
+enum { OTHER_PHASE = 3, UNKNOWN_PHASE = -1, NO_PRODUCER = -1, UNKNOWN_PRODUCER = -2, FIRST_OUTPUT = -1 };
 enum { TENSOR = 1, SOURCE = 2, OUTPUT = 4, CALLED = 8 }; /* groups of fields that a record of a compact log takes from another */
 static const uint64_t NO_DIGEST = 0x6E6F206469676573;
 
@@ -623,11 +623,11 @@ static void set_counts(Reader *r, const int64_t *counts)
 
 static int phase_of(Text text)
 {
-    static const char *const label[] = {"forward", "backward", "optimizer", "", "prepare", "gradients", "after"};
+    static const char *const label[] = {"forward", "backward", "optimizer", "other", "prepare", "gradients", "after"};
     text = stripped(text);
     for (int k = 0; k < 7; k++)
-        if (k != OTHER_PHASE && equals(text, label[k])) return k;
-    return OTHER_PHASE;
+        if (equals(text, label[k])) return k;
+    return UNKNOWN_PHASE;
 }
 
 /* Records are numbered from 0 without gaps. */
@@ -678,8 +678,8 @@ static void read_field(Reader *r, int field, Text value)
     case LOCATION: I4(r->location)[row] = interned(r, &r->locations, value); break;
     case PHASE:
         phase = phase_of(value);
-        U1(r->phase)[row] = (uint8_t)phase;
-        if (phase == OTHER_PHASE) problem(r, line, "unknown phase");
+        U1(r->phase)[row] = (uint8_t)(phase == UNKNOWN_PHASE ? OTHER_PHASE : phase);
+        if (phase == UNKNOWN_PHASE) problem(r, line, "unknown phase");
         break;
     case RECOMPUTE: U1(r->recompute)[row] = (uint8_t)equals(stripped(value), "true"); break;
     case MICRO_BATCH:

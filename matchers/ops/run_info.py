@@ -177,9 +177,9 @@ def tells_start(run: Mapping[str, Any]) -> bool:
 
 def captured(log: OpLog) -> str:
     """The part of the step that a log covers, by its header; "" if it does not say. Untrusted text."""
-    if log.header.format in IMPORTED:
+    if log.header.tool in IMPORTED:
         without = "" if len(log.dtypes) else " without shapes and dtypes, judged as float32,"
-        return f"by {log.header.format},{without} completeness unknown"
+        return f"by {log.header.tool},{without} completeness unknown"
     run = log.header.run
     return coverage_sentence(run.get("step"), told) if (told := table(run, "coverage")) else ""
 

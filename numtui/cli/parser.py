@@ -19,6 +19,7 @@ _COMMANDS = (
     "replay",
     "merge",
     "check",
+    "convert",
     "weights",
     "capture",
     "suggest",

@@ -184,7 +184,7 @@ def info(session: Session) -> list[Line]:
         lines.append([(f"   excluded operations: {safe_text(excluded, 600)}", "")])
         if log.header.format is not None:
             lines.append([(f"   format: {safe_text(log.header.format, 100)}", "")])
-        if log.header.format in IMPORTED:
+        if log.header.tool in IMPORTED:
             lines.append([(f"   {log.tells.numbers} are compared, which miss {log.tells.misses}", "")])
             lines.append([("   completeness unknown: the format has no end mark", "")])
         if log.header.run:

@@ -52,7 +52,8 @@ def measured(tensor: Tensor, parts: int = 1) -> Measured:
     low, high = np.inf, -np.inf
     sketch = np.zeros(PROJECTIONS)
     for at in range(0, len(values), _CHUNK):
-        x = values[at : at + _CHUNK].astype(np.float64).reshape(-1, parts)
+        with np.errstate(invalid="ignore"):  # of a NaN that signals
+            x = values[at : at + _CHUNK].astype(np.float64).reshape(-1, parts)
         finite = np.asarray(np.isfinite(x).all(axis=1))
         odd = np.asarray(np.isnan(x).any(axis=1))
         nan += int(odd.sum())
