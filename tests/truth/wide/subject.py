@@ -32,6 +32,13 @@ __all__ = ["Bug", "Case", "Run", "cases", "chosen", "load", "subjects"]
 
 _HERE = Path(__file__).parent
 _SHARED = ("subject.py", "oracle.py", "captures.py", "layered.py")
+_COMMON = {
+    "ranks": ("parallel/[a-z]*.py",),
+    "divisions": ("dividing.py",),
+    "sequences": ("sequence.py", "sharing.py"),
+    "experts": ("routing.py", "sharing.py"),
+}
+"""By folder, the files that its subjects share."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -178,8 +185,8 @@ def _path(subject: str) -> Path:
 def _files(subject: str) -> list[Path]:
     """The file of a subject, and those that subjects of several ranks share."""
     path = _path(subject)
-    shared = {"ranks": "parallel/[a-z]*.py", "divisions": "dividing.py"}.get(path.parent.name)
-    return [path, *(sorted(_HERE.glob(shared)) if shared else ())]
+    shared = _COMMON.get(path.parent.name, ())
+    return [path, *(file for pattern in shared for file in sorted(_HERE.glob(pattern)))]
 
 
 @cache
