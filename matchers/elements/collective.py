@@ -11,7 +11,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from matchers.elements.tensor import Tensor, to_bfloat16
+from matchers.tensor import Tensor, to_bfloat16
 
 __all__ = ["put_together"]
 

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from matchers.arrays import Int64
-from matchers.elements.tensor import Tensor
+from matchers.tensor import Tensor
 
 __all__ = ["LARGEST", "NOT_FINITE", "Grid", "Picture"]
 

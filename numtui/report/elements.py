@@ -159,7 +159,7 @@ def read_tensor(folder: Path, told: Mapping[str, Any]) -> Tensor:
     """
     import numpy as np
 
-    from matchers.elements.tensor import Tensor
+    from matchers.tensor import Tensor
 
     content = read_content(folder, told["storage"])
     found = Tensor.of(content, told["dtype"], told["shape"], told["strides"], told["offset"])

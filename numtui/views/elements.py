@@ -8,7 +8,7 @@ from typing import Final
 
 from matchers.elements.differences import differences
 from matchers.elements.picture import LARGEST, NOT_FINITE, Grid, Picture
-from matchers.elements.tensor import Tensor
+from matchers.tensor import Tensor
 from numtui.report.elements import Parts, read_whole
 from numtui.text.counts import plural
 from numtui.text.lines import Line, fit, fit_line, wrap

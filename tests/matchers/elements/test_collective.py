@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 from matchers.elements.collective import put_together
-from matchers.elements.tensor import Tensor
+from matchers.tensor import Tensor
 from tests.matchers.elements.test_differences import bfloat16, tensor
 
 PARTS = [np.random.default_rng(k).standard_normal(1000).astype(np.float32) for k in range(4)]
