@@ -316,9 +316,10 @@ def _look(path: str, name: re.Pattern[str] = LOG_NAME) -> list[FoundLog] | None:
     except OSError as error:
         raise InputError(f"{error.filename or path}: {error.strerror or error}") from None
     if not logs and name is _WEIGHTS_NAME:
-        raise InputError(
-            f"{path}: no rank_N_weights.log here, nor in numerics/; numtui capture --weights every writes it"
-        )
+        writes = "numtui capture --weights every writes it"
+        if any(not LOG_NAME.search(log.path.name) for log in find_logs(Path(path))):
+            writes = "numtui diff compares checkpoints"
+        raise InputError(f"{path}: no rank_N_weights.log here, nor in numerics/; {writes}")
     if not logs:
         raise InputError(
             f"{path}: no rank_N_activations.log here, nor in numerics/ or step_S/; "
