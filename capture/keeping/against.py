@@ -64,6 +64,10 @@ class Table:
             return run.results not in expected
         return self._known.issuperset(run.inputs)
 
+    def reads_other(self, key: str, run: Operation) -> bool:
+        """Return True for an operation that reads what the other run does not have."""
+        return key in self.by_key and not self._known.issuperset(run.inputs)
+
     def difference(self, key: str, run: Operation) -> str:
         """Say how an operation of this key differs from the other run's; empty where it is not the first to."""
         other = self.by_key.get(key)

@@ -241,6 +241,7 @@ class Keeping:
         self._calls: list[tuple[Kept, Record]] = []
         self._rank = 0
         self._first: tuple[str, str] | None = None
+        self._reads_other = ""
 
     def tracer(self, *args: Any) -> StepTracer:
         """Return the tracer of a step, of the arguments of a `StepTracer`."""
@@ -272,13 +273,17 @@ class Keeping:
 
     def noting(self, events: Sequence[Event], records: Iterable[Record], rank: int) -> Iterator[Record]:
         """Pass the records of named events on, and note those that are kept."""
-        self._calls, self._rank, self._first = [], rank, None
+        self._calls, self._rank, self._first, self._reads_other = [], rank, None, ""
         table = self.table(rank)
         for event, record in zip(events, records, strict=True):
             if event.saved is not None and ("differs" in event.saved.call or self.wanted.wants(event.key, rank)):
                 self._calls.append((event.saved, record))
-            if table is not None and self._first is None and (why := table.difference(event.key, _operation(record))):
-                self._first = event.key, why
+            if table is not None and self._first is None:
+                run = _operation(record)
+                if why := table.difference(event.key, run):
+                    self._first = event.key, why
+                elif not self._reads_other and table.reads_other(event.key, run):
+                    self._reads_other = event.key
             yield record
 
     def write(self, log: Path, run: Mapping[str, Any], weights: Kept | None = None) -> str:
@@ -341,8 +346,11 @@ class Keeping:
         """Return what is said of the comparison with the run of `--against`."""
         if self.table(self._rank) is None:
             return f", and {self._against} has nothing of this step of rank {self._rank}"
+        if self._first is None and not self._reads_other:
+            return f", no operation differs from {self._against}"
         if self._first is None:
-            return f", no operation differs first from {self._against}"
+            other = "weights, data, or what another rank gave"
+            return f", {self._reads_other} is the first that reads what {self._against} does not have: {other}"
         key, why = self._first
         return f", {key} differs first from {self._against} ({why}{'' if key in kept else ', not kept'})"
 

@@ -44,7 +44,7 @@ def replays(kept: Bundle) -> bool:
 def test_a_run_that_is_the_other_one_keeps_nothing(script: Script, text: str, tmp_path: Path) -> None:
     assert main(["plan", "--digests", str(script(text).folder), "-o", str(tmp_path / "t.json")]) == 0
     run = script(text, f"--against {tmp_path / 't.json'}")
-    assert "no operation differs first from" in run.said
+    assert "no operation differs from" in run.said
     assert find_bundles(run.folder) == []
 
 
@@ -76,6 +76,13 @@ def test_what_reads_a_difference_is_not_kept(script: Script, table: Path) -> Non
     assert record["why"] == "same inputs, other results"
     assert len(record["outputs_a"]) == 1
     assert record["outputs_a"] != kept.calls[0]["digests"]["returned"]
+
+
+def test_other_weights_are_no_difference_of_an_operation_and_said(script: Script, table: Path) -> None:
+    run = script(LOOP.replace("model = net()", "torch.manual_seed(3)\nmodel = net()"), f"--against {table}")
+    assert "/op_0_addmm is the first that reads what" in run.said
+    assert "does not have: weights, data, or what another rank gave" in run.said
+    assert find_bundles(run.folder) == []
 
 
 def test_the_program_stops_at_the_first_difference(script: Script, table: Path, tmp_path: Path) -> None:
