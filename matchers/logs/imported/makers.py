@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable
+from collections.abc import Collection, Hashable
 
 __all__ = ["Makers"]
 
@@ -15,10 +15,11 @@ class Makers:
     def __init__(self) -> None:
         self._rows: dict[Hashable, int] = {}
 
-    def keep(self, known: Hashable, row: int) -> None:
-        """Note a result of a row."""
-        if self._rows.setdefault(known, row) != row:
-            self._rows[known] = _SEVERAL
+    def keep(self, known: Hashable, row: int, read: Collection[Hashable] = ()) -> None:
+        """Note a result of a row; what it has read and returns unchanged comes from it from then on."""
+        maker = self._rows.setdefault(known, row)
+        if maker != row:
+            self._rows[known] = row if known in read and maker != _SEVERAL else _SEVERAL
 
     def of(self, known: Hashable) -> int:
         """Return the row that made this; -1: none, or several."""

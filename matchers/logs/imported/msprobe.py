@@ -146,7 +146,7 @@ class _Reader:
         if not text.startswith("Distributed."):  # what a collective returns may not be there yet
             for one in outputs:
                 if one.known is not None:
-                    self._makers.keep(one.known, number)
+                    self._makers.keep(one.known, number, [told.known for told in inputs])
         if name.module is not None and parent:
             norm = self._norm(outputs[0]) if outputs else math.nan
             self._made.setdefault(parent, []).append((norm, number))

@@ -85,7 +85,7 @@ def _add(columns: Columns, row: Row, tensor: Dumped | None, makers: Makers | Non
     fields = fields_of([tensor]) if tensor is not None else {}
     for digest in fields.get("digests", ()) if makers is not None else ():
         assert makers is not None
-        makers.keep(digest, len(columns))
+        makers.keep(digest, len(columns), row.input_digests)
     columns.add(row._replace(**{**fields, "texts": {**row.texts, **fields.get("texts", {})}}))
 
 

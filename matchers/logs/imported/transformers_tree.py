@@ -66,7 +66,7 @@ class _Tree:
             row = self._with_inputs(row, node)
             fields = fields_of(read)
             for digest in fields["digests"]:
-                self._makers.keep(digest, len(self._columns))
+                self._makers.keep(digest, len(self._columns), row.input_digests)
             row = row._replace(**{**fields, "texts": {**row.texts, **fields["texts"]}})
         else:
             first = outputs[0]

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from matchers.comparison import Comparison, compare
+from matchers.logs.imported.makers import Makers
 from matchers.logs.op_log import Phase
 from matchers.logs.parser import read_log
 from matchers.logs.raw_record import raw_record
@@ -150,3 +151,13 @@ def test_tensors_that_were_dumped_beside_are_read(tmp_path: Path) -> None:
     log = read_log(path)
     assert (len(log.digests[last]), log.stats[1, last]) == (0, 1.0)
     assert "y.pt" in log.problems[0].message
+
+
+def test_what_returns_its_input_unchanged_is_the_maker_from_then_on() -> None:
+    makers = Makers()
+    makers.keep("x", 0)
+    makers.keep("x", 1, ("x", "y"))
+    assert makers.of("x") == 1
+    makers.keep("x", 2, ("y",))
+    makers.keep("x", 3, ("x",))
+    assert (makers.of("x"), makers.of("y")) == (-1, -1)
