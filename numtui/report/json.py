@@ -6,6 +6,7 @@ docs/schema/report.schema.json describes it.
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import asdict, fields
 from io import TextIOBase
 from itertools import islice
@@ -105,7 +106,13 @@ def _log(log: Log) -> dict[str, Any]:
     told = asdict(log)
     del told["side"]
     told["problems"] = [{"line": line, "message": message} for line, message in log.problems]
+    told["losses"] = list(map(_number, log.losses))
+    told["gradient_norm"] = None if log.gradient_norm is None else _number(log.gradient_norm)
     return told
+
+
+def _number(value: float) -> float | str:
+    return value if math.isfinite(value) else str(value)
 
 
 def _cause(cause: CauseFacts) -> dict[str, Any]:

@@ -80,6 +80,9 @@ def _lines(r: Report) -> Iterator[str]:
     for log in (a, b):
         facts = plain(log.name, 60), f"{log.operations:,}", plain(log.captured, 300), code(log.path, 300)
         yield f"| {log.side} | {' | '.join(facts)} |"
+    if r.step_numbers:
+        yield ""
+        yield plain(", ".join(r.step_numbers))
     if r.judged_by:
         yield ""
         yield f"Judged with {code(r.judged_by, 300)}"

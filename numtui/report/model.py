@@ -18,6 +18,7 @@ from matchers.comparison import Comparison
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.arguments import shown
 from matchers.ops.run_info import captured
+from matchers.ops.training_scalars import training_scalars
 from matchers.pairing.pairing import Method
 from matchers.rules.emit import flow_item
 from matchers.status import Role, Status
@@ -70,6 +71,13 @@ class Report(GatedRows):
     def warning(self) -> str:
         """The fatal and suspicious notes in one sentence; empty without any."""
         return self.comparison.comparability.sentence
+
+    @property
+    def step_numbers(self) -> tuple[str, ...]:
+        """The loss and the gradient norm of both runs, as far as both logs tell them."""
+        from matchers.explain.step_numbers import step_numbers
+
+        return tuple(step_numbers(self.comparison))
 
     @property
     def comparable(self) -> bool:
@@ -370,11 +378,14 @@ def _family(found: Finding | Suggestion) -> FamilyFacts:
 
 
 def _log(side: str, name: str, log: OpLog) -> Log:
+    numbers = training_scalars(log)
     return Log(
         side=side,
         name=name,
         path=log.path,
         captured=captured(log),
+        losses=numbers.losses,
+        gradient_norm=numbers.gradient_norm,
         operations=len(log),
         declared=log.header.declared,
         complete=log.complete,

@@ -59,6 +59,7 @@ class Log:
         name: name of the side.
         path: as given by the user.
         captured: what it covers of its step, as its header says; "" if it does not.
+        losses, gradient_norm: as `matchers.ops.training_scalars` finds them.
         declared: number of operations in its header, None where it has none.
         complete: False when cut off, None when its format cannot tell.
         trouble: problems of the log as a whole, a sentence each.
@@ -69,6 +70,8 @@ class Log:
     name: str
     path: str
     captured: str
+    losses: tuple[float, ...]
+    gradient_norm: float | None
     operations: int
     declared: int | None
     complete: bool | None

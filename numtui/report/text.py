@@ -77,9 +77,11 @@ def _sides(r: Report, paint: Paint) -> Iterator[str]:
         yield f"  {log.side}  {name:<{width}}  {log.operations:>9,} operations  {safe_text(log.path)}"
     if r.logs[0].captured == r.logs[1].captured:
         yield from (f"  captured: {safe_text(text, 300)}" for text in (r.logs[0].captured,) if text)
-        return
-    for log in r.logs:
-        yield f"  captured in {log.side}: {safe_text(log.captured, 300) or 'not stated'}"
+    else:
+        for log in r.logs:
+            yield f"  captured in {log.side}: {safe_text(log.captured, 300) or 'not stated'}"
+    if r.step_numbers:
+        yield f"  {', '.join(r.step_numbers)}"
 
 
 def _result(r: Report, paint: Paint) -> Iterator[str]:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 import numpy as np
 
 from matchers.comparison import Comparison
+from matchers.explain.step_numbers import step_numbers
 from matchers.logs.op_log import OpLog
 from matchers.ops.run_info import Severity
 from matchers.status import Status
@@ -96,6 +97,9 @@ def _facts(session: Session) -> Iterator[Fact]:
         if one is not None and other is not None:
             told = f"{name} {one}" if one == other else f"{name} {one} ⇄ {other}"
             yield Fact(told, told)
+    if compared or c.single:
+        for told in step_numbers(c):
+            yield Fact(told, "", stays=False)
     if copies := sum(found.stays for found in c.recompute_mismatches):
         yield Fact(f"{plural(copies, 'recompute mismatch', 'recompute mismatches')} (o)", "", stays=False)
     dtypes = [_main_dtype(log) for log in logs]

@@ -7,6 +7,7 @@ from collections.abc import Iterator, Mapping
 import numpy as np
 
 from matchers.comparison import Comparison
+from matchers.explain.step_numbers import step_numbers
 from matchers.logs.op_log import OpLog, Phase
 from matchers.logs.reader_library import notice
 from matchers.logs.tells import IMPORTED
@@ -156,12 +157,13 @@ def comparability(c: Comparison) -> list[Line]:
 
 
 def _extent(c: Comparison) -> list[Line]:
-    """Return how much was compared, and the parts that were not."""
+    """Return how much was compared, the parts that were not, and the loss of both runs."""
     from numtui.report.evidence_basis import extent
 
     lines: list[Line] = [[("compared", "title")]]
     lines += [[(safe_text(f"   {extent(c)}", _MAX_SENTENCE), "" if c.coverage.enough else "red")]]
     lines += [[(safe_text(f"   not compared: {part} {part.why}", 300), "close")] for part in c.coverage.parts]
+    lines += [[(f"   {told}", "")] for told in step_numbers(c)]
     return [*lines, [("", "")]]
 
 

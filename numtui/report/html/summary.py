@@ -82,6 +82,8 @@ def _summary(r: Report, notes: Sequence[tuple[int, str]]) -> Iterator[str]:
     for log in r.logs:
         told = f"<strong>{text(log.name, 60)}</strong>, {plural(log.operations, 'operation')}"
         yield f"<p>{log.side}: {told}" + (f"<br>{text(log.captured, 300)}</p>" if log.captured else "</p>")
+    if r.step_numbers:
+        yield f"<p>{', '.join(r.step_numbers)}</p>"
     yield from _counts(r)
     if r.judged_by:
         yield f"<p>judged with <code>{text(r.judged_by)}</code></p>"

@@ -6,6 +6,7 @@ import csv
 import functools
 import io
 import json
+import math
 import re
 import warnings
 from collections.abc import Mapping, Sequence
@@ -33,6 +34,7 @@ from numtui.report.write import write
 from tests.builders import Op, op, training_step, write_log
 from tests.conftest import REPOSITORY
 from tests.hostile import RAW_CONTROL
+from tests.matchers.ops.test_training_scalars import clipping, step_of
 
 DATA = REPOSITORY / "tests" / "data"
 SCHEMA = json.loads((REPOSITORY / "docs" / "schema" / "report.schema.json").read_text(encoding="utf-8"))
@@ -66,6 +68,17 @@ def text_of(c: Comparison, form: str, **options: Any) -> str:
     out = io.StringIO()
     write(Report(c, ReportOptions(**{"names": ("base", "other")} | options)), out, form)
     return out.getvalue()
+
+
+def pair_of_steps(tmp_path: Path) -> Comparison:
+    """A step with a loss and a gradient norm, and one whose loss is NaN."""
+    a, b = step_of(3.3202), step_of(math.nan)
+    b[1].mean, b[1].extra = None, {"Counts": "numel=1 nan=1 inf=0 zero=0"}
+    one, other = (
+        read_log(write_log(tmp_path / f"{name}.log", [*ops, *clipping(norm)], run={"phases": 7}, exact=True))
+        for name, ops, norm in (("a", a, 1.82), ("b", b, 1.95))
+    )
+    return compare(one, other)
 
 
 # All of them
@@ -103,6 +116,20 @@ def test_what_is_expected_is_said() -> None:
     for form in ("text", "json", "markdown", "html"):
         assert f"--expect reduction-order --rtol 0.001 --noise {noise.path}" in text_of(c, form)
         assert "--expect" not in text_of(real(), form).partition("<script")[0]
+
+
+@pytest.mark.parametrize("form", ["text", "markdown", "html"])
+def test_the_loss_and_the_gradient_norm_of_both_runs_stand_in_reports(form: str, tmp_path: Path) -> None:
+    c = pair_of_steps(tmp_path)
+    assert "loss 3.3202 | NaN, gradient norm 1.8200 | 1.9500" in text_of(c, form).replace("\\|", "|")
+    assert "gradient norm" not in text_of(real(), form)
+
+
+def test_json_tells_the_loss_and_the_gradient_norm_of_each_run(tmp_path: Path) -> None:
+    report = json.loads(text_of(pair_of_steps(tmp_path), "json"))
+    jsonschema.validate(report, SCHEMA)
+    assert (report["a"]["losses"], report["a"]["gradient_norm"]) == ([3.3202], 1.82)
+    assert (report["b"]["losses"], report["b"]["gradient_norm"]) == (["nan"], 1.95)
 
 
 # JSON

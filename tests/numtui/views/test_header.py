@@ -10,12 +10,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from matchers.comparison import compare
+from matchers.logs.parser import read_log
 from matchers.rules.file import RuleFile
 from matchers.status import Status
 from matchers.verdict.expectation import Expect, Expectation
 from numtui.session.session import Session
 from numtui.text.lines import line_width
 from numtui.views.header import header
+from tests.builders import write_log
+from tests.matchers.ops.test_training_scalars import clipping, step_of
 from tests.numtui.fakes import comparison_of
 
 E, R, A, B = Status.EQUAL, Status.DIVERGED, Status.ONLY_A, Status.ONLY_B
@@ -79,6 +83,18 @@ def test_one_spot_is_one_spot(count: int, told: str) -> None:
     c = session.comparison
     session.listing.comparison = replace(c, a=replace(c.a, problem_count=count))
     assert told in head(session, 160)
+
+
+def test_the_loss_stands_where_it_has_room(tmp_path: Path) -> None:
+    one, two = (
+        read_log(write_log(tmp_path / f"{norm}.log", [*step_of(), *clipping(norm)], run={"phases": 7}, exact=True))
+        for norm in (1.82, 1.95)
+    )
+    session = Session(compare(one, two), RuleFile.empty(Path("r.yaml")), names=("one", "two"))
+    assert "· loss 3.3202 in both · gradient norm 1.8200 | 1.9500" in head(session, 160)
+    assert "· loss 3.3202 in both" in head(session, 120)
+    assert "gradient" not in head(session, 120)
+    assert "\n" not in head(session, 120)
 
 
 @given(
