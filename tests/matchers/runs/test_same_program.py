@@ -67,6 +67,15 @@ def test_where_most_ranks_run_programs_of_their_own() -> None:
     assert said(run) == []
 
 
+def test_where_no_two_ranks_are_alike() -> None:
+    """As in a ring, where the later a rank's part of the sequence is, the fewer blocks it skips."""
+    run = simulate(Plan(layout=Layout(dp=4)))
+    for rank in range(4):
+        for nth in range(rank):
+            run.logs[rank].insert(3, op(f"metrics/op_{nth}_var", 3.0))
+    assert said(run) == []
+
+
 def test_stages_of_a_pipeline_run_other_operations() -> None:
     run = simulate(Plan(layout=Layout(dp=3, pp=2)))
     assert len({len(ops) for ops in run.logs.values()}) == 2, "one stage has the loss"
