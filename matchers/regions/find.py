@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from matchers.arrays import Bool, Int32, Int64, columns, marked
 from matchers.logs.columns import Ragged, repeated
 from matchers.logs.op_log import OpLog, Phase
-from matchers.ops.dataflow import DataFlow
+from matchers.ops.dataflow import WHOLE, DataFlow
 from matchers.ops.laws import rows_where
 from matchers.pairing.pairing import Pairing
 from matchers.status import AGREE, LabelledEnum, Status
@@ -110,12 +110,17 @@ def find_regions(
     inside = connects[ends[0]] & connects[ends[1]] & (phase[ends[0]] == phase[ends[1]])
     label = _components(n_a + n_b, *(end[inside] for end in ends))
     region = np.full(n_a + n_b, -1, np.int64)
-    found, region[connects] = np.unique(label[connects], return_inverse=True)
-    phase_of = np.zeros(len(found), np.int8)
-    phase_of[region[connects]] = phase[connects]
-    # a constant belongs to the first region that reads it, or constants made of it
+    region[connects] = label[connects]
+    # a constant belongs to the first region that reads it, or constants made of it; else positions are one of their own
     while len(readers := np.flatnonzero((is_open & constant & (region < 0))[maker] & (region[reader] >= 0))[::-1]):
         region[maker[readers]] = region[reader[readers]]
+    positions = [np.array([name.startswith(WHOLE) for name in log.dtypes] + [False])[log.dtype] for log in (a, b)]
+    left = is_open & constant & (region < 0) & np.concatenate(positions)
+    inside = left[ends[0]] & left[ends[1]] & (phase[ends[0]] == phase[ends[1]])
+    region[left] = _components(n_a + n_b, *(end[inside] for end in ends))[left]
+    found, region[region >= 0] = np.unique(region[region >= 0], return_inverse=True)
+    phase_of = np.zeros(len(found), np.int8)
+    phase_of[region[connects | left]] = phase[connects | left]
 
     pair = np.concatenate((pairing.of_a, pairing.of_b)).astype(np.int64)
     judged = ~is_open & (pair >= 0)

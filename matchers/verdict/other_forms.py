@@ -46,8 +46,6 @@ def without_other_forms(case: Case, judged: Judgement) -> Judgement:
     other &= doubt | ~(_is_applied(a, case.flow.a)[i] | _is_applied(b, case.flow.b)[j])
     if other.any():
         beside = doubt | (other & (verdicts.status == Status.SHAPE))
-        if folded:
-            other &= beside
         # only what lies in such a region as a whole is worth a walk
         regions = find_regions(a, b, pairing, np.where(other, np.int8(Status.NOT_JUDGED), verdicts.status), case.flow)
         other &= regions.covered("a")[i] & regions.covered("b")[j]
