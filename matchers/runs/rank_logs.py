@@ -150,6 +150,17 @@ class RankLogs:
             held[frozenset(self.start[rank])].append(rank)
         return tuple(self._role(ranks) for ranks in held.values())
 
+    @property
+    def joined(self) -> Role:
+        """All ranks as one role, where some have parameters, as experts, beside those of all; else the first role.
+
+        Those that send each other messages are stages.
+        """
+        common = frozenset.intersection(*(frozenset(held) for held in self.start.values()))
+        if len(self.roles) > 1 and common and not self.messages:
+            return self._role(tuple(self.logs))
+        return self.roles[0]
+
     def _role(self, ranks: Sequence[int]) -> Role:
         programs = {rank: _program(self.logs[rank]) for rank in ranks}
         common = Counter(programs.values()).most_common(1)[0][0]

@@ -204,6 +204,8 @@ def explained_by(a: OpLog, b: OpLog, i: int, j: int, difference: ArgumentDiffere
     dtypes = a.dtype_text(i), b.dtype_text(j)
     if (difference.a, difference.b) == dtypes and all(map(_reads, (a, b), (i, j), dtypes)):
         return "the dtypes of what is read"
+    if law_of(a, i).casts and difference.name != "dtype":
+        return "where a copy lies"
     if _flags(difference.a) and _flags(difference.b):
         return "results that one run does not need"
     pairs = list(_numbers(difference.a, difference.b))
@@ -251,6 +253,8 @@ def _other_shapes(
         return ""
     if of_a != of_b and all(_is_size(v, of_a) and _is_size(w, of_b) for v, w in pairs):
         return "sizes of the tensors"
+    if layouts and all(_is_place(v, w, of_a[0], of_b[0]) for v, w in pairs):
+        return "places in a part"
     divides = layouts and all(v > 0 and w > 0 and max(v, w) % min(v, w) == 0 for v, w in pairs)
     return "sizes of shards" if divides else ""
 
@@ -292,6 +296,12 @@ def _flags(value: Any) -> bool:
 
 def _is_size(n: float, shapes: Sequence[tuple[int, ...]]) -> bool:
     return any(n in shape or n == math.prod(shape) for shape in shapes)
+
+
+def _is_place(v: float, w: float, one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """True if these are places in a dimension of which one result has a part, or both another one."""
+    sizes = [(x, y) for x, y in zip(one, other, strict=False) if x != y]
+    return any(0 <= v < x and 0 <= w < y for x, y in sizes)
 
 
 def _is_factor(v: float, w: float, factors: set[float]) -> bool:

@@ -107,11 +107,14 @@ def _placed(found: Iterable[ContentVerdict], pairing: Pairing) -> dict[tuple[str
 def without_other_tensors(case: Case, judged: Judgement) -> Judgement:
     """Claim red pairs of updates, or of operations on lists, that hold other tensors, or the same in another order.
 
-    An optimizer makes a list for each of its groups of parameters, and may hold tensors that the model has not. Such
-    pairs are not judged by themselves: what they leave is compared by name.
+    An optimizer makes a list for each of its groups of parameters, and may hold tensors that the model has not, or
+    stacked what the other run has one by one. Such pairs are not judged by themselves: what they leave is compared by
+    name.
     """
     (a, b), pairing, verdicts, flow = case.contents, case.pairing, judged.verdicts, case.flow
     lists, red = on_lists(a.log)[pairing.lead_a] & on_lists(b.log)[pairing.lead_b], verdicts.status >= Status.SHAPE
+    stacked = (verdicts.status == Status.SHAPE) & (a.log.phase[pairing.lead_a] == Phase.OPTIMIZER)
+    lists |= stacked
     found = np.zeros(len(pairing), bool)
     updates = a.log.updates[pairing.lead_a] & b.log.updates[pairing.lead_b] & red
     if not ((lists | updates) & red).any():
@@ -124,12 +127,13 @@ def without_other_tensors(case: Case, judged: Judgement) -> Judgement:
         elif any(names_a):
             # names that the other run has, too: a renamed module is no other tensor, nor is one without a name
             slots = zip(names_a, names_b, strict=False)
-            others = [x != y for x, y in slots if x and y and (_known(a, x, b) or _known(b, y, a))]
+            others = [x != y for x, y in slots if x and y and (stacked[k] or _known(a, x, b) or _known(b, y, a))]
             found[k] = any(others) or (lists[k] and bool(others) and len(names_a) != len(names_b))
         else:  # temporary tensors, in the order of those they were made from
             makers = flow.a[i]
             of_makers = pairing.of_a[makers[makers >= 0]]
-            found[k] = bool(found[of_makers[of_makers >= 0]].any())
+            alone = stacked[k] and len(of_makers) > 0 and bool((of_makers < 0).all())
+            found[k] = alone or bool(found[of_makers[of_makers >= 0]].any())
     return judged.claimed(found & red, Status.NOT_JUDGED, Reason.OTHER_TENSORS)
 
 

@@ -11,15 +11,31 @@ from matchers.runs.rank_logs import RankLogs, Role
 __all__ = ["not_merged"]
 
 
-def not_merged(ranks: RankLogs, role: Role) -> Iterator[tuple[Sequence[int], str]]:
-    """Yield the ranks of which a merged log of one role does not show all, and why, as a clause."""
+_STAGES = "held another part of the model, as a stage of a pipeline does", "two runs with these stages can be compared"
+_BLOCKS = (
+    "ran other operations on what they send each other, as parts of a sequence that skip blocks do",
+    "blocks that are masked, not skipped, can be compared",
+)
+_PARTS = (
+    "sent each other parts of a sequence, as ranks of the other run do",
+    "each run can be compared with one process",
+)
+"""The clause, and what would help."""
+
+
+def not_merged(ranks: RankLogs, role: Role, *, both: bool) -> Iterator[tuple[Sequence[int], tuple[str, str]]]:
+    """Yield the ranks of which a merged log of one role does not show all; why, as a clause; and what would help.
+
+    Args:
+        both: ranks of the other run are merged, too.
+    """
     for other in ranks.roles:
-        if other is not role:
-            yield other.ranks, "held another part of the model, as a stage of a pipeline does"
-    if len(ranks.roles) > 1:
+        if not set(other.ranks) <= set(role.ranks):
+            yield other.ranks, _STAGES
+    if len(role.ranks) < len(ranks.logs):
         return
-    if receiving := _receiving_activations(ranks, role):
-        yield receiving, "received activations of ranks with another batch, as parts of a sequence do"
+    if (role.odd or both) and (receiving := _receiving_activations(ranks, role)):
+        yield receiving, _BLOCKS if role.odd else _PARTS
 
 
 def _receiving_activations(ranks: RankLogs, role: Role) -> tuple[int, ...]:

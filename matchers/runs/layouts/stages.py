@@ -30,7 +30,7 @@ from matchers.runs.calls import Group
 from matchers.runs.layouts.pieces import Piece, joined
 from matchers.runs.rank_logs import RankLogs, connected
 
-__all__ = ["with_stages_joined"]
+__all__ = ["with_names_of", "with_stages_joined"]
 
 _OF_PARAMETERS = ("parameter_digests", "buffer_digests", "parameter_placements", "end_state", "start_sketches")
 """Tables of the run info by name of a tensor."""
@@ -54,6 +54,20 @@ def with_stages_joined(ranks: RankLogs, other: OpLog) -> RankLogs:
         return ranks
     first = {rank: of[0] for of in pipelines for rank in of}
     return RankLogs(ranks.run, {of[0]: _joined(ranks, list(_in_turn(ranks, of)), other, first) for of in pipelines})
+
+
+def with_names_of(ranks: RankLogs, other: OpLog) -> RankLogs:
+    """The ranks, of which those that give one name to other parameters each have the names of another log: experts."""
+    named: dict[str, set[int]] = defaultdict(set)
+    for rank, held in ranks.start.items():
+        placed = ranks.table(rank, "parameter_placements")
+        for name, digest in held.items():
+            if name not in placed:
+                named[name].add(digest)
+    if all(len(of) == 1 for of in named.values()):
+        return ranks
+    names = _names(ranks, list(ranks.logs), other)
+    return RankLogs(ranks.run, {rank: _renamed(log, names[rank]) for rank, log in ranks.logs.items()})
 
 
 def _in_turn(ranks: RankLogs, pipeline: Sequence[int]) -> Iterator[int]:

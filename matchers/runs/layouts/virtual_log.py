@@ -7,6 +7,7 @@ replicated or sharded over all ranks, are merged again.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
@@ -16,6 +17,8 @@ from matchers.arrays import Int64
 from matchers.logs.columns import Texts
 from matchers.logs.op_log import LeftOut, OpLog, Phase
 from matchers.logs.raw_record import MEMBERS
+from matchers.ops.batch_numbers import micro_batch_numbers
+from matchers.ops.json_values import integers
 from matchers.ops.laws import communicating, filling
 from matchers.ops.placement import AS_PARTS, MERGED, NOT_SUMMED, unsummed
 from matchers.ops.run_info import MERGED_FINDINGS, contradictions
@@ -28,7 +31,7 @@ from matchers.runs.layouts.merge import merged
 from matchers.runs.layouts.not_merged import not_merged
 from matchers.runs.layouts.own_updates import in_order, with_own_updates
 from matchers.runs.layouts.samples import FIRST, first_results, same_samples
-from matchers.runs.layouts.stages import with_stages_joined
+from matchers.runs.layouts.stages import with_names_of, with_stages_joined
 from matchers.runs.layouts.wholes import Wholes
 from matchers.runs.rank_logs import RankLogs, Role
 
@@ -61,9 +64,12 @@ def virtual_log(ranks: RankLogs, others: Sequence[OpLog], parts: int = 1, *, lea
         parts: ranks of that run that hold parts of one model each.
         leads: the ranks of the other run take over the order of these, not these that of the others.
     """
-    checked, ranks = ranks, with_stages_joined(ranks, others[0])
-    role = ranks.roles[0]
-    left = [replace(_left_out(ranks, of, why, _OF_LAYOUT), layout=True) for of, why in not_merged(ranks, role)]
+    checked, ranks = ranks, with_stages_joined(with_names_of(ranks, others[0]) if parts == 1 else ranks, others[0])
+    role = ranks.joined
+    left = [
+        replace(_left_out(ranks, of, why, f"{_OF_LAYOUT}; {helps}"), layout=True)
+        for of, (why, helps) in not_merged(ranks, role, both=len(others) > 1)
+    ]
     left += _without_log(checked)
     joins, ranks = checked is not ranks, RankLogs(ranks.run, {rank: ranks.logs[rank] for rank in role.ranks})
     checked = checked if joins else ranks
@@ -96,7 +102,7 @@ def _as_whole_as(ranks: RankLogs, log: OpLog) -> OpLog:
 
 
 def _virtual_log(ranks: RankLogs, others: Sequence[OpLog], wholes: Wholes, leads: bool, checked: RankLogs) -> OpLog:
-    role = ranks.roles[0]
+    role = ranks.joined
     groups = _by_batch(ranks, role, wholes)
     if len(groups) == 1 and not any(log.header.run for log in ranks.logs.values()):
         rest = [rank for rank in role.ranks if rank != role.reference]
@@ -110,7 +116,7 @@ def _virtual_log(ranks: RankLogs, others: Sequence[OpLog], wholes: Wholes, leads
     known = [group for group in groups if places[group] >= 0]
     if not leads or len(others) == 1:
         known.sort(key=lambda group: places[group])
-    if len({places[group] for group in known}) < len(known) or not known:
+    if len({places[group] for group in known}) < len(known) or not known or _make_up(ranks, groups, others):
         known = groups  # first results do not tell which samples are the same
     unknown = sorted(rank for group in groups if group not in known for rank in group)
     of = next((k for k, group in enumerate(known) if role.reference in group), -1)
@@ -119,6 +125,20 @@ def _virtual_log(ranks: RankLogs, others: Sequence[OpLog], wholes: Wholes, leads
     )
     log = in_order(log, ranks, role)
     return replace(log, left_out=(_left_out(ranks, unknown, *_NOT_MATCHED),) if unknown else ())
+
+
+def _make_up(ranks: RankLogs, groups: Sequence[tuple[int, ...]], others: Sequence[OpLog]) -> bool:
+    """True if the one micro-batch of the other run is as large as those of all groups together."""
+    if len(others) > 1 or micro_batch_numbers(others[0]).max(initial=0) > 0:
+        return False
+    of_groups, of_other = (
+        [sum(math.prod(integers(tensor.get("shape")) or ()) for tensor in each.batch_tensors(rank)) for rank in which]
+        for each, which in (
+            (ranks, [group[0] for group in groups]),
+            (RankLogs(ranks.run, {0: others[0]}), [0]),
+        )
+    )
+    return sum(of_groups) == sum(of_other)
 
 
 def _without_buffers(log: OpLog) -> OpLog:

@@ -169,6 +169,13 @@ def test_a_dtype_that_is_asked_for_is_that_of_what_is_read(tmp_path: Path, dtype
     assert bool(c.red[pair(c)]) == red
 
 
+def test_where_a_cast_puts_its_result_is_no_difference(tmp_path: Path) -> None:
+    """Autograd casts with a device and a layout, a script with a dtype alone."""
+    a = log(tmp_path, "a", {"dtype": "float32"}, op_name="_to_copy")
+    b = log(tmp_path, "b", {"dtype": "float32", "device": "cpu", "layout": "strided"}, op_name="_to_copy", digest="0b")
+    assert compare(a, b).reason[1] != Reason.ARGUMENTS
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [
@@ -214,6 +221,15 @@ def test_sizes_of_shards_are_no_difference(tmp_path: Path) -> None:
         log(tmp_path, "b", {"rows": 16}, run={"world_size": 2}, **CLOSE),
     )
     assert c.status[pair(c)] == Status.CLOSE
+
+
+def test_a_place_in_the_part_of_a_rank_is_no_difference(tmp_path: Path) -> None:
+    """Expert 2 of four is the first one of the second rank."""
+    a = log(tmp_path, "a", {"index": 2}, shape=(4, 8))
+    b = log(tmp_path, "b", {"index": 0}, shape=(2, 8), run={"world_size": 2}, digest="0b")
+    assert compare(a, b).reason[1] != Reason.ARGUMENTS
+    c = compare(a, log(tmp_path, "c", {"index": 0}, shape=(4, 8), **CLOSE))
+    assert c.reason[pair(c)] == Reason.ARGUMENTS
 
 
 def test_what_makes_up_for_another_input_is_no_cause(tmp_path: Path) -> None:

@@ -31,6 +31,7 @@ __all__ = [
     "common_bugs",
     "local",
     "own",
+    "started",
     "train",
 ]
 
@@ -161,6 +162,14 @@ def local(run: Run) -> range:
     return range(rank * each, rank * each + each)
 
 
+def started(model: Any, run: Run) -> Any:
+    """The model, whose router a bug may have begun otherwise on one rank."""
+    if run.has("start"):
+        with torch.no_grad():
+            model.blocks[1].mixture.router.weight.mul_(run.factor("start"))  # bug: start
+    return model
+
+
 def own(data: Data, run: Run) -> Data:
     """The samples that this rank reads."""
     if LAYOUTS[run.form].kind != "tokens":
@@ -172,9 +181,6 @@ def own(data: Data, run: Run) -> Data:
 def train(model: Any, data: Data, optimizer: Any, run: Run, loss: Callable[[Any, Data, Run], Tensor]) -> Tensor:
     """Train one step; `loss` is a mean over samples."""
     layout = LAYOUTS[run.form]
-    if run.has("start"):
-        with torch.no_grad():
-            model.blocks[1].mixture.router.weight.mul_(run.factor("start"))  # bug: start
     summed = {}
     if layout.kind == "tokens":
         summed = {name: p for name, p in model.named_parameters() if ".experts." not in name and ".stack." not in name}

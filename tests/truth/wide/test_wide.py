@@ -61,6 +61,28 @@ def test_stages_and_shares_of_the_update_are_compared_with_one_process(tmp_path:
         assert not answer.findings
 
 
+_IN_PARTS = {
+    "alibi whole-ring2 float32": "quiet",
+    "alibi whole-ring2 float32 mask": "right",
+    "gated whole-ep2 float32": "quiet",
+    "gated whole-ep2-renumbered float32 expert 0.001": "right",
+    "switch whole-stacked float32": "unknown",
+}
+
+
+@pytest.mark.torch
+def test_parts_of_sequences_and_experts_are_compared_with_one_process(tmp_path: Path) -> None:
+    """What updates leave in stacked parameters is not compared with single ones."""
+    names = dict.fromkeys(name.partition(" ")[0] for name in _IN_PARTS)
+    pairs = [case for name in names for case in cases(name, 1) if case.name in _IN_PARTS]
+    assert len(pairs) == len(_IN_PARTS)
+    capture_all(needed(pairs), tmp_path, processes=1)
+    for answer in answers(pairs, tmp_path, processes=1):
+        assert answer.sound, answer.case.name
+        assert answer.outcome == _IN_PARTS[answer.case.name], (answer.case.name, answer.found.said)
+        assert not answer.findings
+
+
 @pytest.mark.torch
 def test_subjects_are_whole() -> None:
     """Each bug has marked lines or names parameters, each marker a bug, and about half of the pairs are healthy."""

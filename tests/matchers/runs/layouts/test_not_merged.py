@@ -105,12 +105,14 @@ def divided(folder: Path, passes: list[Step]) -> str:
     return written(folder / "two", [passes + updates((0, 1)), passes + updates((1, 2))])
 
 
-def in_parts(folder: Path, passes: list[Step], batches: Sequence[str] = ("00", "11")) -> str:
-    """Two ranks that send each other parts of a sequence."""
+def in_parts(folder: Path, passes: list[Step], batches: Sequence[str] = ("00", "11"), *, skips: bool = True) -> str:
+    """Two ranks that send each other parts of a sequence, of which the first may skip what it received."""
 
     def receiving(peer: int) -> list[Step]:
         fields = {"group": {"ranks": [0, 1], "nth": 0, "peer": peer}}
-        return [Step(key="layers.0/op_0_recv_", reads=[None], changed={0: TOKENS * 2}, fields=fields), *passes]
+        received = Step(key="layers.0/op_0_recv_", reads=[None], changed={0: TOKENS * 2}, fields=fields)
+        used = Step(key="layers.0/op_1_neg", gives=[-TOKENS * 2], reads=[TOKENS * 2], made=[received.key])
+        return [received, *([] if skips and peer else [used]), *passes]
 
     return written(folder / "two", [receiving(1), receiving(0)], batches=batches)
 
@@ -175,11 +177,26 @@ def test_stages_of_a_pipeline_are_not_understood(tmp_path: Path) -> None:
     assert c.counts[Status.EQUAL] == 4
 
 
-@pytest.mark.parametrize(("batches", "understood"), [(("00", "11"), False), (("00",), True)])
-def test_parts_of_a_sequence_are_not_understood(tmp_path: Path, batches: Sequence[str], understood: bool) -> None:
+@pytest.mark.parametrize(
+    ("batches", "skips", "understood"),
+    [(("00", "11"), True, False), (("00", "11"), False, True), (("00",), True, True)],
+)
+def test_parts_of_a_sequence_that_skip_blocks_are_not_understood(
+    tmp_path: Path, batches: Sequence[str], skips: bool, understood: bool
+) -> None:
     """Ranks with one batch may send each other what they like: they are merged by what they hold."""
-    two = in_parts(tmp_path, forward(), batches=batches)
-    assert compared(one_process(tmp_path), two).coverage.understood == understood
+    two = in_parts(tmp_path, forward(), batches=batches, skips=skips)
+    c = compared(one_process(tmp_path), two)
+    assert c.coverage.understood == understood
+    assert any("masked, not skipped" in note.text for note in c.comparability.notes) != understood
+
+
+def test_rings_of_two_sizes_are_not_understood(tmp_path: Path) -> None:
+    (tmp_path / "a").mkdir()
+    ring = Path(in_parts(tmp_path / "a", forward(), skips=False))
+    steps = [[*forward()] for _ in range(4)]
+    four = written(tmp_path / "four", steps, batches=("00", "11", "22", "33"))
+    assert not compare(*read_both((str(ring), four))).coverage.understood
 
 
 def test_two_pipelines_are_compared_rank_by_rank(tmp_path: Path) -> None:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from tests.truth.wide import routing, sharing
-from tests.truth.wide.routing import EXPERTS, LAYOUTS, Copied, Experts, Summed, common_bugs, local, own
+from tests.truth.wide.routing import EXPERTS, LAYOUTS, Copied, Experts, Summed, common_bugs, local, own, started
 from tests.truth.wide.subject import Run
 
 DIM, HEADS, VOCABULARY, LENGTH, BATCH, CHOSEN = 16, 2, 24, 8, 4, 2
@@ -64,7 +64,7 @@ class Mixture(Experts):
         if run.has("precision", self.layer):
             scores = (x.bfloat16() @ self.router.weight.bfloat16().T).to(x.dtype)  # bug: precision
         else:
-            scores = self.router(x)  # bug: precision
+            scores = self.router(x)  # bug: precision, start
         chances = torch.softmax(scores, -1)
         weights, chosen = chances.topk(CHOSEN, -1)
         if not run.has("weights", self.layer):
@@ -177,7 +177,7 @@ class Model(nn.Module):
 
 def build(run: Run) -> nn.Module:
     """The model with this rank's experts."""
-    return Model(run)
+    return started(Model(run), run)
 
 
 def batch(run: Run) -> dict[str, Tensor]:

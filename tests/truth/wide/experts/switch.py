@@ -10,7 +10,7 @@ from torch.distributed._functional_collectives import all_to_all_single_autograd
 from torch.nn import functional
 
 from tests.truth.wide import routing, sharing
-from tests.truth.wide.routing import EXPERTS, LAYOUTS, Copied, Experts, Summed, common_bugs, local, own
+from tests.truth.wide.routing import EXPERTS, LAYOUTS, Copied, Experts, Summed, common_bugs, local, own, started
 from tests.truth.wide.subject import Bug, Run
 
 DIM, HEADS, CLASSES, LENGTH, BATCH, ROOM = 12, 3, 7, 8, 4, 3
@@ -34,7 +34,7 @@ class Mixture(Experts):
         if run.has("precision", self.layer):
             scores = (x.bfloat16() @ self.router.weight.bfloat16().T).to(x.dtype)  # bug: precision
         else:
-            scores = self.router(x)  # bug: precision
+            scores = self.router(x)  # bug: precision, start
         chances = functional.softmax(scores, dim=-1)
         weight, chosen = chances.max(-1)
         hot = functional.one_hot(chosen, EXPERTS)
@@ -131,7 +131,7 @@ class Model(nn.Module):
 
 def build(run: Run) -> nn.Module:
     """The model with this rank's experts."""
-    return Model(run)
+    return started(Model(run), run)
 
 
 def batch(run: Run) -> dict[str, Tensor]:
