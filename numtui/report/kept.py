@@ -73,11 +73,7 @@ class KeptOperations:
 
     def read_results(self) -> None:
         """Read again what replays have shown."""
-        self._cases = read_result(self._folder) if self.any else []
-
-    @property
-    def _folder(self) -> Path:
-        return bundle_folder(Path(self._logs[0].path))
+        self._cases = list(_cases(self._logs)) if self.any else []
 
     @property
     def any(self) -> bool:
@@ -99,21 +95,29 @@ class KeptOperations:
         return " " if not kept else REPLAYED if self.shown(c, row) else KEPT
 
     def replay(self, sides: Mapping[str, Kept], python: str, running: Running) -> Case:
-        """Run a row's kept calls again, and leave the result beside the first log.
+        """Run a row's kept calls again, and leave the result in the first bundle that has one.
 
         Raises:
             ReplayError: it cannot be run, or was cancelled.
             OSError: the result cannot be written.
         """
         (case,) = replayed_cases([("", "", sides)], python=python, running=running)
-        store_case(self._folder, case)
+        store_case(next(iter(sides.values())).folder, case)
         return case
 
 
 def replay_result(c: Comparison, row: int) -> Iterator[str]:
     """Yield what the replay of a row's operation has shown, if it was of the operations that these logs record."""
     if not any(log.members for log in (c.a, c.b)):
-        yield from _told(read_result(bundle_folder(Path(c.a.path))), c, row)
+        yield from _told(_cases((c.a,) if c.single else (c.a, c.b)), c, row)
+
+
+def _cases(logs: Sequence[OpLog]) -> Iterator[dict[str, Any]]:
+    """Yield the cases of the results beside logs; of b's alone those that name it so."""
+    for side, log in zip("ab", logs, strict=False):
+        if not log.members:
+            cases = read_result(bundle_folder(Path(log.path)))
+            yield from (case for case in cases if side == "a" or side in case["sides"])
 
 
 def _told(cases: Iterable[Mapping[str, Any]], c: Comparison, row: int) -> list[str]:

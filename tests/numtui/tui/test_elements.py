@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import shutil
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -108,6 +109,16 @@ async def test_one_key_replays_and_the_result_stands_on_the_row(tmp_path: Path) 
     async with opened(replace(request, replay_python=None)) as (pilot, _):
         await press(pilot, "o")
         assert "2◆✗" in screen(pilot), "the next session reads it"
+
+
+async def test_what_one_run_alone_has_kept_is_replayed_and_stored_there(tmp_path: Path) -> None:
+    request = asked(tmp_path, python=replaying_python(tmp_path / "python"))
+    shutil.rmtree(tmp_path / "a" / "rank_0_kept")
+    async with opened(request) as (pilot, _):
+        await press(pilot, "o", ".")
+        assert "b is 1 ε from float64" in screen(pilot)
+        assert "2◆✗" in screen(pilot)
+    assert (tmp_path / "b" / "rank_0_kept" / RESULT).exists()
 
 
 async def test_a_replay_is_cancelled_with_esc(tmp_path: Path) -> None:
