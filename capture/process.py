@@ -139,9 +139,13 @@ class Capture:
 
     def _close(self, reason: str | None, *, quiet: bool) -> None:
         schedule = self._schedule
+        tracer = None if schedule is None else schedule.recorder.tracer
+        stopped = tracer is not None and tracer.ends_process
+        reason = "--stop" if stopped else reason
         others = session.written(self._absolute) - self._places.taken
-        trained = schedule is not None and (
-            schedule.trained or (self._begun and _trains(schedule, certainly=bool(others) and reason is None))
+        trained = stopped or (
+            schedule is not None
+            and (schedule.trained or (self._begun and _trains(schedule, certainly=bool(others) and reason is None)))
         )
         if schedule is not None:
             if quiet or not (trained or (not self.inherited and not others)):

@@ -63,6 +63,7 @@ class StepTracer(DebugMode):
         measuring: the statistics.
         attribution: modules, phases and stacks.
         failure: why the recording ended early, None if it did not.
+        ends_process: it has ended the process, as it was asked to: its step is written whatever the process was doing.
         pending: position from which the events may belong to no step, None if all do; these are bounded.
         forgotten: number of pending events that were dropped to bound them.
     """
@@ -76,6 +77,7 @@ class StepTracer(DebugMode):
         self.excluded: dict[str, int] = {}
         self.detached: Counter[tuple[int, tuple[Frame, ...] | None]] = Counter()
         self.failure: str | None = None
+        self.ends_process = False
         self.pending: int | None = None
         self.forgotten = 0
         self._limit = settings.max_operations

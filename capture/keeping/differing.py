@@ -114,7 +114,8 @@ class DifferingTracer(KeepingTracer):
             self._copy(kept, ran.call, ran.args, ran.kwargs, ran.random, ran.before)
             self._copy_results(kept, ran.func, ran.call, ran.result)
         if self.settings.stop:
-            raise SystemExit(f"numtui capture: stopped at {event.key}: {why} (--stop)")
+            self.failure, self.ends_process = f"stopped at {event.key}: {why}", True
+            raise SystemExit(f"numtui capture: {self.failure} (--stop)")
 
     def _digests(self, event: Event) -> Operation | None:
         """Return the digests of an operation that ran; None of several simulated ranks."""

@@ -3,16 +3,19 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 from typing import Any
 
 import pytest
 import torch
 
+from capture import launch
 from capture.keeping.against import Operation, Table, read_table
 from capture.keeping.bundle import Bundle, read_bundle
 from capture.keeping.form import find_bundles
 from capture.keeping.perform import in_a_fork
+from capture.process import Capture
 from capture.settings import Settings
 from capture.statistics import Statistics, Unmeasurable
 from numtui.cli.main import main
@@ -85,13 +88,21 @@ def test_other_weights_are_no_difference_of_an_operation_and_said(script: Script
     assert find_bundles(run.folder) == []
 
 
-def test_the_program_stops_at_the_first_difference(script: Script, table: Path, tmp_path: Path) -> None:
-    text = LOOP.replace(*OTHERS["sum"]) + "raise AssertionError('it went on')\n"
-    with pytest.raises(SystemExit, match=r"stopped at .*_sum: same inputs, other results"):
+@pytest.mark.parametrize("inherited", [False, True])
+def test_the_program_stops_at_the_first_difference(
+    script: Script, table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, inherited: bool
+) -> None:
+    """Also before it has trained, as a process whose capture is another's, of which a call of a model says nothing."""
+    monkeypatch.setattr(
+        launch, "Capture", lambda *args, **options: Capture(*args, **(options | {"inherited": inherited}))
+    )
+    text = LOOP.replace(*OTHERS["addmm"]) + "raise AssertionError('it went on')\n"
+    with pytest.raises(SystemExit, match=r"stopped at .*_mul: no such operation there"):
         script(text, f"--against {table} --stop")
     (folder,) = find_bundles(tmp_path / "out")
-    assert [call["key"].rpartition("_")[2] for call in read_bundle(folder).calls] == ["sum"]
-    assert '"incomplete"' in (folder.parent / "rank_0_activations.log").read_text()
+    assert [call["key"].rpartition("_")[2] for call in read_bundle(folder).calls] == ["mul"]
+    log = (folder.parent / "rank_0_activations.log").read_text()
+    assert re.search(r'"incomplete": "stopped at \S+_mul: no such operation there; --stop"', log)
 
 
 def test_results_on_a_device_are_not_waited_for(script: Script, table: Path, monkeypatch: pytest.MonkeyPatch) -> None:

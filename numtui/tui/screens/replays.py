@@ -94,7 +94,7 @@ class Replays:
         kept, row = session.kept, session.listing.cursor
         sides = kept.sides(session.comparison, row) if kept is not None and row >= 0 else {}
         if not sides:
-            self._screen.say(kept.trouble if kept is not None and kept.trouble else _NOTHING_KEPT)
+            self._screen.say("what was kept is still being read" if kept is None else kept.trouble or _NOTHING_KEPT)
         return sides
 
     def _shown(self, c: Comparison, row: int) -> Sequence[str]:
