@@ -30,6 +30,7 @@ from matchers.verdict.reason import UNSIZED, Reason
 from matchers.verdict.records import judge_records
 from matchers.verdict.start import judge_start
 from matchers.verdict.tolerance import DtypePolicy
+from matchers.verdict.user_hash import user_differences
 from matchers.verdict.without_consequence import without_consequence
 from matchers.verdict.without_effect import without_unread
 
@@ -44,11 +45,11 @@ class Judge(NamedTuple):
 
 
 def by_bits(case: Case, found: Judgement) -> Judgement:
-    """Claim differences where bitwise equality is expected: any at all if the logs have digests, else any printed."""
+    """Claim differences where bitwise equality is expected: any at all by digests or hashes, else any printed."""
     if not case.bitwise:
         return found
     verdicts, strict = found.verdicts, np.isnan(case.rtol)
-    other = other_bits(case.a, case.b, case.i, case.j)
+    other = other_bits(case.a, case.b, case.i, case.j) | user_differences(case.a, case.b, case.i, case.j)[1]
     other[[k for k, slot in verdicts.slots.items() if slot.reason in UNSIZED]] = True
     red = (verdicts.status == Status.CLOSE) & ((verdicts.error > 0) | (case.a.tells.exact and case.b.tells.exact))
     red |= (verdicts.status == Status.NOT_JUDGED) & other

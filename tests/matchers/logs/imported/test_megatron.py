@@ -16,6 +16,7 @@ from matchers.logs.parser import read_log
 from matchers.logs.raw_record import raw_record
 from matchers.runs.run import find_run
 from matchers.status import Role, Status
+from matchers.verdict.expectation import Expect, Expectation
 from tests.builders import training_step, write_log
 from tests.matchers.logs.imported.dumps import determinism, routing
 
@@ -54,6 +55,8 @@ def test_boundaries_and_scalars_are_rows_in_the_order_of_execution(tmp_path: Pat
 def test_a_match_means_what_the_mode_records(mode: str, equal: Status, other: Status, tmp_path: Path) -> None:
     c = compared(tmp_path, determinism(mode), determinism(mode, differs_from=2))
     assert c.status[1:4].tolist() == [equal, equal, other]
+    c = compare(c.a, c.b, expectation=Expectation(preset=Expect.BITWISE))
+    assert c.red.tolist() == [False, False, False, mode != "metadata", False]
 
 
 def test_the_first_difference_is_the_first_in_execution(tmp_path: Path) -> None:

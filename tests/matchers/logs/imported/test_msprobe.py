@@ -16,6 +16,7 @@ from matchers.logs.parser import read_log
 from matchers.logs.raw_record import raw_record
 from matchers.runs.run import find_run
 from matchers.status import Role, Status
+from matchers.verdict.expectation import Expect, Expectation
 from tests.conftest import DATA
 from tests.matchers.logs.imported.dumps import msprobe
 
@@ -81,6 +82,9 @@ def test_an_xor_can_differ_and_agreement_compares_nothing(tmp_path: Path) -> Non
     c = compared(tmp_path, summary="xor")
     assert c.a.header.format == "msprobe (xor)"
     assert c.status[:4].tolist() == [Status.NO_VALUES, Status.NO_VALUES, Status.NOT_JUDGED, Status.NOT_JUDGED]
+    c = compare(c.a, c.b, expectation=Expectation(preset=Expect.BITWISE))
+    assert c.status[:4].tolist() == [Status.NO_VALUES, Status.NO_VALUES, Status.DIVERGED, Status.DIVERGED]
+    assert causes(c)[0] == "layers.1.up/op_0_linear"
 
 
 def test_values_that_are_odd_are_read_as_they_are_meant(tmp_path: Path) -> None:
