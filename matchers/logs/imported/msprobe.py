@@ -307,6 +307,7 @@ def _entries(pieces: Pieces, columns: Columns) -> Iterator[tuple[str, int, Any]]
 def _read(source: LogSource, columns: Columns) -> Iterator[None]:
     pieces, level = _open(source, columns)
     reader = _Reader(columns, level)
+    columns.form = f"{FORMAT.name} (statistics)"  # of a head, which ends before the checksums are known
     for number, (name, line, value) in enumerate(_entries(pieces, columns)):
         try:
             reader.enter(name, value, line)

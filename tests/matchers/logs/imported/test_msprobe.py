@@ -128,6 +128,13 @@ def test_damage_costs_the_entries_in_which_it_lies(tmp_path: Path) -> None:
     assert "construct.json cannot be read" in log.problems[0].message
 
 
+def test_the_head_of_a_dump_has_a_known_format(tmp_path: Path) -> None:
+    many: dict[str, Any] = {f"Torch.relu.{k}.forward": {"input_args": [], "output": []} for k in range(1000)}
+    log = read_log(msprobe(tmp_path, changes=many), head=1 << 10)
+    assert (log.partial, log.header.format) == (True, "msprobe (statistics)")
+    assert 256 <= len(log) < 1000
+
+
 def test_a_dump_without_entries_is_an_empty_log(tmp_path: Path) -> None:
     path = msprobe(tmp_path)
     path.write_text('{"task": "structure", "level": "mix", "framework": "pytorch", "data": {}}')
