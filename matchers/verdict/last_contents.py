@@ -113,7 +113,7 @@ def without_other_tensors(case: Case, judged: Judgement) -> Judgement:
     """
     (a, b), pairing, verdicts, flow = case.contents, case.pairing, judged.verdicts, case.flow
     lists, red = on_lists(a.log)[pairing.lead_a] & on_lists(b.log)[pairing.lead_b], verdicts.status >= Status.SHAPE
-    stacked = (verdicts.status == Status.SHAPE) & (a.log.phase[pairing.lead_a] == Phase.OPTIMIZER)
+    stacked = (verdicts.status == Status.SHAPE) & (a.log.phase[pairing.lead_a] == Phase.OPTIMIZER) & ~lists
     lists |= stacked
     found = np.zeros(len(pairing), bool)
     updates = a.log.updates[pairing.lead_a] & b.log.updates[pairing.lead_b] & red
