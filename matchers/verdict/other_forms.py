@@ -46,6 +46,8 @@ def without_other_forms(case: Case, judged: Judgement) -> Judgement:
     other &= doubt | ~(_is_applied(a, case.flow.a)[i] | _is_applied(b, case.flow.b)[j])
     if other.any():
         beside = doubt | (other & (verdicts.status == Status.SHAPE))
+        if folded:
+            other &= beside | _rearranged(a, b, i, j)
         # only what lies in such a region as a whole is worth a walk
         regions = find_regions(a, b, pairing, np.where(other, np.int8(Status.NOT_JUDGED), verdicts.status), case.flow)
         other &= regions.covered("a")[i] & regions.covered("b")[j]
@@ -73,6 +75,12 @@ def without_other_forms(case: Case, judged: Judgement) -> Judgement:
         return judged
     slots = {k: slot for k, slot in verdicts.slots.items() if not other[k]}
     return judged.claimed(other, Status.NOT_JUDGED, Reason.OTHER_FORM, slots=slots)
+
+
+def _rearranged(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
+    """bool[p]: whole numbers with the norms and extremes of the other run, such as positions in another order."""
+    whole = np.array([name.startswith("int") for name in a.dtypes] + [False])[a.dtype[i]]
+    return np.asarray(whole & (a.shape[i] >= 0) & (a.stats[:, i] == b.stats[:, j]).all(axis=0))
 
 
 def left_of_form(case: Case, error: Float64) -> Float64:
