@@ -27,6 +27,7 @@ __all__ = [
     "line_width",
     "side_titles",
     "target_at",
+    "verdict_line",
     "width_of",
     "window",
     "wrap",
@@ -57,6 +58,12 @@ def fit(text: str, width: int, *, keep_end: bool = False) -> str:
     while width_of(tail) > width - 1:
         tail = tail[1:]
     return "…" + tail + " " * (width - 1 - width_of(tail))
+
+
+def verdict_line(subject: str, verdict: str, width: int) -> Line:
+    """Return what a screen is about and its verdict, which comes first where only one of them has room."""
+    text = f" {subject}: {verdict}"
+    return [(text if width_of(text) <= width else f" {verdict} · {subject}", "title")]
 
 
 def fit_line(line: Line, width: int) -> Line:
@@ -133,7 +140,7 @@ MAX_TEXT = 2000
 
 
 def wrap(text: str, width: int, indent: str = "") -> list[str]:
-    """Wrap a sentence to lines of `width` cells; a name that has no room in a line is broken behind `.` or `/`."""
+    """Wrap a sentence to lines of `width` cells; a name that has no room in a line is broken behind `/`, `.` or `_`."""
     width = max(width, 8)
     lines, start = [""], 0
     for word in _WORDS.findall(safe_text(text, MAX_TEXT)):
@@ -148,18 +155,20 @@ def wrap(text: str, width: int, indent: str = "") -> list[str]:
     return [line.rstrip() for line in lines]
 
 
-def _broken(word: str, width: int) -> Iterator[str]:
-    """Break a word behind `.` and `/`, and what is longer than a line anywhere."""
-    for part in _PARTS.findall(word):
-        while width_of(part) > width:
-            head = next(part[:n] for n in range(min(width, len(part)), 0, -1) if n == 1 or width_of(part[:n]) <= width)
-            yield head
-            part = part[len(head) :]
-        yield part
+def _broken(word: str, width: int, signs: str = "/._") -> Iterator[str]:
+    """Break a word behind the first of the signs that is in it, its parts behind the next, and at last anywhere."""
+    if width_of(word) <= width:
+        yield word
+    elif signs:
+        for part in re.findall(f"[^{signs[0]}]*{re.escape(signs[0])}+|[^{signs[0]}]+", word):
+            yield from _broken(part, width, signs[1:])
+    else:
+        head = next(word[:n] for n in range(min(width, len(word)), 0, -1) if n == 1 or width_of(word[:n]) <= width)
+        yield head
+        yield from _broken(word[len(head) :], width, "")
 
 
 _WORDS = re.compile(r"\s+|\S+")
-_PARTS = re.compile(r"[^./]*[./]|[^./]+")
 
 
 def wrap_line(line: Line, width: int) -> list[Line]:

@@ -8,7 +8,7 @@ from matchers.runs.finding import CheckedRun, Finding
 from matchers.runs.run import Run
 from numtui.report.check.words import log_line, result, run_words, size, summaries, trouble, where
 from numtui.session.findings import FindingsCursor
-from numtui.text.lines import Line, fit, key_line, wrap_line
+from numtui.text.lines import Line, fit, key_line, verdict_line, wrap_line
 from numtui.text.safe import safe_text
 
 __all__ = ["HELP", "checks_lines", "findings_lines", "last_top"]
@@ -48,7 +48,7 @@ def findings_lines(cursor: FindingsCursor, width: int, height: int) -> tuple[lis
     """Return the lines of the screen, and by line the finding that a click chooses (-1: none)."""
     checked = cursor.checked
     rows = _rows(cursor, height)
-    lines: list[Line] = [[(f" {run_words(checked.run)}: {result(checked)}", "title")], _about(checked)]
+    lines: list[Line] = [verdict_line(run_words(checked.run), result(checked), width), _about(checked)]
     lines += [_row(cursor, at, width) for at in rows]
     items = [-1, -1, *rows]
     details = _details(cursor, width)

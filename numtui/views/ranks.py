@@ -26,7 +26,7 @@ from numtui.report.runs.words import (
 from numtui.session.ranks import RanksCursor
 from numtui.text.counts import plural
 from numtui.text.glyphs import GLYPHS, STYLES, WORDS
-from numtui.text.lines import Line, fit, fit_line, key_line, line_width, width_of, wrap, wrap_line
+from numtui.text.lines import Line, fit, fit_line, key_line, line_width, verdict_line, width_of, wrap, wrap_line
 from numtui.text.ranks import ranges, ranks_words
 from numtui.text.safe import safe_text
 
@@ -85,7 +85,8 @@ def ranks_lines(cursor: RanksCursor, width: int, height: int) -> tuple[list[Line
     label = _label_width(cursor, rows, width)
     groups = _groups(cursor, width - label)
     step = 2 if 2 * len(groups) < width - label else 1
-    lines: list[Line] = [[(f" {_title(cursor.runs)}", "title")]]
+    names = " ⇄ ".join(short_name(name) for name in cursor.runs.names)
+    lines: list[Line] = [verdict_line(names, result(cursor.runs), width)]
     items = [-1]
     for at in classes:
         lines.append(_class_line(cursor, at))
@@ -150,11 +151,6 @@ def _around(at: int, number: int, room: int) -> range:
 
 
 # -- title and classes
-
-
-def _title(runs: RunComparison) -> str:
-    a, b = (short_name(name) for name in runs.names)
-    return f"{a} ⇄ {b}: {result(runs)}"
 
 
 _SIGNS: Final = {

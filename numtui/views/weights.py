@@ -9,7 +9,7 @@ from matchers.weights.compare import Divergence, Kind
 from numtui.report.weights_words import LEGEND, cell_text, followers, no_difference, size_words, tensor_words
 from numtui.session.weights import ParameterDifference, WeightsCursor
 from numtui.text.counts import plural
-from numtui.text.lines import Line, fit, key_line, width_of
+from numtui.text.lines import Line, fit, key_line, width_of, wrap_line
 from numtui.text.safe import safe_text
 
 __all__ = ["HELP", "weights_lines"]
@@ -55,7 +55,7 @@ def weights_lines(cursor: WeightsCursor, width: int, height: int) -> tuple[list[
     rows = min(len(cursor.matrix.runs), max((height - 6) // 2, 1))
     start = min(max(cursor.row - rows // 2, 0), len(cursor.matrix.runs) - rows)
     chosen = range(start, start + rows)
-    lines = [*head, *_matrix(cursor, chosen, width), [], _cell_heading(cursor)]
+    lines = [*head, *_matrix(cursor, chosen, width), [], *wrap_line(_cell_heading(cursor), width)]
     items = [-1, -1, -1, *chosen]
     room = max(height - len(lines) - 1, 0)
     lines += _differences(cursor, width, room)

@@ -8,7 +8,7 @@ from rich.segment import Segment
 from rich.style import Style
 from textual.strip import Strip
 
-from numtui.text.lines import width_of, wrap
+from numtui.text.lines import verdict_line, width_of, wrap
 from numtui.tui.widgets.lines import differences
 
 STYLES = (None, Style(bold=True), Style(reverse=True))
@@ -51,6 +51,20 @@ def test_what_lies_outside_the_differences_is_on_the_screen_already(
 
 def test_equal_strips_differ_nowhere() -> None:
     assert differences(strip_of([("abc", None)]), strip_of([("abc", None)])) == []
+
+
+def test_a_verdict_comes_first_where_its_subject_leaves_no_room() -> None:
+    assert verdict_line("a ⇄ b", "3 ranks agree", 21) == [(" a ⇄ b: 3 ranks agree", "title")]
+    assert verdict_line("a ⇄ b", "3 ranks agree", 20) == [(" 3 ranks agree · a ⇄ b", "title")]
+
+
+def test_the_end_of_a_path_and_the_words_of_an_operation_stay_whole() -> None:
+    path = "/runs/of_yesterday/rank_0_activations.log:6338"
+    assert wrap(path, 42) == ["/runs/of_yesterday/", "rank_0_activations.log:6338"]
+    assert wrap("op_0__scaled_dot_product_flash_attention_for_cpu", 40) == [
+        "op_0__scaled_dot_product_flash_",
+        "attention_for_cpu",
+    ]
 
 
 def test_a_name_that_has_no_room_in_a_line_is_broken_behind_a_dot_or_slash() -> None:
