@@ -13,7 +13,7 @@ from functools import cached_property
 import numpy as np
 
 from matchers.arrays import Bool, columns
-from matchers.causes.consequences import Consequences, consequences
+from matchers.causes.consequences import Consequences, consequences, places
 from matchers.causes.find import first_causes
 from matchers.causes.first_difference import Equality, FirstDifference, differences, first_difference
 from matchers.causes.further_causes import further_causes
@@ -121,6 +121,11 @@ class Comparison(Rows):
             int((self.at_a if m.side == "a" else self.at_b)[m.mismatch.row]): m
             for m in reversed(self.recompute_mismatches)
         }
+
+    @cached_property
+    def starts(self) -> list[tuple[int, ...]]:
+        """The rows of each first cause, in screen order: those of one place in the program are one cause."""
+        return places(self, self.cause)
 
     @cached_property
     def consequences(self) -> Consequences:

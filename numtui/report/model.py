@@ -156,16 +156,15 @@ class Report(GatedRows):
     @property
     def cause_count(self) -> int:
         """Number of first causes; rows of one place in the program count as one."""
-        return len(self.comparison.consequences.starts)
+        return len(self.comparison.starts)
 
     @property
     def independent(self) -> int:
         """Number of causes of which certainly none follows from another; 0 where there is one or it is not certain."""
         c = self.comparison
-        starts = sorted(c.consequences.starts)
         own = c.red & c.inputs_equal
-        n = len(starts) + len(c.further_causes)
-        return n if n > 1 and all(own[list(rows)].any() for rows in starts[1:]) else 0
+        n = len(c.starts) + len(c.further_causes)
+        return n if n > 1 and all(own[list(rows)].any() for rows in c.starts[1:]) else 0
 
     def further(self, limit: int) -> tuple[RowFacts, ...]:
         """Return the first rows of causes downstream of a first one, see `matchers.causes.further_causes`."""
@@ -344,7 +343,7 @@ def follows(c: Comparison, cause: Cause) -> str:
     if len(cause.rows) > 1:
         told.append(f"starts in {len(cause.rows):,} rows of one place in the program")
     worst = max(cause.growth, key=lambda step: step.error, default=None)
-    if worst is not None and len(cause.growth) > 1:
+    if worst is not None and len(cause.growth) > 1 and not c.single:
         from matchers.explain.sentences import format_error
 
         error = format_error(worst.error, bool(c.bound[worst.row]))

@@ -166,6 +166,8 @@ class RanksCursor:
         ]
         if not origins:
             self.message = "nothing differs"
+        elif len(here) == len(origins) == 1:
+            self.message = "it began here"
         elif here:
             self._go_to_origin((here[0] + 1) % len(origins))
         else:

@@ -27,7 +27,7 @@ _NAME = 20
 
 def banner(c: Comparison, width: int) -> Line:
     """Return the verdict, in the longest form that has room; empty where all agrees, and until all is compared."""
-    causes = int(np.count_nonzero(c.cause))
+    causes = len(c.starts)
     differ = c.cause if causes else c.red
     if c.counts[Status.PENDING] and not c.single:
         return []

@@ -165,7 +165,7 @@ _ALL_WORDS, _SOME_WORDS, _NO_WORDS, _NO_ZEROS, _SIGNS = range(5)
 def _counts(c: Comparison, words: int) -> Line:
     """Count the rows of each kind; the glyphs of the rows replace words, and the counts add up all the same."""
     n = c.counts
-    reds, causes = sum(n[s] for s in Status if s.red), int(np.count_nonzero(c.cause))
+    reds, causes = sum(n[s] for s in Status if s.red), len(c.starts)
     if c.single:
         glyph = GLYPHS[Status.NAN]
         found = [("●", causes, "cause", " first NaN or Inf"), (glyph, reds, "red", " with NaN or Inf")]

@@ -135,6 +135,8 @@ def test_moves() -> None:
     assert cursor.rank == 0
     cursor.next_origin()
     assert (cursor.rank, cursor.columns[cursor.column]) == (ORIGIN, ("forward", BEGAN))
+    cursor.next_origin()
+    assert (cursor.rank, cursor.message) == (ORIGIN, "it began here")
     cursor.go_to_row(99)
     cursor.go_to_column(9999)
     assert (cursor.rank, cursor.column) == (15, len(cursor.columns) - 1)

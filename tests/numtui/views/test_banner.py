@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -9,6 +10,8 @@ import pytest
 from matchers.comparison import Comparison, compare
 from matchers.logs.parser import read_log
 from matchers.single_run import single_run
+from numtui.report.model import Report
+from numtui.report.options import ReportOptions
 from numtui.text.lines import line_width
 from numtui.views.banner import banner
 from tests.builders import Op, training_step, write_log
@@ -34,6 +37,17 @@ def test_it_says_how_much_is_red_where_it_begins_and_why(tmp_path: Path) -> None
     assert " · model/wk.py:" in whole
     assert told(c, 80).endswith(" · wk.py:14"), "the file's name outlasts its folder and the reason"
     assert f"row {row}, layers.1…wk/op_0_mm" in told(c, 50)
+
+
+def test_rows_of_one_line_of_the_program_are_one_cause_as_in_reports(tmp_path: Path) -> None:
+    a = training_step()
+    for one in a:
+        one.inputs, one.producers = [1.0], [""]
+    b = [replace(one, outputs=[2e3], l2=2e3) if one.key.endswith("wk/op_0_mm") else one for one in a]
+    c = compared(tmp_path, a, b)
+    assert c.cause.sum() == 2
+    assert " · begins at row " in told(c, 200)
+    assert Report(c, ReportOptions(names=("a", "b"))).cause_count == 1
 
 
 @pytest.mark.parametrize("width", [20, 59, 80, 120, 200])
