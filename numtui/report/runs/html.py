@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Iterator, Sequence
 from html import escape
 from itertools import groupby
@@ -33,6 +34,7 @@ __all__ = ["write"]
 _MAX_ORIGINS: Final = 100
 _MAX_CLASSES: Final = 500
 _MAX_RANKS: Final = 256
+_MAX_PAGES: Final = 4
 
 
 def write(report: RunsReport, out: TextIO) -> None:
@@ -57,6 +59,7 @@ def _body(r: RunsReport) -> Iterator[str]:
         yield f"<tr><td>{ranks}</td><td{red}>{state}</td><td>{told}</td></tr>"
     yield f"</table>{more(len(c.classes) - _MAX_CLASSES)}"
     yield from _matrix(c)
+    yield from _pages(r)
     yield from bullets("Not compared, or not whole", list(reasons(c)))
     yield from bullets("Notes", list(notes(c)))
 
@@ -83,6 +86,15 @@ def _matrix(c: RunComparison) -> Iterator[str]:
     yield f"<tr><th></th>{''.join(f'<th>{text(layer_of(place), 9)}</th>' for _, place in columns)}</tr>"
     yield from (_row(c, row, columns) for row in rows[:_MAX_RANKS])
     yield f"</table>{more(len(rows) - _MAX_RANKS)}\n<p><small>{escape(legend())}</small></p>"
+
+
+def _pages(r: RunsReport) -> Iterator[str]:
+    """Yield the command that writes the page of a rank, with every row: of the first one of each class."""
+    ranks = [each.ranks[0] for each in r.comparison.classes if r.comparison.summaries[each.ranks[0]].read]
+    commands = (
+        ("numtui", "diff", *r.runs, "--rank", str(n), *r.criteria, "-o", f"rank_{n}.html") for n in ranks[:_MAX_PAGES]
+    )
+    yield from bullets("Every row of one rank", [shlex.join(command) for command in commands])
 
 
 def _row(c: RunComparison, row: Row, columns: Sequence[Stretch]) -> str:

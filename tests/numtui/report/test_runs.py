@@ -6,6 +6,7 @@ import csv
 import io
 import json
 import re
+import shlex
 from dataclasses import replace
 from typing import Any
 
@@ -174,3 +175,11 @@ def test_the_page_has_a_column_for_each_stretch_its_layer_and_the_meaning_of_sig
     assert f'colspan="{number}">– absent: new has no log of it</td>' in table
     assert 'title="forward layers.2: diverged, 5 red" class="red">●</td>' in table
     assert "● began here  ○ began here, within tolerance" in page
+
+
+def test_the_page_has_the_command_that_writes_that_of_a_rank_in_each_class() -> None:
+    made = made_runs(16)
+    commands = re.findall(r"<li>(numtui diff [^<]*)</li>", text_of(made, "html"))
+    first = [each.ranks[0] for each in made.classes if made.summaries[each.ranks[0]].read]
+    told = shlex.join(("numtui", "diff", *RUNS))
+    assert commands == [f"{told} --rank {rank} -o rank_{rank}.html" for rank in first]
