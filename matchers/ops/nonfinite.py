@@ -135,7 +135,7 @@ def broken_kind(log: OpLog, row: int) -> str:
 
 
 def broken_text(log: OpLog, row: int) -> str:
-    """`NaN`, or with counts `3 NaN and 1 Inf of 4,096 numbers`, of the first result that has any; empty for none."""
+    """`NaN`, or of several `3 NaN and 1 Inf of 4,096 numbers`, of the first result that has any; empty for none."""
     values = further(log)
     for counts in (log.counts[:, row], *(values.counts[:, v] for v in values.of(row))):
         total, nan, inf, _ = counts.tolist()
@@ -145,5 +145,7 @@ def broken_text(log: OpLog, row: int) -> str:
 
 
 def _counted(total: int, nan: int, inf: int) -> str:
+    if total == 1:
+        return "NaN" if nan > 0 else "Inf"
     parts = [f"{count:,} {name}" for count, name in ((nan, "NaN"), (inf, "Inf")) if count > 0]
     return f"{' and '.join(parts)} of {total:,} numbers"

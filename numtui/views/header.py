@@ -96,7 +96,8 @@ def _facts(session: Session) -> Iterator[Fact]:
         other = others[0] if others else one
         if one is not None and other is not None:
             told = f"{name} {one}" if one == other else f"{name} {one} ⇄ {other}"
-            yield Fact(told, told)
+            if session.names[: len(logs)] != tuple(f"{name} {at}" for at in (one, other)[: len(logs)]):
+                yield Fact(told, told)
     if compared or c.single:
         for told in step_numbers(c):
             yield Fact(told, "", stays=False)

@@ -85,6 +85,9 @@ def test_counts_tell_how_many(tmp_path: Path) -> None:
     c = run_of(tmp_path, [made], run={"seed": 1}, footer=True)
 
     assert "3 NaN and 1 Inf of 4,096 numbers" in explain_single(c, 0).headline
+    made.extra = {"Counts": "numel=1 nan=1 inf=0 zero=0"}
+    c = run_of(tmp_path, [made], run={"seed": 1}, footer=True)
+    assert "the output has NaN;" in explain_single(c, 0).headline
 
 
 def test_the_largest_values_and_what_is_near_to_overflow(tmp_path: Path) -> None:

@@ -85,6 +85,12 @@ def test_one_spot_is_one_spot(count: int, told: str) -> None:
     assert told in head(session, 160)
 
 
+def test_a_rank_that_names_a_side_is_told_once() -> None:
+    assert "rank 0" in head(session_of(E), 160)
+    assert head(session_of(E, names=("rank 0", "rank 0")), 160).count("rank 0") == 2
+    assert " · step 2" in head(session_of(E, names=("rank 0", "rank 0")), 160)
+
+
 def test_the_loss_stands_where_it_has_room(tmp_path: Path) -> None:
     one, two = (
         read_log(write_log(tmp_path / f"{norm}.log", [*step_of(), *clipping(norm)], run={"phases": 7}, exact=True))
