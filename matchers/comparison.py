@@ -299,7 +299,7 @@ def _compare(
     # 6. the first causes
     tell("tracing causes", 0.9)
     if not rows.understood:
-        rows = proven(rows, found.of_records).rows()
+        rows = proven(rows, found.of_records, scaled=found.loss_scale != 1).rows()
     else:
         rows = first_causes(rows.with_unpaired(found.of_records), left, contents, same_kernels=not expectation.explains)
     return rows.completed(

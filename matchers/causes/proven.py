@@ -15,8 +15,9 @@ import numpy as np
 
 from matchers.arrays import Bool
 from matchers.causes.causes import Causes
+from matchers.laws.law import Form
 from matchers.logs.columns import repeated
-from matchers.logs.op_log import OpLog
+from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.dataflow import downstream
 from matchers.ops.laws import rows_where
 from matchers.rows import Rows
@@ -27,16 +28,18 @@ from matchers.verdict.slots import SlotVerdict
 __all__ = ["proven"]
 
 
-def proven(c: Rows, of_records: Mapping[tuple[str, int], SlotVerdict]) -> Causes:
+def proven(c: Rows, of_records: Mapping[tuple[str, int], SlotVerdict], *, scaled: bool) -> Causes:
     """Keep of the red rows the proven first causes and their consequences.
 
     Args:
         of_records: verdicts on single records, by side and record.
+        scaled: one run scales its gradients, as was found: what does that proves nothing.
     """
     red = c.verdict >= Status.SHAPE
     grouped = np.append(c.pairing.grouped, False)[c.pair]
     cause = red & c.inputs_equal & (c.verdict != Status.SHAPE) & ~grouped
     alone = _inserted(c, (c.verdict == Status.DIVERGED) & ~cause & ~grouped)
+    alone &= ~(c.by_row(_scales_gradients) & scaled)
     follows = downstream(c.edges, cause | alone, c.verdict != Status.EQUAL)  # as consequences do
     alone[c.edges.row[follows[c.edges.value]]] = False  # it follows from another one
     unproven = red & ~follows
@@ -77,3 +80,8 @@ def _inserted(c: Rows, differs: Bool) -> Bool:
 
 def _computes(log: OpLog) -> Bool:
     return rows_where(log, lambda law: not (law.passes_elements or law.communicates or law.constant))
+
+
+def _scales_gradients(log: OpLog) -> Bool:
+    scales = rows_where(log, lambda law: law.form in (Form.MULTIPLY, Form.DIVIDE) and law.in_place)
+    return scales & (log.phase == Phase.GRADIENTS)

@@ -17,7 +17,7 @@ from tests.examples.layouts import CASES, LAYOUTS
 from tests.forks import Forks
 from tests.two_ranks import made_once, run_two_ranks
 
-_UNDERSTOOD = ("fsdp1", "zero1")
+_UNDERSTOOD = ("fsdp1", "zero1", "ring")
 _LAST = f"{'-'.join(CASES[-1])}/numerics"
 
 

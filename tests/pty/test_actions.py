@@ -211,6 +211,8 @@ SCRIPTS: dict[str, Script] = {
     ),
     "save": Script(text("saved to"), (IGNORED,), back=(keys("u", until=text("rules not saved")), SAVED)),
     "code": Script(text("as the file is now"), (TO_CAUSE,), escape=True),
+    "elements": Script(text("this operation was not kept")),
+    "replay": Script(text("this operation was not kept"), (TO_CAUSE,)),
     "edit": Script(text("the editor shows +14"), (TO_CAUSE,), back=(keys("enter", until=text("back from")),)),
     "copy": Script(text("copied tok_embeddings/op_0_embedding")),
     "copy_row": Script(text("copied the row as Markdown")),

@@ -128,7 +128,7 @@ def _virtual_log(ranks: RankLogs, others: Sequence[OpLog], wholes: Wholes, leads
 
 
 def _make_up(ranks: RankLogs, groups: Sequence[tuple[int, ...]], others: Sequence[OpLog]) -> bool:
-    """True if the one micro-batch of the other run is as large as those of all groups together."""
+    """True if the one micro-batch of the other run is as large as those of all groups together, as the logs tell."""
     if len(others) > 1 or micro_batch_numbers(others[0]).max(initial=0) > 0:
         return False
     of_groups, of_other = (
@@ -138,7 +138,7 @@ def _make_up(ranks: RankLogs, groups: Sequence[tuple[int, ...]], others: Sequenc
             (RankLogs(ranks.run, {0: others[0]}), [0]),
         )
     )
-    return sum(of_groups) == sum(of_other)
+    return sum(of_groups) == sum(of_other) > 0
 
 
 def _without_buffers(log: OpLog) -> OpLog:
