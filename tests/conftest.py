@@ -30,7 +30,7 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 # The same examples in every run: a red run must be red again when somebody looks at it. More of them hold what is known
 # to hold; examples that nobody has tried are for `make fuzz`.
 settings.register_profile(
-    "numtui", max_examples=35, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
+    "numtui", max_examples=25, deadline=None, derandomize=True, suppress_health_check=[HealthCheck.too_slow]
 )
 settings.register_profile("fast", settings.get_profile("numtui"), max_examples=5)
 settings.load_profile("numtui")

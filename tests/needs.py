@@ -77,4 +77,4 @@ def examples(usual: int) -> int:
 
 def stride(fast: int) -> int:
     """The step of a loop over all places: each of them, every `fast`-th in the profile of `make test-fast`."""
-    return 1 if examples(50) == 50 else fast
+    return fast if examples(50) <= 5 else 1
