@@ -116,7 +116,7 @@ PAIRS = [
     ("gpipe4", "1f1b4"), ("gpipe2", "hand2"), ("hand2", "hand2-renumbered"), ("zero-ddp", "zero-broadcast"),
     ("zero-broadcast", "zero-slices"), ("fsdp-flat", "fsdp-named"),
 ]  # fmt: skip
-DATA = tuple(form for form, layout in LAYOUTS.items() if layout.data > 1)
+DATA = tuple(form for form, layout in LAYOUTS.items() if layout.kind in ("zero", "fsdp"))
 RANKS = {form: layout.ranks for form, layout in LAYOUTS.items()}
 
 
