@@ -26,6 +26,7 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -215,6 +216,13 @@ def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: floa
     return judge.result, judge.limit
 
 
+_JUDGED_BY = (
+    *("judged_by", "norm", "own", "times", "growth", "of_scores", "noise", "noise_norm", "decided", "signs"),
+    *("measured", "own_norm", "share"),
+)
+"""The columns that decide on a pair."""
+
+
 class _Judge:
     """Judges a pair by its inputs: True where arithmetic explains it."""
 
@@ -232,23 +240,25 @@ class _Judge:
             norm=of.norm,
             norm_limit=np.full(n, np.nan),
         )
-        self._of, self._tolerated = of, verdicts.status == Status.CLOSE
+        # element by element, numpy would take most of the time
+        self._of = SimpleNamespace(**{name: getattr(of, name).tolist() for name in _JUDGED_BY})
+        self._tolerated = (verdicts.status == Status.CLOSE).tolist()
 
     def __call__(self, k: int, received: _Received) -> bool:
         of = self._of
-        error, norm, own, times = (column[k].item() for column in (of.judged_by, of.norm, of.own, of.times))
-        growth = max(of.growth[k].item(), (received.score or UNKNOWN_SCORES) if of.of_scores[k] else 0.0)
+        error, norm, own, times = (column[k] for column in (of.judged_by, of.norm, of.own, of.times))
+        growth = max(of.growth[k], (received.score or UNKNOWN_SCORES) if of.of_scores[k] else 0.0)
         grown, norm_grown, noise = growth * received.error, NORM_GROWTH * received.norm, 0.0
         if of.noise[k] > 0:
-            noise = NOISE * of.noise[k].item()
-            grown, norm_grown = max(grown, noise), max(norm_grown, NOISE * of.noise_norm[k].item())
+            noise = NOISE * of.noise[k]
+            grown, norm_grown = max(grown, noise), max(norm_grown, NOISE * of.noise_norm[k])
         limit = times * (own + grown)
         if of.decided[k]:
             limit = DECIDED * math.sqrt(received.error)
         elif received.picked:
             limit = max(limit, ANYTHING)
         elif received.error and of.signs[k] > 0:
-            limit = max(limit, signs_differ(received.error, of.signs[k].item()))
+            limit = max(limit, signs_differ(received.error, of.signs[k]))
         unlimited = limit > MOST_ALLOWED
         self.unearned = False
         most = 0.0 if received.doubted or received.alone else MOST_UNEARNED
@@ -258,7 +268,7 @@ class _Judge:
             if unlimited and received.alone:  # where it may come from, is known
                 limit = earned
         if of.measured[k]:
-            norm_limit = of.own_norm[k].item() + of.share[k].item() * max(error, received.error) + norm_grown
+            norm_limit = of.own_norm[k] + of.share[k] * max(error, received.error) + norm_grown
         else:  # a single element may be off by more; what came in is known as a lower bound, as a rule
             norm_limit = 2 * limit / times if times > 1 else math.inf
         reason = Reason.ROUNDING_EXPLAINED
