@@ -26,7 +26,6 @@ from __future__ import annotations
 
 import math
 from dataclasses import replace
-from types import SimpleNamespace
 from typing import NamedTuple
 
 import numpy as np
@@ -216,13 +215,6 @@ def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: floa
     return judge.result, judge.limit
 
 
-_JUDGED_BY = (
-    *("judged_by", "norm", "own", "times", "growth", "of_scores", "noise", "noise_norm", "decided", "signs"),
-    *("measured", "own_norm", "share"),
-)
-"""The columns that decide on a pair."""
-
-
 class _Judge:
     """Judges a pair by its inputs: True where arithmetic explains it."""
 
@@ -241,34 +233,37 @@ class _Judge:
             norm_limit=np.full(n, np.nan),
         )
         # element by element, numpy would take most of the time
-        self._of = SimpleNamespace(**{name: getattr(of, name).tolist() for name in _JUDGED_BY})
+        sizes = (of.judged_by, of.norm, of.own, of.times, of.growth, of.noise, of.noise_norm, of.signs)
+        self._sizes = list(zip(*(column.tolist() for column in (*sizes, of.own_norm, of.share)), strict=True))
+        marks = (of.of_scores, of.decided, of.measured)
+        self._marks = list(zip(*(column.tolist() for column in marks), strict=True))
         self._tolerated = (verdicts.status == Status.CLOSE).tolist()
 
     def __call__(self, k: int, received: _Received) -> bool:
-        of = self._of
-        error, norm, own, times = (column[k] for column in (of.judged_by, of.norm, of.own, of.times))
-        growth = max(of.growth[k], (received.score or UNKNOWN_SCORES) if of.of_scores[k] else 0.0)
+        error, norm, own, times, growth, noisy, noise_norm, signs, own_norm, share = self._sizes[k]
+        of_scores, decided, measured = self._marks[k]
+        growth = max(growth, (received.score or UNKNOWN_SCORES) if of_scores else 0.0)
         grown, norm_grown, noise = growth * received.error, NORM_GROWTH * received.norm, 0.0
-        if of.noise[k] > 0:
-            noise = NOISE * of.noise[k]
-            grown, norm_grown = max(grown, noise), max(norm_grown, NOISE * of.noise_norm[k])
+        if noisy > 0:
+            noise = NOISE * noisy
+            grown, norm_grown = max(grown, noise), max(norm_grown, NOISE * noise_norm)
         limit = times * (own + grown)
-        if of.decided[k]:
+        if decided:
             limit = DECIDED * math.sqrt(received.error)
         elif received.picked:
             limit = max(limit, ANYTHING)
-        elif received.error and of.signs[k] > 0:
-            limit = max(limit, signs_differ(received.error, of.signs[k]))
+        elif received.error and signs > 0:
+            limit = max(limit, signs_differ(received.error, signs))
         unlimited = limit > MOST_ALLOWED
         self.unearned = False
         most = 0.0 if received.doubted or received.alone else MOST_UNEARNED
         if most < limit <= MOST_ALLOWED and received.earned < received.error:
             earned = times * (own + max(growth * received.earned, noise))
-            unlimited = self.unearned = error > (DECIDED * math.sqrt(received.earned) if of.decided[k] else earned)
+            unlimited = self.unearned = error > (DECIDED * math.sqrt(received.earned) if decided else earned)
             if unlimited and received.alone:  # where it may come from, is known
                 limit = earned
-        if of.measured[k]:
-            norm_limit = of.own_norm[k] + of.share[k] * max(error, received.error) + norm_grown
+        if measured:
+            norm_limit = own_norm + share * max(error, received.error) + norm_grown
         else:  # a single element may be off by more; what came in is known as a lower bound, as a rule
             norm_limit = 2 * limit / times if times > 1 else math.inf
         reason = Reason.ROUNDING_EXPLAINED
