@@ -23,7 +23,7 @@ __all__ = ["NamedSlice", "members_of_flat", "named_slices"]
 
 @dataclass(frozen=True)
 class _Place:
-    """Where a slice is in its parameter, which is taken as one row; in the place of a DTensor's spec."""
+    """Place of a slice in its parameter, which is taken as one row; stands for a DTensor's spec."""
 
     whole: int
     start: int

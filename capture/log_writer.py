@@ -1,4 +1,4 @@
-"""Writer of operation logs: the only code that writes the lines of a record.
+"""Writer of logs of what was captured: the only code of `capture` that writes the lines of a record.
 
 A log is written beside its target and renamed over it, so that a reader finds a whole log or none; that of a step which
 was cut off is there from its first line on, as whatever ends the process may not wait. The same records give the same

@@ -461,6 +461,7 @@ class Recorder:
         optimizer = self._window.optimizers.as_json(parameters) if answers else None
         summaries = tracer.measuring.statistics.results()
         ranks = tracer.measuring.simulated_ranks
+        flat = members_of_flat(self.names)
         for rank in ranks or (current_rank(),):
             if not self.settings.wants_rank(rank):
                 continue
@@ -484,7 +485,7 @@ class Recorder:
                 run["coverage"]["forward"] = self._window.extent(tracer.events, events)
             if end is not None:
                 run["end_state"] = end.as_json(rank)
-            if flat := members_of_flat(self.names):
+            if flat:
                 run["flat_parameters"] = flat
             if optimizer:
                 run["optimizer"] = optimizer

@@ -143,7 +143,8 @@ def numbered_together(*columns: NDArray[Any]) -> Int64:
     number = np.zeros(len(columns[0]), np.int64)
     for column in columns:
         values = column.astype(np.int64)
-        least, span = int(values.min(initial=0)), int(values.max(initial=0)) - int(values.min(initial=0)) + 1
+        least = int(values.min(initial=0))
+        span = int(values.max(initial=0)) - least + 1
         if span > _WIDE:
             (values, span), least = numbered(values), 0
         number, _ = numbered(number * span + (values - least))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cache
@@ -10,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-__all__ = ["SIZES", "Tensor", "to_bfloat16"]
+__all__ = ["SIZES", "Tensor", "row_major", "to_bfloat16"]
 
 _BITS: Final = {1: np.uint8, 2: np.uint16, 4: np.uint32, 8: np.uint64}
 _FLOATS: Final = {"float16": np.float16, "float32": np.float32, "float64": np.float64}
@@ -58,6 +59,12 @@ class Tensor:
         else:
             view = np.ndarray(shape, _BITS[width], data, offset * size, strides)
             bits = np.ascontiguousarray(view).reshape(shape)
+        return cls.of_bits(bits, dtype)
+
+    @classmethod
+    def of_bits(cls, bits: NDArray[Any], dtype: str) -> Tensor:
+        """Make a tensor of its bits, in row-major order; those of a complex one have the dimension of parts."""
+        part = _COMPLEX.get(dtype, dtype)
         if part == "bfloat16":
             return cls(part, bits, (bits.astype(np.uint32) << 16).view(np.float32))
         if part in _FLOAT8:
@@ -90,6 +97,11 @@ def _float8(dtype: str) -> NDArray[np.float32]:
     if dtype == "float8_e5m2":
         values[[0x7C, 0xFC]] = np.inf, -np.inf
     return values.astype(np.float32)
+
+
+def row_major(shape: Sequence[int]) -> list[int]:
+    """Return the strides, in elements, of a tensor in row-major order."""
+    return [math.prod(shape[k + 1 :]) for k in range(len(shape))]
 
 
 def to_bfloat16(values: NDArray[np.float32]) -> NDArray[np.uint16]:

@@ -18,7 +18,7 @@ __all__ = ["DIGEST_AT", "FIELDS", "INTEGERS", "ROW", "SKETCH"]
 INTEGERS = 4
 """Fields before the floating-point ones."""
 DIGEST_AT = 3 * 8
-"""Where the digest is, in bytes."""
+"""Offset of the digest, in bytes."""
 SKETCH = 9
 """The first field of the sketch."""
 FIELDS = SKETCH + PROJECTIONS

@@ -15,7 +15,6 @@ import numpy as np
 
 from matchers.arrays import Bool
 from matchers.causes.causes import Causes
-from matchers.laws.law import Form
 from matchers.logs.columns import repeated
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.dataflow import downstream
@@ -83,5 +82,5 @@ def _computes(log: OpLog) -> Bool:
 
 
 def _scales_gradients(log: OpLog) -> Bool:
-    scales = rows_where(log, lambda law: law.form in (Form.MULTIPLY, Form.DIVIDE) and law.in_place)
+    scales = rows_where(log, lambda law: law.scales and law.in_place)
     return scales & (log.phase == Phase.GRADIENTS)

@@ -65,7 +65,7 @@ class Picture:
 
     @cached_property
     def histogram(self) -> list[tuple[str, int]]:
-        """How many elements are equal, 1–9 steps apart, 10–99, …, not finite; without what no element is."""
+        """Counts of elements: equal, 1–9 steps apart, 10–99, …, not finite; without those that are zero."""
         counts = np.bincount(_digits(self.steps).ravel(), minlength=_DIGITS + 2).tolist()
         names = ["equal", "1–9", *(f"10^{k}–" for k in range(1, _DIGITS)), "not finite"]
         return [(name, many) for name, many in zip(names, counts, strict=True) if many]

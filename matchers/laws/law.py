@@ -230,10 +230,15 @@ class Law:
         return arranges or (self.communicates and not self.reduces)
 
     @property
+    def scales(self) -> bool:
+        """True if it multiplies or divides element by element."""
+        return self.form in (Form.MULTIPLY, Form.DIVIDE)
+
+    @property
     def linear(self) -> bool:
         """True if terms of a sum stay terms of it: what it makes of them adds up as they do."""
-        scales = self.form in (Form.MULTIPLY, Form.DIVIDE, Form.NEGATE, Form.MASK) and not self.on_lists
-        return scales or self.keeps_terms
+        by_element = self.scales or self.form in (Form.NEGATE, Form.MASK)
+        return (by_element and not self.on_lists) or self.keeps_terms
 
     @property
     def keeps_terms(self) -> bool:

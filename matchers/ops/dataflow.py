@@ -19,7 +19,18 @@ from matchers.logs.op_log import NO_DIGEST, OpLog, once_per_log
 from matchers.ops.collectives import awaiting, unfinished
 from matchers.ops.values import further
 
-__all__ = ["WHOLE", "DataFlow", "Readers", "consumers", "downstream", "fed_by", "sources", "upstream", "values_read"]
+__all__ = [
+    "WHOLE",
+    "DataFlow",
+    "Readers",
+    "consumers",
+    "downstream",
+    "fed_by",
+    "sources",
+    "upstream",
+    "values_read",
+    "whole_numbers",
+]
 
 
 _Marks = TypeVar("_Marks", Bool, Hash)
@@ -28,6 +39,11 @@ _ROUNDS: Final = 4
 
 WHOLE = ("int", "uint", "bool")
 """Beginnings of the names of dtypes of whole numbers."""
+
+
+def whole_numbers(log: OpLog) -> Bool:
+    """bool[n]: records whose first output holds whole numbers; False where no dtype is known."""
+    return np.array([name.startswith(WHOLE) for name in log.dtypes] + [False])[log.dtype]
 
 
 @once_per_log
@@ -113,8 +129,7 @@ def _other_whole_numbers(log: OpLog, at: Int64, maker: Int64) -> Bool:
     """
     other = np.zeros(len(at), bool)
     if np.array_equal(log.inputs.start, log.input_digests.start) and len(log.digests.value):
-        whole = np.array([name.startswith(WHOLE) for name in log.dtypes] + [False])[log.dtype]
-        other = (maker >= 0) & (whole & (log.digests.count == 1))[maker]
+        other = (maker >= 0) & (whole_numbers(log) & (log.digests.count == 1))[maker]
         read, made = log.input_digests.value[at], log.digests.first(maker, NO_DIGEST)
         other &= (read != made) & (read != NO_DIGEST) & (made != NO_DIGEST)
     return other

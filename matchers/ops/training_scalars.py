@@ -11,7 +11,7 @@ from matchers.arrays import Bool, distinct, marked
 from matchers.laws.law import Form
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import float_bits
-from matchers.logs.op_log import OpLog, Phase, once_per_log
+from matchers.logs.op_log import COUNTS, STATISTICS, OpLog, Phase, once_per_log
 from matchers.ops.batch_numbers import batch_ranks, micro_batch_numbers
 from matchers.ops.dataflow import downstream, sources, upstream
 from matchers.ops.laws import collective, rows_where
@@ -21,6 +21,7 @@ from matchers.ops.unused_passes import unused_passes
 __all__ = ["TrainingScalars", "training_scalars"]
 
 _EXACT = 1e-6
+_MEAN, _NAN, _INF = STATISTICS.index("Mean"), COUNTS.index("nan"), COUNTS.index("inf")
 
 
 @dataclass(frozen=True, slots=True)
@@ -97,7 +98,7 @@ def _gradient_norm(log: OpLog, flow: Ragged, scalar: Bool) -> int | None:
 
 def _value(log: OpLog, row: int) -> float | None:
     """Return the number that a record of one element makes; None if unknown."""
-    if log.counts[1, row] > 0:
+    if log.counts[_NAN, row] > 0:
         return math.nan
-    mean = float(log.stats[4, row])
-    return mean if log.present[row] >> 4 & 1 else (math.inf if log.counts[2, row] > 0 else None)
+    mean = float(log.stats[_MEAN, row])
+    return mean if log.present[row] >> _MEAN & 1 else (math.inf if log.counts[_INF, row] > 0 else None)

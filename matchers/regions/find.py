@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from matchers.arrays import Bool, Int32, Int64, columns, marked
 from matchers.logs.columns import Ragged, repeated
 from matchers.logs.op_log import OpLog, Phase
-from matchers.ops.dataflow import WHOLE, DataFlow
+from matchers.ops.dataflow import DataFlow, whole_numbers
 from matchers.ops.laws import rows_where
 from matchers.pairing.pairing import Pairing
 from matchers.status import AGREE, LabelledEnum, Status
@@ -114,8 +114,8 @@ def find_regions(
     # a constant belongs to the first region that reads it, or constants made of it; else positions are one of their own
     while len(readers := np.flatnonzero((is_open & constant & (region < 0))[maker] & (region[reader] >= 0))[::-1]):
         region[maker[readers]] = region[reader[readers]]
-    positions = [np.array([name.startswith(WHOLE) for name in log.dtypes] + [False])[log.dtype] for log in (a, b)]
-    left = is_open & constant & (region < 0) & np.concatenate(positions)
+    positions = np.concatenate([whole_numbers(log) for log in (a, b)])
+    left = is_open & constant & (region < 0) & positions
     inside = left[ends[0]] & left[ends[1]] & (phase[ends[0]] == phase[ends[1]])
     region[left] = _components(n_a + n_b, *(end[inside] for end in ends))[left]
     found, region[region >= 0] = np.unique(region[region >= 0], return_inverse=True)

@@ -26,7 +26,6 @@ __all__ = ["NOT_NAMED", "Gradients", "Way", "check_odd_one_out"]
 
 NOT_NAMED = "the logs do not name the gradients that the optimizer reads"
 
-_SCALES = (Form.MULTIPLY, Form.DIVIDE)
 _NUMBER = re.compile(r"\d+")
 _MAX_STEPS = 64
 _SAME_SCALE = 0.05
@@ -215,7 +214,7 @@ class _Tracer:
             slot = self._place_in_bucket(at.result, at.reader, many)
             at.size, at.result = -1, -1
             return None if slot < 0 else slot
-        if law.form not in _SCALES or not (law.on_lists or self._is_scaled(maker)) or self._derives(maker):
+        if not law.scales or not (law.on_lists or self._is_scaled(maker)) or self._derives(maker):
             return None
         slot = self._same_slot(maker, at.name, at.content) if law.on_lists else 0
         after = self._l1_after(maker, slot) if law.on_lists else float(log.outputs.first(np.array([maker]))[0])
@@ -261,7 +260,7 @@ class _Tracer:
     def _factors(self) -> dict[tuple[int, int], list[float]]:
         """Place, as of `_place` → the factors by which the forward pass scales there."""
         log, found = self._log, dict[tuple[int, int], list[float]]()
-        scales = (log.phase == Phase.FORWARD) & (log.location >= 0) & rows_where(log, lambda law: law.form in _SCALES)
+        scales = (log.phase == Phase.FORWARD) & (log.location >= 0) & rows_where(log, lambda law: law.scales)
         for row in np.flatnonzero(scales).tolist():
             found.setdefault(self._place(row), []).append(self._scaling(row))
         return found

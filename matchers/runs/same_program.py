@@ -28,9 +28,8 @@ def check_same_program(ranks: RankLogs) -> Iterator[Finding | Made | Unmade]:
     for role in ranks.roles:
         if len(role.ranks) < 2:
             continue
-        if (
-            2 < len(role.ranks) == len(role.odd) + 1
-        ):  # no two are alike, as where each skips what a mask hides of others
+        # no two are alike, as where each skips what a mask hides of others
+        if 2 < len(role.ranks) == len(role.odd) + 1:
             undecided += 1
             yield Unmade(Check.SAME_PROGRAM, f"no two of ranks {listed(role.ranks)} run the same operations")
             continue

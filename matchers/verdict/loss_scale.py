@@ -188,7 +188,7 @@ def _loss_scale(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> flo
     losses = (a.phase[pairing.lead_a] == Phase.FORWARD) & number
     # a factor for losses is computed of the same numbers, whatever is wrong with the losses, or with their totals
     factors = (a.phase[pairing.lead_a] == Phase.PREPARE) & number & verdicts.inputs_equal
-    factors &= rows_where(a, lambda law: law.form in (Form.MULTIPLY, Form.DIVIDE))[pairing.lead_a]
+    factors &= rows_where(a, lambda law: law.scales)[pairing.lead_a]
     ranks = [max(len(log.members), 1) for log in (a, b)]
     for x, y in (many, many[::-1], ranks, ranks[::-1]):
         if x != y and (abs(ratio[factors] * y / x - 1) < _EXACT).any():

@@ -23,10 +23,8 @@ from matchers.verdict.tolerance import PRINT_RESOLUTION, own_tolerance, scalar_r
 
 __all__ = ["ScalarDifference", "different_scalars", "of_micro_batches", "other_scalars"]
 
-_FACTORS = (Form.MULTIPLY, Form.DIVIDE)
-"""Forms of operations with a scalar factor; the second divides by it."""
 _TERMS = (Form.ADD, Form.SUBTRACT)
-"""Forms of operations with a scalar term; the second subtracts it."""
+"""Forms of operations with a scalar term."""
 _SAME = 1e-3
 """Relative precision to which a ratio of scalars is one of layout."""
 
@@ -90,8 +88,8 @@ def different_scalars(a: OpLog, b: OpLog, i: Int64, j: Int64, by_layout: Float64
         by_layout: ratios of factors that the layout of the runs explains.
     """
     term = rows_where(a, lambda law: law.form in _TERMS)[i]
-    inverse = rows_where(a, lambda law: law.form in (_TERMS[1], _FACTORS[1]))[i]
-    known = term | rows_where(a, lambda law: law.form in _FACTORS)[i]
+    inverse = rows_where(a, lambda law: law.form in (Form.SUBTRACT, Form.DIVIDE))[i]
+    known = term | rows_where(a, lambda law: law.scales)[i]
     low_a, high_a = _interval(a, i, term, known)
     low_b, high_b = _interval(b, j, term, known & ~np.isnan(low_a))
     with np.errstate(invalid="ignore"):

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from math import prod
 from typing import TYPE_CHECKING, Any, Final
 
 from capture.keeping.form import given_to, read_content, results_of
@@ -132,7 +131,7 @@ def read_whole(parts: Parts) -> Tensor | None:
         if not fits or (there[at] & (whole[at] != each.bits)).any():  # copies that differ
             return None
         whole[at], there[at] = each.bits, True
-    return Tensor.of(whole.tobytes(), first["dtype"], shape, _steps(shape), 0) if there.all() else None
+    return Tensor.of_bits(whole, first["dtype"]) if there.all() else None
 
 
 def _is_part(told: Mapping[str, Any]) -> bool:
@@ -166,10 +165,5 @@ def read_tensor(folder: Path, told: Mapping[str, Any]) -> Tensor:
     if told.get("conj") or told.get("neg"):
         bits = found.bits.copy()
         bits[..., 1 if told.get("conj") else slice(None)] ^= np.array(1 << (8 * bits.dtype.itemsize - 1), bits.dtype)
-        return Tensor.of(bits.tobytes(), told["dtype"], told["shape"], _steps(told["shape"]), 0)
+        return Tensor.of_bits(bits, told["dtype"])
     return found
-
-
-def _steps(shape: Sequence[int]) -> list[int]:
-    """Return the strides of a contiguous tensor, in elements."""
-    return [prod(shape[k + 1 :]) for k in range(len(shape))]

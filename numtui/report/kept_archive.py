@@ -19,7 +19,7 @@ __all__ = ["Archive"]
 
 
 class Archive:
-    """What is to be sent.
+    """Files to send.
 
     Args:
         cases: kept calls of each operation, by side.

@@ -73,7 +73,7 @@ class Replayed:
 
     @property
     def together(self) -> str:
-        """How a collective's result is made of what the ranks gave; empty for other operations."""
+        """Rule by which a collective's result is made of what the ranks gave; empty for other operations."""
         return str(self.results.get(AGAIN, {}).get("together") or "")
 
     @property

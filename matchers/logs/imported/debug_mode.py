@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -15,7 +15,7 @@ from matchers.logs.imported.format import NATIVE_KEY
 from matchers.logs.imported.makers import Makers
 from matchers.logs.op_log import Phase
 
-__all__ = ["Call", "Calls", "Nesting", "encloses", "leaves"]
+__all__ = ["Call", "Calls", "Nesting", "encloses"]
 
 _TENSOR = re.compile(r"(?<![\w$])(d|f)?t(?:\$(\d+))?: (\w+)\[([^\]]*)\]")
 """A tensor among arguments and results: of a DTensor or a fake one, its number, dtype and sizes."""
@@ -31,19 +31,6 @@ _DTYPES: Final[Mapping[str, str]] = {
     "b8": "bool",
     "f4e2m1fnx2": "float4_e2m1fn_x2",
 }
-
-
-def leaves(value: Any) -> Iterator[Any]:
-    """Yield what lies in lists and dicts of JSON, in order, without nulls; without recursion."""
-    stack = [value]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, list):
-            stack.extend(reversed(item))
-        elif isinstance(item, dict):
-            stack.extend(reversed(item.values()))
-        elif item is not None:
-            yield item
 
 
 class Call(NamedTuple):

@@ -10,8 +10,9 @@ from typing import Any, Final
 
 from matchers.logs.columns import decode
 from matchers.logs.imported.columns import Columns
-from matchers.logs.imported.debug_mode import Call, Calls, leaves
+from matchers.logs.imported.debug_mode import Call, Calls
 from matchers.logs.imported.format import Format
+from matchers.logs.imported.json_leaves import leaves
 from matchers.logs.op_log import Phase
 from matchers.logs.source import LogSource
 

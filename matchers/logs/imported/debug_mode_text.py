@@ -10,8 +10,9 @@ from typing import Any
 
 from matchers.logs.columns import decode
 from matchers.logs.imported.columns import Columns
-from matchers.logs.imported.debug_mode import Call, Calls, Nesting, encloses, leaves
+from matchers.logs.imported.debug_mode import Call, Calls, Nesting, encloses
 from matchers.logs.imported.format import Format
+from matchers.logs.imported.json_leaves import leaves
 from matchers.logs.source import LogSource
 
 __all__ = ["FORMAT"]

@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from capture.sketch import BLOCK, COLUMNS, GAMMA, PROJECTIONS, SEED
 from matchers.arrays import Float64, Hash
-from matchers.tensor import SIZES, Tensor
+from matchers.tensor import SIZES, Tensor, row_major
 
 __all__ = ["Dumped", "fields_of", "measured", "printed"]
 
@@ -94,7 +94,7 @@ class Dumped:
         """Its numbers."""
         if self.dtype not in SIZES:
             return measured(Tensor.of(self.data, self.dtype, [len(self.data)], [1], 0))
-        strides = [math.prod(self.shape[k + 1 :]) for k in range(len(self.shape))]
+        strides = row_major(self.shape)
         return measured(
             Tensor.of(self.data, self.dtype, self.shape, strides, 0), 2 if self.dtype.startswith("complex") else 1
         )

@@ -15,6 +15,7 @@ from matchers.errors import LogError
 from matchers.logs.columns import decode
 from matchers.logs.imported.columns import UNREAD, Columns, Row
 from matchers.logs.imported.format import NATIVE_KEY, Format
+from matchers.logs.imported.json_leaves import leaves
 from matchers.logs.imported.json_pieces import Damaged, Pieces
 from matchers.logs.imported.makers import Makers
 from matchers.logs.imported.measured import Dumped, fields_of, printed
@@ -206,17 +207,10 @@ class _Reader:
         return (told if isinstance(told, str) else ""), -1
 
     def _tensors(self, value: Any) -> Iterator[_Tensor]:
-        """Yield the tensors of arguments or results, in order; without recursion."""
-        stack = [value]
-        while stack:
-            item = stack.pop()
-            if isinstance(item, list):
-                stack.extend(reversed(item))
-            elif isinstance(item, dict):
-                if "dtype" in item and isinstance(item.get("shape"), list):
-                    yield self._tensor(item)
-                elif "value" not in item:
-                    stack.extend(reversed(item.values()))
+        """Yield the tensors of arguments or results, in order."""
+        for item in leaves(value, lambda item: _is_tensor(item) or "value" in item):
+            if isinstance(item, dict) and _is_tensor(item):
+                yield self._tensor(item)
 
     def _tensor(self, told: Mapping[str, Any]) -> _Tensor:
         stats = {
@@ -239,6 +233,10 @@ class _Reader:
             known = (dtype, checksum, *stats.values())
         shape = told["shape"]
         return _Tensor(str(shape) if set(map(type, shape)) <= {int} else "", dtype, stats, known, checksum, read)
+
+
+def _is_tensor(told: Mapping[str, Any]) -> bool:
+    return "dtype" in told and isinstance(told.get("shape"), list)
 
 
 def _beside(columns: Columns, name: str) -> dict[str, Any]:

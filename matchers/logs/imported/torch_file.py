@@ -12,7 +12,7 @@ from typing import IO, Any, Final, NamedTuple
 
 from matchers.errors import LogError
 from matchers.logs.imported.measured import Dumped
-from matchers.tensor import SIZES, Tensor
+from matchers.tensor import SIZES, Tensor, row_major
 
 __all__ = ["Unknown", "read_torch", "tensors_in"]
 
@@ -39,7 +39,7 @@ _REPEATED: Final = 16
 _SMALL: Final = 1 << 20
 _DEEPEST: Final = 64
 _OTHER_ERRORS: Final = (zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError, EOFError, ValueError)
-"""What Python's reader of archives raises for damaged ones, beside OSError."""
+"""Exceptions of Python's reader for damaged archives, beside OSError."""
 
 
 class Unknown(NamedTuple):
@@ -180,7 +180,7 @@ class _Reading:
         if numel > max(_REPEATED * storage.numel, _SMALL) or any(step < 0 for step in (offset, *strides, *shape)):
             return Unknown("a tensor that is larger than its storage")
         data = self._content(f"data/{storage.key}")
-        if len(data) == numel * size and list(strides) == [math.prod(shape[k + 1 :]) for k in range(len(shape))]:
+        if len(data) == numel * size and list(strides) == row_major(shape):
             return Dumped(dtype, tuple(shape), data)
         return Dumped(dtype, tuple(shape), Tensor.of(data, dtype, shape, strides, offset).bits.tobytes())
 

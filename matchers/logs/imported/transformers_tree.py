@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from itertools import count, islice, takewhile
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -14,6 +14,7 @@ from matchers.errors import LogError
 from matchers.logs.columns import decode
 from matchers.logs.imported.columns import UNREAD, Columns, Row
 from matchers.logs.imported.format import NATIVE_KEY, Format
+from matchers.logs.imported.json_leaves import leaves
 from matchers.logs.imported.makers import Makers
 from matchers.logs.imported.measured import Dumped, fields_of, printed
 from matchers.logs.imported.safetensors import entries
@@ -126,16 +127,12 @@ def _printed(text: Any) -> float | None:
 
 
 def _tensors(value: Any) -> Iterator[Any]:
-    """Yield the tensors of arguments or results, in order; without recursion."""
-    stack = [value]
-    while stack:
-        item = stack.pop()
-        if isinstance(item, list):
-            stack.extend(reversed(item))
-        elif isinstance(item, dict) and isinstance(item.get("shape"), str) and isinstance(item.get("dtype"), str):
-            yield item
-        elif isinstance(item, dict):
-            stack.extend(reversed(item.values()))
+    """Yield the tensors of arguments or results, in order."""
+    return (item for item in leaves(value, _is_tensor) if isinstance(item, dict))
+
+
+def _is_tensor(told: Mapping[str, Any]) -> bool:
+    return isinstance(told.get("shape"), str) and isinstance(told.get("dtype"), str)
 
 
 def _calls(root: Any) -> Iterator[tuple[int, Any]]:

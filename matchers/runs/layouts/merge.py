@@ -314,7 +314,7 @@ def _contents(runs: Sequence[Mapping[str, Any]]) -> Iterator[tuple[str, dict[str
 
 
 def _of_slices(runs: Sequence[Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
-    """What the run info says of the start and end of named tensors of which each rank holds a stretch.
+    """Start and end, in the run info, of named tensors of which each rank holds a stretch.
 
     The digest of a whole is made of those of its parts, which no whole tensor has: it tells whether it changed.
     """

@@ -212,7 +212,7 @@ class ReducedGradients:
 
 
 def _scales(law: Law) -> bool:
-    return law.form in (Form.MULTIPLY, Form.DIVIDE) and law.in_place and not law.on_lists
+    return law.scales and law.in_place and not law.on_lists
 
 
 def _additions(log: OpLog) -> dict[tuple[int, int], int]:

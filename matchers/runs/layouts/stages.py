@@ -7,7 +7,7 @@ by its number, whatever the schedule was.
 from __future__ import annotations
 
 import json
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -16,24 +16,20 @@ import numpy as np
 
 from matchers.arrays import Bool, Int64
 from matchers.laws.law import Kind
-from matchers.logs.columns import KeyColumn, Strings, Texts
+from matchers.logs.columns import Texts
 from matchers.logs.op_log import OpLog, Phase
 from matchers.logs.raw_record import MEMBERS
 from matchers.ops.batch_numbers import micro_batch_numbers
 from matchers.ops.dataflow import downstream, upstream
 from matchers.ops.json_values import integers, parsed_object
-from matchers.ops.last_contents import LastContents
-from matchers.ops.module_path import canonical
 from matchers.ops.run_info import MERGED_RANKS
 from matchers.ops.unused_passes import unused_passes
 from matchers.runs.calls import Group
+from matchers.runs.layouts.names import TABLES, names_in, renamed
 from matchers.runs.layouts.pieces import Piece, joined
 from matchers.runs.rank_logs import RankLogs, connected
 
-__all__ = ["with_names_of", "with_stages_joined"]
-
-_OF_PARAMETERS = ("parameter_digests", "buffer_digests", "parameter_placements", "end_state", "start_sketches")
-"""Tables of the run info by name of a tensor."""
+__all__ = ["with_stages_joined"]
 
 
 def with_stages_joined(ranks: RankLogs, other: OpLog) -> RankLogs:
@@ -56,20 +52,6 @@ def with_stages_joined(ranks: RankLogs, other: OpLog) -> RankLogs:
     return RankLogs(ranks.run, {of[0]: _joined(ranks, list(_in_turn(ranks, of)), other, first) for of in pipelines})
 
 
-def with_names_of(ranks: RankLogs, other: OpLog) -> RankLogs:
-    """The ranks, of which those that give one name to other parameters each have the names of another log: experts."""
-    named: dict[str, set[int]] = defaultdict(set)
-    for rank, held in ranks.start.items():
-        placed = ranks.table(rank, "parameter_placements")
-        for name, digest in held.items():
-            if name not in placed:
-                named[name].add(digest)
-    if all(len(of) == 1 for of in named.values()):
-        return ranks
-    names = _names(ranks, list(ranks.logs), other)
-    return RankLogs(ranks.run, {rank: _renamed(log, names[rank]) for rank, log in ranks.logs.items()})
-
-
 def _in_turn(ranks: RankLogs, pipeline: Sequence[int]) -> Iterator[int]:
     """The ranks of a pipeline by their stages: of two ranks, the earlier one sends first."""
     within = [group for group in ranks.messages if group.ranks[0] in pipeline]
@@ -87,13 +69,13 @@ def _in_turn(ranks: RankLogs, pipeline: Sequence[int]) -> Iterator[int]:
 
 def _joined(ranks: RankLogs, stages: Sequence[int], other: OpLog, first: Mapping[int, int]) -> OpLog:
     """The log of a pipeline, whose ranks are given in the order of their stages; `first`: of each rank's pipeline."""
-    names = _names(ranks, stages, other)
+    names = names_in(other, ranks, stages)
     pieces, places, keys = list[Piece](), list[Int64](), list[Int64]()
     start = 0
     for stage, rank in enumerate(stages):
         rows = np.flatnonzero(~_serving(ranks, rank) & ~unused_passes(ranks.logs[rank]))
         number = _numbers(ranks.logs[rank]).astype(np.int32)
-        log = _renamed(replace(ranks.logs[rank], micro_batch=number), names[rank])
+        log = renamed(replace(ranks.logs[rank], micro_batch=number), names[rank])
         place = np.full(len(log), -1)
         place[rows] = start + np.arange(len(rows))
         start += len(rows)
@@ -183,62 +165,8 @@ def _answered(pair: Group) -> bool:
 def _together(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     """The tables of tensors that the run info of every stage has, each as one."""
     out: dict[str, Any] = {}
-    for table in _OF_PARAMETERS:
+    for table in TABLES:
         found = [of for info in infos if isinstance(of := info.get(table), dict)]
         if len(found) == len(infos):
             out[table] = {name: value for of in found for name, value in of.items()}
     return out
-
-
-def _names(ranks: RankLogs, stages: Sequence[int], other: OpLog) -> dict[int, dict[str, str]]:
-    """By rank, the name that modules have in the other log, where a stage counts its modules anew.
-
-    By the digests of parameters that only one parameter has.
-    """
-    whole = LastContents(other, tuple(other.modules)).start
-    many = Counter(whole.values())
-    by_digest = {digest: name for name, digest in whole.items() if many[digest] == 1}
-    out = dict[int, dict[str, str]]()
-    for rank in stages:
-        votes = defaultdict[str, Counter[str]](Counter)
-        for name, digest in LastContents(ranks.logs[rank], tuple(ranks.logs[rank].modules)).start.items():
-            theirs = by_digest.get(digest, "").split(".")
-            mine = name.split(".")
-            if len(mine) == len(theirs) and all(
-                x == y or (x.isdigit() and y.isdigit()) for x, y in zip(mine, theirs, strict=True)
-            ):
-                for k, part in enumerate(mine):
-                    if part.isdigit():
-                        votes[".".join(mine[: k + 1])][".".join(theirs[: k + 1])] += 1
-        out[rank] = {name: of.most_common(1)[0][0] for name, of in votes.items()}
-    return out
-
-
-def _renamed(log: OpLog, names: Mapping[str, str]) -> OpLog:
-    """The log with other names of modules: of what is in the longest path that has one."""
-    if all(name == new for name, new in names.items()):
-        return log
-
-    def new(text: str) -> str:
-        path = canonical(text)
-        known = max((of for of in names if f"{path}.".startswith(f"{of}.")), key=len, default="")
-        return names[known] + path[len(known) :] if known else text
-
-    def of_record(raw: bytes) -> bytes:
-        module, slash, op = raw.rpartition(b"/")
-        return new(module.decode(errors="surrogateescape")).encode(errors="surrogateescape") + slash + op
-
-    modules = Strings(tuple(new(name).encode(errors="surrogateescape") for name in log.modules))
-    keys = KeyColumn(b"".join(of_record(log.keys.raw(row)) + b"\n" for row in range(len(log))))
-    texts = {row: ";".join(map(new, text.split(";"))).encode() for row, text in log.texts("Parameter").items()}
-    run = dict(log.header.run)
-    for table in _OF_PARAMETERS:
-        if isinstance(found := run.get(table), dict):
-            run[table] = {new(name): value for name, value in found.items()}
-    return replace(
-        log,
-        modules=modules,
-        keys=keys,
-        header=replace(log.header, run=run),
-        extra={**log.extra, "Parameter": log.texts("Parameter").changed(texts)},
-    )

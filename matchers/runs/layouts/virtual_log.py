@@ -28,10 +28,11 @@ from matchers.runs.finding import Check, listed
 from matchers.runs.layouts.batches import as_micro_batches
 from matchers.runs.layouts.inferred import with_inferred_placements
 from matchers.runs.layouts.merge import merged
+from matchers.runs.layouts.names import with_names_of
 from matchers.runs.layouts.not_merged import not_merged
 from matchers.runs.layouts.own_updates import in_order, with_own_updates
 from matchers.runs.layouts.samples import FIRST, first_results, same_samples
-from matchers.runs.layouts.stages import with_names_of, with_stages_joined
+from matchers.runs.layouts.stages import with_stages_joined
 from matchers.runs.layouts.wholes import Wholes
 from matchers.runs.rank_logs import RankLogs, Role
 

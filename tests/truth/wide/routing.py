@@ -141,10 +141,11 @@ class Stack(nn.Module):
 
 
 class Experts(nn.Module):
-    """The experts of this rank: stacked, or one by one."""
+    """The experts of this rank, stacked or one by one, and the router of a layer."""
 
-    def __init__(self, run: Run, experts: list[nn.Module]) -> None:
+    def __init__(self, run: Run, layer: int, experts: list[nn.Module], router: nn.Module) -> None:
         super().__init__()
+        self.run, self.layer = run, layer
         layout, mine = LAYOUTS[run.form], local(run)
         here = [experts[k] for k in mine]
         if layout.stacked:
@@ -152,6 +153,13 @@ class Experts(nn.Module):
         else:
             numbers = range(len(mine)) if layout.renumbered else mine
             self.experts = nn.ModuleDict({str(n): each for n, each in zip(numbers, here, strict=True)})
+        self.router = router
+
+    def scores(self, x: Tensor) -> Tensor:
+        """Scores that the router gives each expert for each token."""
+        if self.run.has("precision", self.layer):
+            return (x.bfloat16() @ self.router.weight.bfloat16().T).to(x.dtype)  # bug: precision
+        return self.router(x)  # bug: precision, start
 
 
 def local(run: Run) -> range:

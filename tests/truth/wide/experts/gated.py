@@ -55,17 +55,12 @@ class Mixture(Experts):
     """The two experts of each token that its router prefers, weighted."""
 
     def __init__(self, run: Run, layer: int) -> None:
-        super().__init__(run, [Gated() for _ in range(EXPERTS)])
-        self.run, self.layer = run, layer
-        self.router = nn.Linear(DIM, EXPERTS, bias=False)
+        experts: list[nn.Module] = [Gated() for _ in range(EXPERTS)]
+        super().__init__(run, layer, experts, nn.Linear(DIM, EXPERTS, bias=False))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         run, kind = self.run, LAYOUTS[self.run.form].kind
-        if run.has("precision", self.layer):
-            scores = (x.bfloat16() @ self.router.weight.bfloat16().T).to(x.dtype)  # bug: precision
-        else:
-            scores = self.router(x)  # bug: precision, start
-        chances = torch.softmax(scores, -1)
+        chances = torch.softmax(self.scores(x), -1)
         weights, chosen = chances.topk(CHOSEN, -1)
         if not run.has("weights", self.layer):
             weights = weights / weights.sum(-1, keepdim=True)  # bug: weights
@@ -86,7 +81,7 @@ class Mixture(Experts):
         return out.view_as(x), balance  # bug: order
 
     def _far(self, rows: Tensor, counts: Tensor) -> Tensor:
-        """What the experts on all ranks make of rows, which are sorted by expert."""
+        """Outputs of the experts on all ranks for rows, which are sorted by expert."""
         ranks, run = self.run.ranks, self.run
         theirs = torch.empty_like(counts)
         dist.all_to_all_single(theirs, counts)

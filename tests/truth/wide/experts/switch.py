@@ -25,17 +25,11 @@ class Mixture(Experts):
 
     def __init__(self, run: Run, layer: int) -> None:
         experts = [nn.Sequential(nn.Linear(DIM, 2 * DIM), nn.ReLU(), nn.Linear(2 * DIM, DIM)) for _ in range(EXPERTS)]
-        super().__init__(run, list(experts))
-        self.run, self.layer = run, layer
-        self.router = nn.Linear(DIM, EXPERTS, bias=False)
+        super().__init__(run, layer, list(experts), nn.Linear(DIM, EXPERTS, bias=False))
 
     def forward(self, x: Tensor) -> tuple[Tensor, Tensor]:
         run, kind = self.run, LAYOUTS[self.run.form].kind
-        if run.has("precision", self.layer):
-            scores = (x.bfloat16() @ self.router.weight.bfloat16().T).to(x.dtype)  # bug: precision
-        else:
-            scores = self.router(x)  # bug: precision, start
-        chances = functional.softmax(scores, dim=-1)
+        chances = functional.softmax(self.scores(x), dim=-1)
         weight, chosen = chances.max(-1)
         hot = functional.one_hot(chosen, EXPERTS)
         balance = EXPERTS * (hot.to(x.dtype).mean(1) * chances.mean(1)).sum(-1).mean()
@@ -53,7 +47,7 @@ class Mixture(Experts):
         return Summed.apply(out) if kind == "sum" else out, balance  # bug: order
 
     def _all(self, slots: Tensor) -> Tensor:
-        """What the experts on all ranks make of [experts, samples, room, dim]."""
+        """Outputs of the experts on all ranks for [experts, samples, room, dim]."""
         run, here = self.run, len(local(self.run))
         kind = LAYOUTS[run.form].kind
         if kind == "sum":
