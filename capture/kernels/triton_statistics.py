@@ -1,7 +1,11 @@
-"""Statistics of a tensor in one Triton kernel, for CUDA devices; imported only where triton exists.
+"""Statistics of a tensor in Triton kernels, for CUDA devices; imported only where triton exists.
 
 Each program takes a fixed number of tiles and leaves a row of partial sums; another kernel adds the rows in order. So
 the results do not depend on scheduling, and nothing waits for the device.
+
+A tile is seen as the sketch sees positions: blocks of 16 rows and 8 columns. A lane has one column of a block, so that
+the Hadamard transform over its rows is between numbers of one thread. The signs of shards in several runs are computed
+for each element by a kernel of its own.
 """
 
 from __future__ import annotations
@@ -11,7 +15,7 @@ from typing import Any, no_type_check
 
 import torch
 
-from ..sketch import COLUMNS, GAMMA, SEED, Positions
+from ..sketch import BLOCK, COLUMNS, GAMMA, SEED, Positions
 from .row import FIELDS, INTEGERS, SKETCH
 
 __all__ = ["knows", "measure"]
@@ -34,9 +38,18 @@ _TYPES = {
 }
 _COPIED = 1 << 22
 """Number of elements up to which a non-contiguous tensor is copied."""
+_WIDE = {torch.float64, torch.int32, torch.int64}
+"""Types with values that float32 does not have."""
 _TILE = 256
-_TILES = 64
-"""Tiles per program."""
+"""Elements of a tile whose signs are computed one by one."""
+_ROWS = 64
+"""Rows of partial sums that are added at once."""
+_BLOCKS = 16
+"""Blocks of positions in a tile."""
+_TILES = 8
+"""Tiles per program, at least."""
+_PROGRAMS = 2048
+"""From this number of programs on, each takes more tiles."""
 
 _GAMMA = tl.constexpr(GAMMA)
 _SEED = tl.constexpr(SEED)
@@ -61,39 +74,40 @@ def measure(
 ) -> None:
     """Do the same as `capture.kernels.eager.measure`, for tensors that `knows` accepts."""
     numel = tensor.numel()
-    flat = tensor.detach().reshape(-1)
-    # of a tensor of one element, any stride counts as contiguous
-    flat = flat.contiguous().as_strided((numel,), (1,))
-    data = flat.view(torch.uint8)
-    if flat.dtype is torch.bool:
-        flat = data
-    words = data[: len(data) // 8 * 8].view(torch.int64)
-    programs = max(1, -(-numel // (_TILE * _TILES)))
-    partials = torch.empty((programs, FIELDS), dtype=torch.int64, device=row.device)
+    x = tensor if tensor.is_contiguous() else tensor.detach().contiguous()
+    if x.dtype is torch.bool:
+        x = x.view(torch.uint8)
     affine = None if positions is None else _affine(positions)
-    start, inner, size, stride, far = affine or (0, max(numel, 1), 1, 0, 0)
+    start, inner, size, stride, far = affine or (0, numel, 1, 0, 0)
+    in_a_run = inner >= numel
+    # of whole blocks, the first one may begin before the tensor
+    before = start % BLOCK if in_a_run else 0
+    tiles = max(_TILES, (before + numel) // (_BLOCKS * BLOCK * _PROGRAMS))
+    programs = max(1, -(-(before + numel) // (tiles * _BLOCKS * BLOCK)))
+    scattered = sketch and not in_a_run
+    alone = programs == 1 and not scattered
+    partials = row if alone else torch.empty((programs, FIELDS), dtype=torch.int64, device=row.device)
     with torch.cuda.device_of(row):
         _partials[(programs,)](
-            flat,
-            words,
+            x,
             partials,
-            partials.view(torch.float64),
             numel,
-            len(words),
-            start,
-            inner,
-            size,
-            stride,
-            far,
-            TILE=_TILE,
-            TILES=_TILES,
-            PER_WORD=8 // flat.element_size(),
+            before,
+            start // BLOCK,
+            tiles,
+            BLOCKS=_BLOCKS,
+            SIZE=x.element_size(),
+            WIDE=x.dtype in _WIDE,
             DIGEST=digest,
-            SIGNS=sketch,
+            SIGNS=sketch and in_a_run,
+            ALONE=alone,
         )
-        _combined[(1,)](
-            partials, partials.view(torch.float64), programs, data, len(data), numel, row, row.view(torch.float64)
-        )
+        if scattered:
+            _scattered[(programs,)](
+                x, partials, numel, start, inner, size, stride, far, tiles * (_BLOCKS * BLOCK // _TILE), TILE=_TILE
+            )
+        if not alone:
+            _combined[(1,)](x, partials, programs, numel, row, SIZE=x.element_size(), ROWS=_ROWS)
 
 
 def _affine(positions: Positions) -> tuple[int, int, int, int, int] | None:
@@ -117,128 +131,211 @@ def _mixed(z):
     return z ^ (z >> 31)
 
 
-# not specialized: compiling once more for every kind of number would stop the training again and again
-@triton.jit(do_not_specialize=["numel", "words", "start", "inner", "size", "stride", "far"])
+@triton.jit
+@no_type_check
+def _word(n):
+    return _mixed(_SEED + (n + 1).to(tl.uint64) * _GAMMA)
+
+
+@triton.jit
+@no_type_check
+def _flipped(x, bits):
+    """Negate float64 numbers where the highest of 64 bits is set."""
+    return (x.to(tl.uint64, bitcast=True) ^ (bits & (1 << 63))).to(tl.float64, bitcast=True)
+
+
+@triton.jit
+@no_type_check
+def _butterflies(x):
+    """Do a stage of the Hadamard transform of 16 numbers; four of them leave it in its natural order."""
+    low = ()
+    high = ()
+    for pair in tl.static_range(8):
+        low = low + (x[2 * pair] + x[2 * pair + 1],)  # noqa: RUF005  Triton knows no unpacking
+        high = high + (x[2 * pair] - x[2 * pair + 1],)  # noqa: RUF005  as above
+    return low + high
+
+
+@triton.jit
+@no_type_check
+def _numbers(ptr):
+    return ptr.to(tl.pointer_type(tl.float64), bitcast=True)
+
+
+# not specialized: compiling once more for every kind of number or address would stop the training again and again
+@triton.jit(do_not_specialize=["x_ptr", "partials_ptr", "numel", "before", "first", "tiles"])
 @no_type_check
 def _partials(
     x_ptr,
-    words_ptr,
-    integers_ptr,
-    numbers_ptr,
+    partials_ptr,
     numel,
-    words,
+    before,
+    first,
+    tiles,
+    BLOCKS: tl.constexpr,  # noqa: N803
+    SIZE: tl.constexpr,  # noqa: N803
+    WIDE: tl.constexpr,  # noqa: N803
+    DIGEST: tl.constexpr,  # noqa: N803
+    SIGNS: tl.constexpr,  # noqa: N803
+    ALONE: tl.constexpr,  # noqa: N803
+):
+    LANES: tl.constexpr = BLOCKS * 8  # noqa: N806
+    program = tl.program_id(0).to(tl.int64)
+    lane = tl.arange(0, LANES)
+    c = lane % 8
+    infinity = float("inf")
+    # float32 compares at a multiple of the speed
+    kind: tl.constexpr = tl.float64 if WIDE else tl.float32
+    nan = tl.zeros((LANES,), tl.int32)
+    odd = tl.zeros((LANES,), tl.int32)
+    zero = tl.zeros((LANES,), tl.int32)
+    low = tl.full((LANES,), infinity, kind)
+    high = tl.full((LANES,), -infinity, kind)
+    l1 = tl.zeros((LANES,), tl.float64)
+    squares = tl.zeros((LANES,), tl.float64)
+    total = tl.zeros((LANES,), tl.float64)
+    hashed = tl.zeros((LANES,), tl.uint64)
+    sums = (total,) * 16
+    words = tl.full((), numel, tl.int64) * SIZE // 8
+    words_ptr = x_ptr.to(tl.pointer_type(tl.uint64), bitcast=True)
+    left = tl.full((), numel, tl.int64) + before - program * tiles * (BLOCKS * 128)
+    for tile in range(tl.minimum(tl.cdiv(left, BLOCKS * 128), tiles)):
+        block = (program * tiles + tile) * BLOCKS + lane // 8
+        begin = block * 128 + c - before
+        # rows of this column that are in the tensor
+        last = tl.minimum(numel - begin, 128).to(tl.int32)
+        here = tl.maximum(-begin, 0).to(tl.int32)
+        signs = _word(3 * (first + block) + c // 4) << (16 * (c % 4)).to(tl.uint64)
+        column = ()
+        for r in tl.static_range(16):
+            there = (8 * r < last) & (8 * r >= here)
+            value = tl.load(x_ptr + begin + 8 * r, mask=there, other=0).to(kind)
+            finite = there & (tl.abs(value) < infinity)
+            nan += (value != value).to(tl.int32)
+            odd += (there & ~finite).to(tl.int32)
+            zero += (there & (value == 0)).to(tl.int32)
+            low = tl.minimum(low, tl.where(finite, value, infinity))
+            high = tl.maximum(high, tl.where(finite, value, -infinity))
+            x = tl.where(finite, value, 0.0).to(tl.float64)
+            l1 += tl.abs(x)
+            squares += x * x
+            total += x
+            if SIGNS:
+                column = column + (_flipped(x, signs << r),)  # noqa: RUF005  Triton knows no unpacking
+        if SIGNS:
+            for _ in tl.static_range(4):
+                column = _butterflies(column)
+            signs = _word(3 * (first + block) + 2)
+            added = ()
+            for k in tl.static_range(16):
+                added = added + (sums[k] + _flipped(column[k], signs << k),)  # noqa: RUF005  as above
+            sums = added
+        if DIGEST:
+            for part in tl.static_range(2 * SIZE):
+                n = ((program * tiles + tile) * (2 * SIZE) + part) * LANES + lane
+                word = tl.load(words_ptr + n, mask=n < words, other=0)
+                term = _mixed(word + (n + 2).to(tl.uint64) * _GAMMA)
+                hashed += tl.where(n < words, term, 0)
+    partials = partials_ptr + program * _FIELDS
+    numbers = _numbers(partials)
+    infinite = tl.sum(odd) - tl.sum(nan)
+    tl.store(partials, tl.sum(nan).to(tl.int64))
+    tl.store(partials + 1, infinite.to(tl.int64))
+    tl.store(partials + 2, tl.sum(zero).to(tl.int64))
+    tl.store(partials + 3, tl.sum(hashed).to(tl.int64, bitcast=True))
+    tl.store(numbers + _INTEGERS, tl.sum(l1))
+    tl.store(numbers + _INTEGERS + 1, tl.sum(squares))
+    tl.store(numbers + _INTEGERS + 2, tl.min(low).to(tl.float64))
+    tl.store(numbers + _INTEGERS + 3, tl.max(high).to(tl.float64))
+    tl.store(numbers + _INTEGERS + 4, tl.sum(total))
+    if SIGNS:
+        table = tl.where(c < 4, _LEFT, _RIGHT).to(tl.uint64) >> (16 * (c % 4)).to(tl.uint64)
+        for k in tl.static_range(16):
+            tl.store(numbers + _SKETCH + k, tl.sum(_flipped(sums[k], table << (63 - k))))
+    if ALONE:
+        tl.debug_barrier()
+        _add_up(x_ptr, partials_ptr, 1, numel, partials_ptr, SIZE, 1)
+
+
+@triton.jit(do_not_specialize=["x_ptr", "partials_ptr", "numel", "start", "inner", "size", "stride", "far", "tiles"])
+@no_type_check
+def _scattered(
+    x_ptr,
+    partials_ptr,
+    numel,
     start,
     inner,
     size,
     stride,
     far,
+    tiles,
     TILE: tl.constexpr,  # noqa: N803
-    TILES: tl.constexpr,  # noqa: N803
-    PER_WORD: tl.constexpr,  # noqa: N803
-    DIGEST: tl.constexpr,  # noqa: N803
-    SIGNS: tl.constexpr,  # noqa: N803
 ):
     program = tl.program_id(0).to(tl.int64)
-    infinity = float("inf")
-    nan = tl.zeros((TILE,), tl.int64)
-    inf = tl.zeros((TILE,), tl.int64)
-    zero = tl.zeros((TILE,), tl.int64)
-    l1 = tl.zeros((TILE,), tl.float64)
-    squares = tl.zeros((TILE,), tl.float64)
-    total = tl.zeros((TILE,), tl.float64)
-    low = tl.full((TILE,), infinity, tl.float64)
-    high = tl.full((TILE,), -infinity, tl.float64)
-    hashed = tl.zeros((TILE // PER_WORD,), tl.uint64)
     k = tl.arange(0, 16).to(tl.uint64)
     signed = tl.zeros((16, TILE), tl.float64)
-    for tile in range(TILES):
-        i = (program * TILES + tile) * TILE + tl.arange(0, TILE)
-        there = i < numel
-        x = tl.load(x_ptr + i, mask=there, other=0).to(tl.float64)
-        is_nan = x != x
-        finite = there & (tl.abs(x) < infinity)
-        nan += is_nan.to(tl.int64)
-        inf += (there & ~finite & ~is_nan).to(tl.int64)
-        zero += (there & (x == 0)).to(tl.int64)
-        low = tl.minimum(low, tl.where(finite, x, infinity))
-        high = tl.maximum(high, tl.where(finite, x, -infinity))
-        x = tl.where(finite, x, 0.0)
-        l1 += tl.abs(x)
-        squares += x * x
-        total += x
-        if DIGEST:
-            n = (program * TILES + tile) * (TILE // PER_WORD) + tl.arange(0, TILE // PER_WORD)
-            word = tl.load(words_ptr + n, mask=n < words, other=0).to(tl.uint64, bitcast=True)
-            term = _mixed(word + (n + 2).to(tl.uint64) * _GAMMA)
-            hashed += tl.where(n < words, term, 0)
-        if SIGNS:
-            run = i // inner
-            at = (start + i % inner + run % size * stride + run // size * far).to(tl.uint64)
-            block = at // 128
-            r = at % 128 // 8
-            c = at % 8
-            d = _mixed(_SEED + (3 * block + c // 4 + 1) * _GAMMA) >> (63 - 16 * (c % 4) - r)
-            u = _mixed(_SEED + (3 * block + 3) * _GAMMA)
-            # bit k of these is the sign of projection k
-            v = tl.where(c < 4, _LEFT, _RIGHT).to(tl.uint64) >> (16 * (c % 4))
-            h = (r & 1) * 0xAAAA ^ (r >> 1 & 1) * 0xCCCC ^ (r >> 2 & 1) * 0xF0F0 ^ (r >> 3 & 1) * 0xFF00
-            flip = (v ^ h)[None, :] >> k[:, None] ^ u[None, :] >> (63 - k[:, None]) ^ d[None, :]
-            signed += tl.where((flip & 1) != 0, -x[None, :], x[None, :])
-    integers = integers_ptr + program * _FIELDS
-    numbers = numbers_ptr + program * _FIELDS
-    tl.store(integers, tl.sum(nan))
-    tl.store(integers + 1, tl.sum(inf))
-    tl.store(integers + 2, tl.sum(zero))
-    tl.store(integers + 3, tl.sum(hashed).to(tl.int64, bitcast=True))
-    tl.store(numbers + _INTEGERS, tl.sum(l1))
-    tl.store(numbers + _INTEGERS + 1, tl.sum(squares))
-    tl.store(numbers + _INTEGERS + 2, tl.min(low))
-    tl.store(numbers + _INTEGERS + 3, tl.max(high))
-    tl.store(numbers + _INTEGERS + 4, tl.sum(total))
-    tl.store(numbers + _SKETCH + tl.arange(0, 16), tl.sum(signed, 1))
+    for tile in range(tiles):
+        i = (program * tiles + tile) * TILE + tl.arange(0, TILE)
+        x = tl.load(x_ptr + i, mask=i < numel, other=0).to(tl.float64)
+        x = tl.where(tl.abs(x) < float("inf"), x, 0.0)
+        run = i // inner
+        at = start + i % inner + run % size * stride + run // size * far
+        block = at // 128
+        r = (at % 128 // 8).to(tl.uint64)
+        c = at % 8
+        shift = (16 * (c % 4)).to(tl.uint64)
+        # the highest bit of these is the sign of the element, bit k the sign of projection k
+        d = _word(3 * block + c // 4) << (shift + r)
+        v = tl.where(c < 4, _LEFT, _RIGHT).to(tl.uint64) >> shift
+        h = (r & 1) * 0xAAAA ^ (r >> 1 & 1) * 0xCCCC ^ (r >> 2 & 1) * 0xF0F0 ^ (r >> 3 & 1) * 0xFF00
+        u = _word(3 * block + 2)
+        flips = (v ^ h)[None, :] << (63 - k[:, None]) ^ u[None, :] << k[:, None]
+        signed += _flipped(_flipped(x, d)[None, :], flips)
+    tl.store(_numbers(partials_ptr) + program * _FIELDS + _SKETCH + tl.arange(0, 16), tl.sum(signed, 1))
 
 
-@triton.jit(do_not_specialize=["programs", "size", "numel"])
+@triton.jit
 @no_type_check
-def _combined(
-    integers_ptr,
-    numbers_ptr,
-    programs,
-    bytes_ptr,
-    size,
-    numel,
-    row_ptr,
-    row_numbers_ptr,
-):
+def _add_up(x_ptr, partials_ptr, programs, numel, row_ptr, SIZE: tl.constexpr, ROWS: tl.constexpr):  # noqa: N803
+    """Make a row of the programs' partial sums."""
     infinity = float("inf")
     field = tl.arange(0, 32)
-    counts = tl.zeros((32,), tl.int64)
-    sums = tl.zeros((32,), tl.float64)
-    low = tl.full((32,), infinity, tl.float64)
-    high = tl.full((32,), -infinity, tl.float64)
-    for first in range(0, programs, 64):
-        program = (first + tl.arange(0, 64))[:, None]
+    counts = tl.zeros((ROWS, 32), tl.int64)
+    sums = tl.zeros((ROWS, 32), tl.float64)
+    low = tl.full((ROWS, 32), infinity, tl.float64)
+    high = tl.full((ROWS, 32), -infinity, tl.float64)
+    for first in range(0, programs, ROWS):
+        program = (first + tl.arange(0, ROWS))[:, None]
         at = program * _FIELDS + field[None, :]
         there = program < programs
         integer = there & (field < _INTEGERS)[None, :]
         number = there & (field >= _INTEGERS)[None, :] & (field < _FIELDS)[None, :]
-        counts += tl.sum(tl.load(integers_ptr + at, mask=integer, other=0), 0)
-        found = tl.load(numbers_ptr + at, mask=number, other=0.0)
-        sums += tl.sum(found, 0)
-        low = tl.minimum(low, tl.min(tl.where(number, found, infinity), 0))
-        high = tl.maximum(high, tl.max(tl.where(number, found, -infinity), 0))
+        counts += tl.load(partials_ptr + at, mask=integer, other=0)
+        found = tl.load(_numbers(partials_ptr) + at, mask=number, other=0.0)
+        sums += found
+        low = tl.minimum(low, tl.where(number, found, infinity))
+        high = tl.maximum(high, tl.where(number, found, -infinity))
+    counts = tl.sum(counts, 0)
+    sums = tl.sum(sums, 0)
     # the digest's words that are not whole: the length before, the rest after
+    size = tl.full((), numel, tl.int64) * SIZE
     byte = tl.arange(0, 8)
-    rest = tl.load(bytes_ptr + size // 8 * 8 + byte, mask=byte < size % 8, other=0).to(tl.uint64)
+    rest_ptr = x_ptr.to(tl.pointer_type(tl.uint8), bitcast=True) + size // 8 * 8
+    rest = tl.load(rest_ptr + byte, mask=byte < size % 8, other=0).to(tl.uint64)
     word = tl.sum(rest << (8 * byte).to(tl.uint64))
-    ends = _mixed(tl.full((), size, tl.int64).to(tl.uint64) + _GAMMA)
-    position = tl.full((), size // 8 + 2, tl.int64).to(tl.uint64)
-    ends += tl.where(size % 8 != 0, _mixed(word + position * _GAMMA), 0)
+    ends = _mixed(size.to(tl.uint64) + _GAMMA)
+    ends += tl.where(size % 8 != 0, _mixed(word + (size // 8 + 2).to(tl.uint64) * _GAMMA), 0)
     counts = tl.where(field == 3, counts + ends.to(tl.int64, bitcast=True), counts)
     missing = tl.sum(tl.where(field < 2, counts, 0))
     sums = tl.where(field == _INTEGERS + 1, tl.sqrt(sums), sums)
-    sums = tl.where(field == _INTEGERS + 2, low + 0.0, sums)
-    sums = tl.where(field == _INTEGERS + 3, high + 0.0, sums)
+    sums = tl.where(field == _INTEGERS + 2, tl.min(low, 0) + 0.0, sums)
+    sums = tl.where(field == _INTEGERS + 3, tl.max(high, 0) + 0.0, sums)
     sums = tl.where(field == _INTEGERS + 4, sums / (numel - missing).to(tl.float64), sums)
     tl.store(row_ptr + field, counts, mask=field < _INTEGERS)
-    tl.store(row_numbers_ptr + field, sums, mask=(field >= _INTEGERS) & (field < _FIELDS))
+    tl.store(_numbers(row_ptr) + field, sums, mask=(field >= _INTEGERS) & (field < _FIELDS))
+
+
+@triton.jit(do_not_specialize=["x_ptr", "partials_ptr", "programs", "numel", "row_ptr"])
+@no_type_check
+def _combined(x_ptr, partials_ptr, programs, numel, row_ptr, SIZE: tl.constexpr, ROWS: tl.constexpr):  # noqa: N803
+    _add_up(x_ptr, partials_ptr, programs, numel, row_ptr, SIZE, ROWS)
