@@ -31,7 +31,18 @@ _OWN_MEMORY = "/proc/self/statm"
 _SPARE = 4 << 30
 """Bytes that an operation may need besides a multiple of its tensors' own."""
 
+_WORKSPACE = "CUBLAS_WORKSPACE_CONFIG"
+
+
+def _set_workspace(value: str | None) -> None:
+    """Set the memory of cuBLAS, by which it chooses its algorithms, before its first call in this process."""
+    os.environ.pop(_WORKSPACE, None)
+    if value is not None:
+        os.environ[_WORKSPACE] = value
+
+
 _CALLED: dict[str, tuple[Any, Any]] = {
+    "cublas_workspace": (lambda: os.environ.get(_WORKSPACE), _set_workspace),
     "threads": (torch.get_num_threads, torch.set_num_threads),
     "deterministic": (torch.are_deterministic_algorithms_enabled, torch.use_deterministic_algorithms),
     "matmul_precision": (torch.get_float32_matmul_precision, torch.set_float32_matmul_precision),
@@ -141,19 +152,19 @@ class Memory:
         if tag in ("layout", "memory_format"):
             return getattr(torch, told)
         if tag == "device":
-            return torch.device(told)
+            return _here(told)
         if tag == "generator":
-            generator = torch.Generator(told["device"])
+            generator = torch.Generator(_here(told["device"]))
             generator.set_state(self.bytes_of(told["state"]))
             return generator
         raise Refused(f"an argument is a {told}, which cannot be kept" if tag == "opaque" else f"no argument: {tag}")
 
     def tensor(self, told: dict[str, Any]) -> Any:
         """Return a tensor of the manifest, over the memory that it shares with others of this call."""
-        key = told["memory"], told["device"]
+        key, device = (told["memory"], told["device"]), _here(told["device"])
         if key not in self._storages:
-            self._storages[key] = self.bytes_of(told["storage"]).to(told["device"]).untyped_storage()
-        made = torch.empty(0, dtype=getattr(torch, told["dtype"]), device=told["device"])
+            self._storages[key] = self.bytes_of(told["storage"]).to(device).untyped_storage()
+        made = torch.empty(0, dtype=getattr(torch, told["dtype"]), device=device)
         made.set_(self._storages[key], told["offset"], told["shape"], told["strides"])
         if told.get("conj"):
             made = torch._conj(made)
@@ -175,6 +186,12 @@ class Memory:
         if hashlib.sha256(data).hexdigest() != name:
             raise Refused(f"the content {name[:12]}… was changed since it was kept")
         return torch.frombuffer(data, dtype=torch.uint8).clone() if data else torch.empty(0, dtype=torch.uint8)
+
+
+def _here(name: str) -> torch.device:
+    """Return the device of a name; the first of its kind where this machine has fewer than the run had."""
+    device = torch.device(name)
+    return torch.device(device.type, 0) if (device.index or 0) >= torch.accelerator.device_count() > 0 else device
 
 
 def _wider(dtype: Any) -> Any:
@@ -214,10 +231,11 @@ def results_of(call: dict[str, Any], variant: dict[str, Any], imported: frozense
 
 def _set_random(random: dict[str, Any], memory: Memory) -> None:
     state = memory.bytes_of(random["state"])
-    if random["device"] == "cpu":
+    device = _here(random["device"])
+    if device.type == "cpu":
         torch.set_rng_state(state)
     else:
-        getattr(torch, random["device"].partition(":")[0]).set_rng_state(state, random["device"])
+        getattr(torch, device.type).set_rng_state(state, device)
 
 
 def _bound(size: int, tensors: list[Any]) -> None:

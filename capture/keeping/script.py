@@ -20,6 +20,7 @@ _HEAD = '''\
 """{title}: run again, it gives the bits of the log. Needs torch alone; its tensors lie beside it."""
 
 import json
+import os
 from pathlib import Path
 
 import torch
@@ -35,7 +36,7 @@ def content(name):
 
 
 def tensor(memory, dtype, shape, strides, offset):
-    return torch.empty(0, dtype=dtype).set_(memory.untyped_storage(), offset, shape, strides)
+    return torch.empty(0, dtype=dtype, device=memory.device).set_(memory.untyped_storage(), offset, shape, strides)
 
 
 def flat(value):
@@ -53,7 +54,7 @@ def write_script(folder: Path, sides: Mapping[str, Kept]) -> None:
         sides: the kept calls of an operation, by run.
 
     Raises:
-        BundleError: a call cannot be written as a script: an opaque argument, a device other than the host.
+        BundleError: a call cannot be written as a script: an opaque argument.
         OSError: the folder cannot be written.
     """
     contents: dict[str, bytes] = {}
@@ -81,10 +82,13 @@ def _body(side: str, kept: Kept, contents: dict[str, bytes]) -> str:
     lines = [f"# {ascii(call['key'])[1:-1]}, as {side} ran it"]
     if (threads := call["flags"].get("threads")) is not None:
         lines.append(f"torch.set_num_threads({int(threads)})")
+    if workspace := call["flags"].get("cublas_workspace"):
+        lines.append(f"os.environ['CUBLAS_WORKSPACE_CONFIG'] = {str(workspace)!a}")
     lines.append(f"torch.use_deterministic_algorithms({bool(call['flags'].get('deterministic'))})")
     lines += source.lines
     if (random := call.get("random")) and not random.get("given"):
-        lines.append(f"torch.set_rng_state({source.content(random['state'])})")
+        of = "" if random["device"] == "cpu" else f"{_kind(random['device'])}."
+        lines.append(f"torch.{of}set_rng_state({source.content(random['state'])})")
     operator = f"torch.ops.{found['space']}.{found['name']}.{found['overload'] or 'default'}"
     lines.append(f"with torch.no_grad():\n    result = flat({operator}({', '.join(given)}))")
     tensors = given_to(call)
@@ -121,8 +125,8 @@ class _Source:
             return f"complex({', '.join(map(_number, told))})"
         if tag in ("dtype", "layout", "memory_format"):
             return f"torch.{told}"
-        if tag == "device" and told == "cpu":
-            return "torch.device('cpu')"
+        if tag == "device":
+            return f"torch.device({_kind(told)!r})"
         raise BundleError(f"an argument, {tag} {str(told)[:40]}, cannot be written as a script")
 
     def content(self, name: str) -> str:
@@ -131,18 +135,28 @@ class _Source:
         return f'content("{name}")'
 
     def _tensor(self, told: dict[str, Any]) -> str:
-        if told["device"] != "cpu" or told.get("conj") or told.get("neg"):
-            raise BundleError(
-                f"a tensor on {told['device']}, or one that is read conjugated, cannot be written as a script"
-            )
         memory = self._memories.get(told["memory"])
         if memory is None:
             memory = self._memories[told["memory"]] = f"{self._side}_memory_{len(self._memories)}"
-            self.lines.append(f"{memory} = {self.content(told['storage'])}")
+            self.lines.append(f"{memory} = {self.content(told['storage'])}{_to(told['device'])}")
         name = self.names[id(told)] = f"{self._side}_{len(self.names)}"
         form = f"torch.{told['dtype']}, {told['shape']}, {told['strides']}, {told['offset']}"
-        self.lines.append(f"{name} = tensor({memory}, {form})")
+        made = f"tensor({memory}, {form})"
+        if told.get("conj"):
+            made = f"torch._conj({made})"
+        if told.get("neg"):
+            made = f"torch._neg_view({made})"
+        self.lines.append(f"{name} = {made}")
         return name
+
+
+def _kind(device: str) -> str:
+    """Return a device without its number: who runs the script may have one alone."""
+    return device.partition(":")[0]
+
+
+def _to(device: str) -> str:
+    return "" if device == "cpu" else f".to({_kind(device)!r})"
 
 
 def _number(text: str) -> str:

@@ -151,8 +151,8 @@ def run(folder: Path, text: str, *before: str, timeout: float = 100) -> subproce
     )
 
 
-def captured(folder: Path, text: str, out: str) -> tuple[str, dict[str, Log]]:
-    done = run(folder, text, "-m", "capture", "-o", str(folder / out), "--")
+def captured(folder: Path, text: str, out: str, *options: str) -> tuple[str, dict[str, Log]]:
+    done = run(folder, text, "-m", "capture", "-o", str(folder / out), *options, "--")
     assert done.returncode == 0, done.stderr
     return done.stdout, read_logs(folder / out)
 
