@@ -10,6 +10,7 @@ for each element by a kernel of its own.
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any, no_type_check
 
@@ -29,6 +30,9 @@ _TYPES = {
     torch.bfloat16,
     torch.float32,
     torch.float64,
+    torch.complex32,
+    torch.complex64,
+    torch.complex128,
     torch.bool,
     torch.uint8,
     torch.int8,
@@ -37,7 +41,7 @@ _TYPES = {
     torch.int64,
 }
 _COPIED = 1 << 22
-"""Number of elements up to which a non-contiguous tensor is copied."""
+"""Number of elements of a non-contiguous tensor that are copied at once."""
 _WIDE = {torch.float64, torch.int32, torch.int64}
 """Types with values that float32 does not have."""
 _TILE = 256
@@ -62,52 +66,95 @@ _SKETCH = tl.constexpr(SKETCH)
 
 def knows(tensor: torch.Tensor, positions: Positions | None) -> bool:
     """Return True if the kernel can read a tensor and compute its positions."""
-    if tensor.dtype not in _TYPES or tensor.is_neg() or (positions is not None and _affine(positions) is None):
-        return False
-    if not tensor.is_contiguous():
-        return tensor.numel() <= _COPIED
-    return tensor.storage_offset() * tensor.element_size() % 8 == 0
+    return tensor.dtype in _TYPES and (positions is None or _affine(positions) is not None)
 
 
 def measure(
     tensor: torch.Tensor, row: torch.Tensor, positions: Positions | None, *, digest: bool, sketch: bool
 ) -> None:
     """Do the same as `capture.kernels.eager.measure`, for tensors that `knows` accepts."""
-    numel = tensor.numel()
-    x = tensor if tensor.is_contiguous() else tensor.detach().contiguous()
-    if x.dtype is torch.bool:
-        x = x.view(torch.uint8)
+    parts = 2 if tensor.is_complex() else 1
+    numel = tensor.numel() * parts
     affine = None if positions is None else _affine(positions)
-    start, inner, size, stride, far = affine or (0, numel, 1, 0, 0)
-    in_a_run = inner >= numel
-    # of whole blocks, the first one may begin before the tensor
-    before = start % BLOCK if in_a_run else 0
-    tiles = max(_TILES, (before + numel) // (_BLOCKS * BLOCK * _PROGRAMS))
-    programs = max(1, -(-(before + numel) // (tiles * _BLOCKS * BLOCK)))
-    scattered = sketch and not in_a_run
-    alone = programs == 1 and not scattered
-    partials = row if alone else torch.empty((programs, FIELDS), dtype=torch.int64, device=row.device)
+    start, inner, size, stride, far = affine or (0, tensor.numel(), 1, 0, 0)
+    in_a_run = inner >= tensor.numel()
+    alone = False
+    sums = []
+    done = 0
     with torch.cuda.device_of(row):
-        _partials[(programs,)](
-            x,
-            partials,
-            numel,
-            before,
-            start // BLOCK,
-            tiles,
-            BLOCKS=_BLOCKS,
-            SIZE=x.element_size(),
-            WIDE=x.dtype in _WIDE,
-            DIGEST=digest,
-            SIGNS=sketch and in_a_run,
-            ALONE=alone,
-        )
-        if scattered:
-            _scattered[(programs,)](
-                x, partials, numel, start, inner, size, stride, far, tiles * (_BLOCKS * BLOCK // _TILE), TILE=_TILE
+        for piece in _pieces(tensor):
+            x = torch.view_as_real(piece) if parts == 2 else piece
+            x = x.view(torch.uint8) if x.dtype is torch.bool else x
+            form = {"SIZE": x.element_size(), "PARTS": parts}
+            kind = {"WIDE": x.dtype in _WIDE}
+            # of whole blocks, the first one may begin before the piece
+            first, before = divmod(start * parts + done, BLOCK) if in_a_run else (0, 0)
+            tiles = max(_TILES, (before + x.numel()) // (_BLOCKS * BLOCK * _PROGRAMS))
+            programs = max(1, -(-(before + x.numel()) // (tiles * _BLOCKS * BLOCK)))
+            alone = programs == 1 and x.numel() == numel and (in_a_run or not sketch)
+            partials = row if alone else torch.empty((programs, FIELDS), dtype=torch.int64, device=row.device)
+            _partials[(programs,)](
+                x,
+                partials,
+                x.numel(),
+                done,
+                before,
+                first,
+                tiles,
+                BLOCKS=_BLOCKS,
+                DIGEST=digest,
+                SIGNS=sketch and in_a_run,
+                ALONE=alone,
+                **form,
+                **kind,
             )
+            if sketch and not in_a_run:
+                tiles *= _BLOCKS * BLOCK // _TILE
+                _scattered[(programs,)](
+                    x,
+                    partials,
+                    x.numel(),
+                    done,
+                    start,
+                    inner,
+                    size,
+                    stride,
+                    far,
+                    tiles,
+                    TILE=_TILE,
+                    PARTS=parts,
+                    **kind,
+                )
+            sums.append(partials)
+            before_last, done = done, done + x.numel()
         if not alone:
-            _combined[(1,)](x, partials, programs, numel, row, SIZE=x.element_size(), ROWS=_ROWS)
+            partials = sums[0] if len(sums) == 1 else torch.cat(sums)
+            _combined[(1,)](x, partials, len(partials), numel, before_last, row, ROWS=_ROWS, **form)
+
+
+def _pieces(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
+    """Yield a tensor's elements as contiguous tensors that begin at multiples of eight elements and of eight bytes."""
+    if (
+        tensor.is_contiguous()
+        and not (tensor.is_conj() or tensor.is_neg())
+        and tensor.storage_offset() * tensor.element_size() % 8 == 0
+    ):
+        yield tensor.detach()
+    elif tensor.numel() <= _COPIED:
+        yield _copied(tensor)
+    else:
+        inner = tensor.numel() // len(tensor)
+        rows = _COPIED // inner // 8 * 8
+        if rows == 0 and inner % 8 == 0:
+            for part in tensor.detach().unbind():
+                yield from _pieces(part)
+        else:
+            for part in tensor.split(max(rows, 8)):
+                yield _copied(part)
+
+
+def _copied(tensor: torch.Tensor) -> torch.Tensor:
+    return tensor.detach().resolve_conj().resolve_neg().clone(memory_format=torch.contiguous_format)
 
 
 def _affine(positions: Positions) -> tuple[int, int, int, int, int] | None:
@@ -163,17 +210,19 @@ def _numbers(ptr):
 
 
 # not specialized: compiling once more for every kind of number or address would stop the training again and again
-@triton.jit(do_not_specialize=["x_ptr", "partials_ptr", "numel", "before", "first", "tiles"])
+@triton.jit(do_not_specialize=["x_ptr", "partials_ptr", "numel", "done", "before", "first", "tiles"])
 @no_type_check
 def _partials(
     x_ptr,
     partials_ptr,
     numel,
+    done,
     before,
     first,
     tiles,
     BLOCKS: tl.constexpr,  # noqa: N803
     SIZE: tl.constexpr,  # noqa: N803
+    PARTS: tl.constexpr,  # noqa: N803
     WIDE: tl.constexpr,  # noqa: N803
     DIGEST: tl.constexpr,  # noqa: N803
     SIGNS: tl.constexpr,  # noqa: N803
@@ -183,6 +232,8 @@ def _partials(
     program = tl.program_id(0).to(tl.int64)
     lane = tl.arange(0, LANES)
     c = lane % 8
+    # the parts of a complex number lie side by side, and one of them counts
+    counts = c % PARTS == 0
     infinity = float("inf")
     # float32 compares at a multiple of the speed
     kind: tl.constexpr = tl.float64 if WIDE else tl.float32
@@ -210,14 +261,21 @@ def _partials(
         for r in tl.static_range(16):
             there = (8 * r < last) & (8 * r >= here)
             value = tl.load(x_ptr + begin + 8 * r, mask=there, other=0).to(kind)
-            finite = there & (tl.abs(value) < infinity)
-            nan += (value != value).to(tl.int32)
-            odd += (there & ~finite).to(tl.int32)
-            zero += (there & (value == 0)).to(tl.int32)
+            other = value
+            if PARTS == 2:
+                other = tl.load(x_ptr + (begin + 8 * r ^ 1), mask=there, other=0).to(kind)
+            finite = there & (tl.abs(value) < infinity) & (tl.abs(other) < infinity)
+            nan += (counts & ((value != value) | (other != other))).to(tl.int32)
+            odd += (counts & there & ~finite).to(tl.int32)
+            zero += (counts & there & (value == 0) & (other == 0)).to(tl.int32)
             low = tl.minimum(low, tl.where(finite, value, infinity))
             high = tl.maximum(high, tl.where(finite, value, -infinity))
             x = tl.where(finite, value, 0.0).to(tl.float64)
-            l1 += tl.abs(x)
+            if PARTS == 2:
+                y = tl.where(finite & counts, other, 0.0).to(tl.float64)
+                l1 += tl.where(counts, tl.sqrt(x * x + y * y), 0.0)
+            else:
+                l1 += tl.abs(x)
             squares += x * x
             total += x
             if SIGNS:
@@ -234,7 +292,8 @@ def _partials(
             for part in tl.static_range(2 * SIZE):
                 n = ((program * tiles + tile) * (2 * SIZE) + part) * LANES + lane
                 word = tl.load(words_ptr + n, mask=n < words, other=0)
-                term = _mixed(word + (n + 2).to(tl.uint64) * _GAMMA)
+                position = n + 2 + tl.full((), done, tl.int64) * SIZE // 8
+                term = _mixed(word + position.to(tl.uint64) * _GAMMA)
                 hashed += tl.where(n < words, term, 0)
     partials = partials_ptr + program * _FIELDS
     numbers = _numbers(partials)
@@ -254,15 +313,18 @@ def _partials(
             tl.store(numbers + _SKETCH + k, tl.sum(_flipped(sums[k], table << (63 - k))))
     if ALONE:
         tl.debug_barrier()
-        _add_up(x_ptr, partials_ptr, 1, numel, partials_ptr, SIZE, 1)
+        _add_up(x_ptr, partials_ptr, 1, numel, 0, partials_ptr, SIZE, PARTS, 1)
 
 
-@triton.jit(do_not_specialize=["x_ptr", "partials_ptr", "numel", "start", "inner", "size", "stride", "far", "tiles"])
+@triton.jit(
+    do_not_specialize=["x_ptr", "partials_ptr", "numel", "done", "start", "inner", "size", "stride", "far", "tiles"]
+)
 @no_type_check
 def _scattered(
     x_ptr,
     partials_ptr,
     numel,
+    done,
     start,
     inner,
     size,
@@ -270,16 +332,24 @@ def _scattered(
     far,
     tiles,
     TILE: tl.constexpr,  # noqa: N803
+    PARTS: tl.constexpr,  # noqa: N803
+    WIDE: tl.constexpr,  # noqa: N803
 ):
     program = tl.program_id(0).to(tl.int64)
+    kind: tl.constexpr = tl.float64 if WIDE else tl.float32
     k = tl.arange(0, 16).to(tl.uint64)
     signed = tl.zeros((16, TILE), tl.float64)
     for tile in range(tiles):
         i = (program * tiles + tile) * TILE + tl.arange(0, TILE)
-        x = tl.load(x_ptr + i, mask=i < numel, other=0).to(tl.float64)
-        x = tl.where(tl.abs(x) < float("inf"), x, 0.0)
-        run = i // inner
-        at = start + i % inner + run % size * stride + run // size * far
+        value = tl.load(x_ptr + i, mask=i < numel, other=0).to(kind)
+        finite = tl.abs(value) < float("inf")
+        if PARTS == 2:
+            finite &= tl.abs(tl.load(x_ptr + (i ^ 1), mask=i < numel, other=0).to(kind)) < float("inf")
+        x = tl.where(finite, value, 0.0).to(tl.float64)
+        element = (done + i) // PARTS
+        run = element // inner
+        at = start + element % inner + run % size * stride + run // size * far
+        at = at * PARTS + i % PARTS
         block = at // 128
         r = (at % 128 // 8).to(tl.uint64)
         c = at % 8
@@ -296,7 +366,17 @@ def _scattered(
 
 @triton.jit
 @no_type_check
-def _add_up(x_ptr, partials_ptr, programs, numel, row_ptr, SIZE: tl.constexpr, ROWS: tl.constexpr):  # noqa: N803
+def _add_up(
+    x_ptr,
+    partials_ptr,
+    programs,
+    numel,
+    done,
+    row_ptr,
+    SIZE: tl.constexpr,  # noqa: N803
+    PARTS: tl.constexpr,  # noqa: N803
+    ROWS: tl.constexpr,  # noqa: N803
+):
     """Make a row of the programs' partial sums."""
     infinity = float("inf")
     field = tl.arange(0, 32)
@@ -320,7 +400,7 @@ def _add_up(x_ptr, partials_ptr, programs, numel, row_ptr, SIZE: tl.constexpr, R
     # the digest's words that are not whole: the length before, the rest after
     size = tl.full((), numel, tl.int64) * SIZE
     byte = tl.arange(0, 8)
-    rest_ptr = x_ptr.to(tl.pointer_type(tl.uint8), bitcast=True) + size // 8 * 8
+    rest_ptr = x_ptr.to(tl.pointer_type(tl.uint8), bitcast=True) + (size // 8 * 8 - tl.full((), done, tl.int64) * SIZE)
     rest = tl.load(rest_ptr + byte, mask=byte < size % 8, other=0).to(tl.uint64)
     word = tl.sum(rest << (8 * byte).to(tl.uint64))
     ends = _mixed(size.to(tl.uint64) + _GAMMA)
@@ -330,12 +410,22 @@ def _add_up(x_ptr, partials_ptr, programs, numel, row_ptr, SIZE: tl.constexpr, R
     sums = tl.where(field == _INTEGERS + 1, tl.sqrt(sums), sums)
     sums = tl.where(field == _INTEGERS + 2, tl.min(low, 0) + 0.0, sums)
     sums = tl.where(field == _INTEGERS + 3, tl.max(high, 0) + 0.0, sums)
-    sums = tl.where(field == _INTEGERS + 4, sums / (numel - missing).to(tl.float64), sums)
+    sums = tl.where(field == _INTEGERS + 4, sums / (numel - missing * PARTS).to(tl.float64), sums)
     tl.store(row_ptr + field, counts, mask=field < _INTEGERS)
     tl.store(_numbers(row_ptr) + field, sums, mask=(field >= _INTEGERS) & (field < _FIELDS))
 
 
-@triton.jit(do_not_specialize=["x_ptr", "partials_ptr", "programs", "numel", "row_ptr"])
+@triton.jit(do_not_specialize=["x_ptr", "partials_ptr", "programs", "numel", "done", "row_ptr"])
 @no_type_check
-def _combined(x_ptr, partials_ptr, programs, numel, row_ptr, SIZE: tl.constexpr, ROWS: tl.constexpr):  # noqa: N803
-    _add_up(x_ptr, partials_ptr, programs, numel, row_ptr, SIZE, ROWS)
+def _combined(
+    x_ptr,
+    partials_ptr,
+    programs,
+    numel,
+    done,
+    row_ptr,
+    SIZE: tl.constexpr,  # noqa: N803
+    PARTS: tl.constexpr,  # noqa: N803
+    ROWS: tl.constexpr,  # noqa: N803
+):
+    _add_up(x_ptr, partials_ptr, programs, numel, done, row_ptr, SIZE, PARTS, ROWS)

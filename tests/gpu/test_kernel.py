@@ -1,4 +1,8 @@
-"""The Triton kernel on the device gives what plain torch gives on the host."""
+"""The Triton kernel on the device gives what plain torch gives on the host.
+
+Without a GPU, triton's interpreter runs what is small (minutes): TRITON_INTERPRET=1, and
+`pytest -c tests/gpu/pytest.ini -k 'not every_type and not streams' tests/gpu/test_kernel.py`.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +18,7 @@ from capture.kernels.row import FIELDS, INTEGERS
 from capture.sketch import Positions
 from capture.statistics import Statistics
 
+DEVICE = "cuda" if torch.cuda.is_available() else "cpu"
 FLOATS = (torch.float64, torch.float32, torch.float16, torch.bfloat16)
 INTEGER = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 SIZES = (0, 1, 3, 255, 256, 257, 16_384, 16_385, 5_000_003)
@@ -41,7 +46,7 @@ def measured(measure: Callable[..., None], tensor: torch.Tensor, positions: Posi
 
 
 def assert_same(tensor: torch.Tensor, positions: Positions | None = None) -> None:
-    on_device = tensor.cuda()
+    on_device = tensor.to(DEVICE)
     assert on_device.stride() == tensor.stride()
     assert triton_statistics.knows(on_device, positions)
     found = measured(triton_statistics.measure, on_device, positions)
@@ -74,7 +79,7 @@ STRIDED: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
 def test_of_every_stride(dtype: torch.dtype, form: str) -> None:
     """A copy to the device may be contiguous: the view is made there."""
     whole = numbers(9_700, dtype).reshape(97, 100)
-    here, there = STRIDED[form](whole), STRIDED[form](whole.cuda())
+    here, there = STRIDED[form](whole), STRIDED[form](whole.to(DEVICE))
     assert here.stride() == there.stride()
     found = measured(triton_statistics.measure, there, None)
     expected = measured(eager.measure, here, None)
@@ -88,23 +93,58 @@ def test_of_parts_of_a_global_tensor() -> None:
     assert_same(torch.randn(3, 4, 50), Positions.of_indices((6, 20, 99), [range(3, 6), range(5, 9), range(7, 57)]))
 
 
-OTHERS = {
-    "complex": torch.randn(64, 33, dtype=torch.complex64),
-    "conjugated": torch.randn(64, 33, dtype=torch.complex64).conj(),
-    "float8": torch.randn(999).to(torch.float8_e4m3fn),
-    "odd offset": torch.randn(1_001)[1:],
-    "large and transposed": torch.randn(4_100, 1_100).t(),
+def special(size: int) -> torch.Tensor:
+    """Complex numbers, among them zeros and some with a part that is not finite."""
+    real, imaginary = numbers(size, torch.float32), numbers(size, torch.float32).roll(17)
+    return torch.complex(real, imaginary)
+
+
+@pytest.mark.parametrize("dtype", [torch.complex64, torch.complex128], ids=str)
+@pytest.mark.parametrize("size", [0, 1, 130, 2_049, 16_385])
+def test_of_complex_numbers(dtype: torch.dtype, size: int) -> None:
+    assert_same(special(size).to(dtype))
+
+
+def test_of_complex_parts_of_a_global_tensor() -> None:
+    assert_same(special(450).view(9, 50), Positions.of_indices((60, 99), [range(30, 39), range(7, 57)]))
+    assert_same(special(450).view(9, 50), Positions.of_indices((60, 50), [range(31, 40), range(50)]))
+
+
+PIECES: dict[str, Callable[[torch.Tensor], torch.Tensor]] = {
+    "transposed": lambda whole: whole.view(30, 400).t(),
+    "heads": lambda whole: whole.view(3, 10, 5, 80).transpose(1, 2),
+    "few long rows": lambda whole: whole.view(2, 3, 2_000).transpose(0, 1)[:, :, 1:],
+    "at an odd address": lambda whole: whole[1:],
+    "conjugated": lambda whole: whole.conj(),
+    "negated": torch._neg_view,
 }
 
 
-@pytest.mark.parametrize("name", OTHERS)
-def test_what_the_kernel_does_not_know_is_measured_alike(name: str) -> None:
+@pytest.mark.parametrize("form", PIECES)
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.complex64], ids=str)
+def test_what_does_not_lie_in_order_is_copied_in_pieces(
+    dtype: torch.dtype, form: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(triton_statistics, "_COPIED", 1_000)
+    whole = special(12_000).to(dtype) if dtype.is_complex else numbers(12_000, dtype)
+    there = PIECES[form](whole.to(DEVICE))
+    assert triton_statistics.knows(there, None)
+    pieces = list(triton_statistics._pieces(there))
+    assert all(piece.numel() % 8 == 0 for piece in pieces[:-1])
+    found = measured(triton_statistics.measure, there, None)
+    expected = measured(eager.measure, PIECES[form](whole), None)
+    assert found[:INTEGERS].equal(expected[:INTEGERS])
+    floats = [row.view(torch.float64)[INTEGERS:] for row in (found, expected)]
+    torch.testing.assert_close(*floats, rtol=1e-12, atol=1e-10, equal_nan=True)
+
+
+def test_what_the_kernel_does_not_know_is_measured_alike() -> None:
     """In plain torch on the device."""
-    tensor = OTHERS[name]
+    tensor = torch.randn(999).to(torch.float8_e4m3fn)
     both = []
-    for device in ("cpu", "cuda"):
+    for device in ("cpu", DEVICE):
         statistics = Statistics()
-        slot = statistics.measure(tensor if device == "cpu" else tensor.cuda())
+        slot = statistics.measure(tensor.to(device))
         both.append(statistics.results()[slot])
     host, device_ = both
     assert (host.digest, host.nan, host.inf, host.zero) == (device_.digest, device_.nan, device_.inf, device_.zero)
