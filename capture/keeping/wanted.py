@@ -78,8 +78,10 @@ class Wanted:
         return self._matches(split_key(key)[0])
 
     def records(self, key: str, rank: int) -> list[Mapping[str, Any]]:
-        """Return the records of plans that mean the operation of this key on this rank."""
-        return [record for record in self.planned.get(key, ()) if record.get("rank") in (None, rank)]
+        """Return the records of plans that mean the operation of this key on this rank; of any only without those."""
+        found = self.planned.get(key, ())
+        of_rank = [record for record in found if record.get("rank") == rank]
+        return of_rank or [record for record in found if record.get("rank") is None]
 
     def absent(self, keys: frozenset[str], rank: int) -> int:
         """Return the number of records that both of a plan's runs have, and of which this run has neither key."""

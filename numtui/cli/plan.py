@@ -54,6 +54,7 @@ def _run(args: argparse.Namespace) -> int:
     from numtui.cli.rule_files import rule_files
     from numtui.report.plan import plan_records, write_plan
 
+    args.rank = _rank(args)
     request = requested(args)
     c = compared(request, rule_files(request).applied)
     for text in warnings_of(c, rules_too=True):
@@ -65,6 +66,19 @@ def _run(args: argparse.Namespace) -> int:
     deliver(lambda out: write_plan(c, (request.name_a, request.name_b), out), args.output)
     keep_for_later(request)
     return ExitCode.SAME
+
+
+def _rank(args: argparse.Namespace) -> int | None:
+    """Return the rank that was named, or else the one where it began; None of runs without several."""
+    from numtui.cli.ranks import are_runs, compare_runs
+
+    if not are_runs(args):
+        return int(args.rank) if args.rank is not None else None
+    rank = compare_runs(argparse.Namespace(**vars(args), read_all=False, dask=None, workers=None)).began
+    if rank is None:
+        raise InputError("nothing to keep: no compared operation of any rank differs")
+    complain(f"rank {rank}, where it began")
+    return rank
 
 
 def _digests(args: argparse.Namespace) -> int:

@@ -32,11 +32,12 @@ def from_parts(kept: Kept) -> dict[str, dict[str, Any]]:
         told = _told(kept, group, [(peer.folder, each) for peer, each in zip(peers, given, strict=True)])
     except (BundleError, OSError) as error:
         return {AGAIN: {"refused": str(error)}}
+    parts = {"parts": [each["storage"] for each in given]}
     if not told:
-        return {AGAIN: {"failed": "its result is the parts of the ranks in no order that is known"}}
+        return {AGAIN: {"failed": "its result is the parts of the ranks in no order that is known"} | parts}
     digests = kept.call["digests"]
     found = {"returned": digests["returned"], "written": digests["left"]}
-    return {AGAIN: found | {"together": told, "parts": [each["storage"] for each in given]}}
+    return {AGAIN: found | {"together": told} | parts}
 
 
 def _told(kept: Kept, group: Mapping[str, Any], parts: list[tuple[Path, dict[str, Any]]]) -> str:

@@ -37,7 +37,8 @@ def plan_records(c: Comparison) -> list[dict[str, Any]]:
     reasons: dict[int, str] = {}
     for row, why in _rows(c):
         reasons.setdefault(row, why)
-    return [{"id": k, "why": why} | _record(c, row) for k, (row, why) in enumerate(reasons.items(), 1)]
+    records = [record | {"why": why} for row, why in reasons.items() for record in _records(c, row)]
+    return [{"id": k, "why": record.pop("why")} | record for k, record in enumerate(records, 1)]
 
 
 def _rows(c: Comparison) -> Iterator[tuple[int, str]]:
@@ -79,12 +80,17 @@ def _reader(c: Comparison, row: int) -> int:
     return min((k for k in read if k >= 0 and c.pair[k] >= 0), default=-1)
 
 
-def _record(c: Comparison, row: int) -> dict[str, Any]:
-    """Return the keys and digests by which a capture knows an operation again."""
+def _records(c: Comparison, row: int) -> Iterator[dict[str, Any]]:
+    """Yield what a capture knows an operation by, and a collective on the other ranks, whose parts make its result."""
     told: dict[str, Any] = {"rank": next((log.header.run.get("rank") for log, *_ in _sides(c, row)), None)}
+    keys = {}
+    collective = False
     for side, log, record in (("a", c.a.written, int(c.row_a[row])), ("b", c.b.written, int(c.row_b[row]))):
-        told[f"key_{side}"] = log.keys[record] if record >= 0 else None
+        keys[f"key_{side}"] = log.keys[record] if record >= 0 else None
+        collective |= record >= 0 and bool(log.texts("Group").raw(record))
         for name, digests in (("inputs", log.input_digests), ("outputs", log.digests)):
             if record >= 0 and len(of := digests[record]):
                 told[f"{name}_{side}"] = ["-" if one == NO_DIGEST else f"{one:016x}" for one in of.tolist()]
-    return told
+    yield keys | told
+    if collective:
+        yield {"rank": None, **keys}

@@ -29,10 +29,12 @@ def write_text(weights: Sequence[str], cases: Sequence[Case], out: TextIO, *, co
 
 
 def _lines(cases: Sequence[Case], paint: Paint) -> Iterator[str]:
+    ranks = {side.rank for case in cases for side in case.sides.values()}
     for case in cases:
-        first = next(iter(case.sides.values())).call
+        one = next(iter(case.sides.values()))
+        first = one.call
         keys = dict.fromkeys(safe_text(side.call["key"], 200) for side in case.sides.values())
-        yield paint(BOLD, " ⇄ ".join(keys))
+        yield paint(BOLD, " ⇄ ".join(keys) + (f" on rank {one.rank}" if len(ranks) > 1 else ""))
         yield from wrapped(f"{first['operator']}" + (f"; {case.why}" if case.why else ""), "  ", "    ")
         for side, replayed in case.sides.items():
             distance = replayed.distance(side)
@@ -89,6 +91,7 @@ def _side(case: Case, side: str, replayed: Replayed) -> dict[str, Any]:
     gave = {name: replayed.gave(name) for name in replayed.results}
     return {
         "key": replayed.call["key"],
+        "rank": replayed.rank,
         "operator": replayed.call["operator"],
         "certified": replayed.certified,
         "certificate": certificate(case, side),

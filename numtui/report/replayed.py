@@ -24,6 +24,7 @@ _CLEARLY: Final = 4
 """How many times nearer to float64 the side is that it sides with: two ways to round one result differ by less."""
 _INPUTS = re.compile(r"^  Input digests: (.*)$", re.MULTILINE)
 _NAME = re.compile(r"\W*(\w+)(?:=[^=]*)?$")
+_BUNDLE = re.compile(r"rank_(\d+)_kept")
 _WIDTHS = {"float64": 8, "float32": 4, "float16": 2, "bfloat16": 2}
 
 
@@ -40,6 +41,12 @@ class Replayed:
     call: Mapping[str, Any]
     results: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     folder: Path | None = None
+
+    @property
+    def rank(self) -> int | None:
+        """The rank that kept it, by the name of its bundle; None without one."""
+        found = _BUNDLE.fullmatch(self.folder.name) if self.folder is not None else None
+        return int(found[1]) if found else None
 
     @property
     def recorded(self) -> tuple[str, ...]:
@@ -186,6 +193,8 @@ def other_inputs(case: Case) -> list[int]:
 
 def verdict(case: Case) -> str:
     """Say in a sentence what the replays of a case show."""
+    if lost := _not_of_its_parts(case):
+        return lost
     for side, replayed in case.sides.items():
         if replayed.not_run:
             return f"not replayed: {replayed.not_run}"
@@ -221,6 +230,15 @@ def verdict(case: Case) -> str:
             if same_bits(gave, other.recorded):
                 return f"asked the same; {name}, {side} gives the other's bits: {_sided(case)}"
     return f"asked the same, other bits: {_sided(case)}"
+
+
+def _not_of_its_parts(case: Case) -> str:
+    """Say that one side of a collective returned something else than the ranks gave; empty if none did."""
+    for side, other in ("ab", "ba") if len(case.sides) > 1 else ():
+        wrong, right = case.sides[side], case.sides[other]
+        if wrong.not_run and right.together and wrong.parts == right.parts:
+            return f"given the same: {other} is {right.together}; {side} is not, and is wrong"
+    return ""
 
 
 def _uncertain(side: str, replayed: Replayed) -> str:

@@ -50,14 +50,17 @@ class RunsReport:
     @property
     def next_steps(self) -> tuple[NextStep, ...]:
         """The commands that tell more, the most useful first."""
-        found = []
-        traced = self.comparison.traced
-        if traced.origins:
-            rank = min(traced.origins[0].events)
-            found.append(
-                NextStep(("numtui", *self.runs, "--rank", str(rank), *self.criteria), f"rank {rank}, where it began")
-            )
-        return tuple(found)
+        rank = self.began
+        if rank is None:
+            return ()
+        command = ("numtui", *self.runs, "--rank", str(rank), *self.criteria)
+        return (NextStep(command, f"rank {rank}, where it began"),)
+
+    @property
+    def began(self) -> int | None:
+        """The rank where it began, the lowest of several; None where nothing diverges."""
+        origins = self.comparison.traced.origins
+        return min(origins[0].events) if origins else None
 
 
 def _failures(c: RunComparison, condition: str) -> Iterator[str]:

@@ -67,6 +67,42 @@ def test_a_record_has_the_digests_of_both_runs() -> None:
     assert first["rank"] == 0
 
 
+def test_a_collective_is_planned_on_the_other_ranks_too(tmp_path: Path) -> None:
+    """Its result is made of what each of them gave."""
+    group = {"ranks": [0, 1], "name": "0", "nth": 0, "op": "sum"}
+    a, b = (
+        captured_log(
+            [Step(key="m/op_0_all_reduce", reads=[X], gives=[X * np.float32(k)], fields={"group": group})], **RUN
+        )
+        for k in (1, 2)
+    )
+    own, others = plan_records(compare(a, b))
+    assert (own["rank"], others["rank"], others["why"]) == (0, None, own["why"])
+    assert others["key_a"] == own["key_a"]
+    assert "inputs_a" not in others
+    plan = tmp_path / "plan.json"
+    plan.write_text(json.dumps({"version": 1, "records": [own, others]}))
+    wanted = Wanted.of([str(plan)])
+    assert wanted.records("m/op_0_all_reduce", 0) == [own]
+    assert wanted.records("m/op_0_all_reduce", 1) == [others]
+
+
+def test_without_a_rank_the_plan_is_of_the_one_where_it_began(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    for run, made in (("a", steps()), ("b", steps(1.5))):
+        for rank in (0, 1):
+            folder = tmp_path / run / "numerics"
+            folder.mkdir(parents=True, exist_ok=True)
+            write_captured(
+                folder / f"rank_{rank}_activations.log", made if rank else steps(), rank=rank, step=1, world_size=2
+            )
+    plan = tmp_path / "plan.json"
+    assert main(["plan", str(tmp_path / "a"), str(tmp_path / "b"), "-o", str(plan)]) == 0
+    assert "rank 1, where it began" in capsys.readouterr().err
+    assert {record["rank"] for record in json.loads(plan.read_text())["records"]} == {1}
+
+
 def test_the_capture_reads_what_the_command_writes(tmp_path: Path) -> None:
     for name, made in (("a.log", steps()), ("b.log", steps(1.5))):
         write_captured(tmp_path / name, made, **RUN)

@@ -44,6 +44,13 @@ def pair(a: Replayed, b: Replayed) -> Case:
     return Case("", {"a": a, "b": b})
 
 
+def collective(together: str, *parts: str) -> Replayed:
+    """A collective whose result is, or is not, made of what the ranks gave."""
+    found: dict[str, Any] = {"parts": list(parts)}
+    found |= {"together": together, "returned": ["aa"], "written": []} if together else {"failed": "in no known order"}
+    return Replayed(replayed("aa" if together else "bb", {}).call, {AGAIN: found})
+
+
 EACH = "float64 confirms each for what it was asked (a 0.4 ε, b 0.4 ε)"
 BFLOAT16 = (
     "asked otherwise: dtype of self float32 in a, bfloat16 in b; other 0.25 in a, None in b: "
@@ -57,6 +64,11 @@ NEAR, FAR = {"a": 0.4, "b": 310.0}, {"a": 310.0, "b": 0.4}
     ("case", "said"),
     [
         (pair(replayed("aa", A), replayed("aa", A)), "same bits in both runs"),
+        (
+            pair(collective("sum in float32", "p", "q"), collective("", "p", "q")),
+            "given the same: a is sum in float32; b is not, and is wrong",
+        ),
+        (pair(collective("sum in float32", "p", "q"), collective("", "p", "r")), "not replayed: in no known order"),
         (
             pair(replayed("aa", A, wide=NEAR), replayed("bb", B, wide=NEAR)),
             "asked the same, other bits: float64 sides with a (a 0.4 ε, b 310 ε)",
