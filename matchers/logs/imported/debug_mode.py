@@ -123,8 +123,9 @@ class Calls:
 
     def add(self, call: Call) -> None:
         """Add a call; what encloses others, and memory that is not filled yet, has no hash and is left out."""
+        hashed = call.hashed
         if not self._hashed:
-            if not call.hashed:
+            if not hashed:
                 self._waiting.append(call)
                 self._columns.waiting += 1
                 return
@@ -133,7 +134,7 @@ class Calls:
             self._columns.waiting = 0
             for before in waiting:
                 self.add(before)
-        if call.hashed or ("::" in call.name and not call.result and not has_dtensor(call.arguments)):
+        if hashed or ("::" in call.name and not call.result and not has_dtensor(call.arguments)):
             self._enter(call)
 
     def finish(self) -> None:
@@ -151,8 +152,9 @@ class Calls:
         numbers = [number for _, number, _, _ in read]
         if len(numbers) != len(inputs):
             numbers = numbers if not inputs else [""] * len(inputs)
+        known, of_norm = self._maker, self._maker_of_norm.of
         producers = [
-            self._maker.get(number, -1) if number in self._maker else self._maker_of_norm.of(norm)
+            known[number] if number in known else of_norm(norm)
             for number, norm in zip(numbers, inputs or [math.nan] * len(numbers), strict=True)
         ]
         results = [number for _, number, _, _ in made]
@@ -201,8 +203,9 @@ class Calls:
 
     def _keep(self, numbers: Sequence[str], norms: Sequence[float], row: int) -> None:
         """Note what made tensors of these numbers and norms."""
-        for number in filter(None, numbers):
-            self._maker[number] = row
+        for number in numbers:
+            if number:
+                self._maker[number] = row
         for norm in norms:
             if math.isfinite(norm) and norm != math.floor(norm):
                 self._maker_of_norm.keep(norm, row)

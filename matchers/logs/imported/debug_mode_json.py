@@ -27,6 +27,7 @@ _KNOWN_VERSION = "1"
 _LARGEST_HEAD = 64 << 10
 _SPOT = 256
 """Calls between two reports of progress."""
+_NUMBERS = (float, int)
 _LIBRARY = ("/torch/", "\\torch\\")
 """Parts of the paths of torch's own files."""
 
@@ -160,16 +161,16 @@ def _numbers(value: Any) -> list[Any]:
         kind = item["type"]
         if kind == "scalar":
             number = item["value"]
-            if isinstance(number, (str, bool, list, dict)):
-                raise TypeError
-            if number is not None:
+            if type(number) in _NUMBERS:
                 out.append(number)
+            elif number is not None:
+                raise TypeError
         elif kind == "nonfinite_float":
             out.append(float(item["value"]))
         elif kind == "dict":
-            stack.extend(entry[1] for entry in reversed(item["items"]))
+            stack += [entry[1] for entry in reversed(item["items"])]
         else:
-            stack.extend(reversed(item["items"]))
+            stack += item["items"][::-1]
     return out
 
 

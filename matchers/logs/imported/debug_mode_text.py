@@ -116,7 +116,7 @@ class _Reader:
 
 
 def _numbers(value: Any) -> list[Any]:
-    found = list(leaves(value))
+    found = leaves(value)
     if any(isinstance(leaf, str) for leaf in found):
         raise ValueError
     return found

@@ -62,6 +62,7 @@ def read_imported(
         if head is not None and source.taken >= head and len(columns) >= _HEAD:
             columns.partial = True
             break
+    columns.refuse_excess(source.taken + columns.beside)
     if source.cut_off is not None:
         columns.cut_off = True
         columns.problem(1, source.cut_off)

@@ -54,14 +54,17 @@ def measured(tensor: Tensor, parts: int = 1) -> Measured:
     for at in range(0, len(values), _CHUNK):
         with np.errstate(invalid="ignore"):  # of a NaN that signals
             x = values[at : at + _CHUNK].astype(np.float64).reshape(-1, parts)
-        finite = np.asarray(np.isfinite(x).all(axis=1))
-        odd = np.asarray(np.isnan(x).any(axis=1))
-        nan += int(odd.sum())
-        inf += int((~finite & ~odd).sum())
         zero += int((x == 0).all(axis=1).sum())
-        low = min(low, float(x.min(initial=np.inf, where=finite[:, None])))
-        high = max(high, float(x.max(initial=-np.inf, where=finite[:, None])))
-        x[~finite] = 0.0
+        if np.isfinite(x).all():
+            low, high = min(low, float(x.min(initial=np.inf))), max(high, float(x.max(initial=-np.inf)))
+        else:
+            finite = np.asarray(np.isfinite(x).all(axis=1))
+            odd = np.asarray(np.isnan(x).any(axis=1))
+            nan += int(odd.sum())
+            inf += int((~finite & ~odd).sum())
+            low = min(low, float(x.min(initial=np.inf, where=finite[:, None])))
+            high = max(high, float(x.max(initial=-np.inf, where=finite[:, None])))
+            x[~finite] = 0.0
         size = (x * x).sum(axis=1)
         squares += float(size.sum())
         l1 += float((np.abs(x[:, 0]) if parts == 1 else np.sqrt(size)).sum())

@@ -47,41 +47,43 @@ class _Reader:
         self._last = record["sequence"]
         iteration, batch, name = record.get("iteration"), record.get("microbatch"), str(record["name"])
         at = "" if iteration is None else f"iteration_{int(iteration)}."
-        row = Row(
-            line,
-            f"{at}{name}",
-            "boundary",
-            inputs=UNREAD,
-            producers=(-1,),
-            phase=_PHASES.get(record.get("phase", ""), Phase.OTHER),
-            micro_batch=-1 if batch is None else int(batch),
-            texts={NATIVE_KEY: name},
-        )
+        texts = {NATIVE_KEY: name}
+        every: dict[str, Any] = {
+            "inputs": UNREAD,
+            "producers": (-1,),
+            "phase": _PHASES.get(record.get("phase", ""), Phase.OTHER),
+            "micro_batch": -1 if batch is None else int(batch),
+            "texts": texts,
+        }
         if record["event"] == "tensor":
-            self._columns.add(self._with_tensor(row, record["tensor"]))
+            every |= self._tensor(record["tensor"], texts)
+            self._columns.add(Row(line, f"{at}{name}", "boundary", **every))
             return
         for key, value in record["fields"].items():
             told = value if isinstance(value, dict) else record["fields"] if key == "value" else {"value": value}
             number = _NOT_FINITE.get(str(told.get("nonfinite")), told.get("value"))
             if isinstance(number, (int, float)):
-                module = row.module if key == "value" else f"{row.module}.{key}"
+                module = f"{at}{name}" if key == "value" else f"{at}{name}.{key}"
                 stats = {"L2 norm": abs(float(number)), **dict.fromkeys(("Min", "Max", "Mean"), float(number))}
-                self._columns.add(row._replace(module=module, op="value", shape="[]", stats=stats))
+                self._columns.add(Row(line, module, "value", "[]", stats=stats, **every))
 
-    def _with_tensor(self, row: Row, told: Mapping[str, Any]) -> Row:
+    def _tensor(self, told: Mapping[str, Any], texts: Mapping[str, str]) -> dict[str, Any]:
+        """The fields of a row that are about its tensor."""
         mode = str(told["mode"])
         self.modes.add(mode)
-        shape = [int(size) for size in told["shape"]]
-        row = row._replace(shape=str(shape), dtype=str(told["dtype"]).removeprefix("torch."))
+        fields: dict[str, Any] = {
+            "shape": str([*map(int, told["shape"])]),
+            "dtype": told["dtype"].removeprefix("torch."),
+        }
         if mode == "full":
-            return row._replace(digests=(int(told["sha256"][:16], 16),))
+            return fields | {"digests": (int(told["sha256"][:16], 16),)}
         if mode == "sampled":
-            return row._replace(texts={**row.texts, "User hash": str(int(told["sha256"], 16))})
+            return fields | {"texts": {**texts, "User hash": str(int(told["sha256"], 16))}}
         summary = told.get("summary") or {}
         stats = {own: float(value) for key, own in _SUMMARY.items() if (value := summary.get(key)) is not None}
         if summary and not summary.get("all_finite", True):
             stats = dict.fromkeys(_SUMMARY.values(), math.nan)
-        return row._replace(stats=stats)
+        return fields | {"stats": stats}
 
 
 def _read(source: LogSource, columns: Columns) -> Iterator[None]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import math
 import re
+from array import array
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from pathlib import Path
 from typing import Any, Final
 
@@ -37,14 +39,16 @@ class _Reader:
         if (extra := record.get("mtp_idx")) is not None:
             place = f"{place}.mtp.{int(extra)}"
         row = Row(line, f"step_{int(record['step'])}.{place}", stage, phase=Phase.FORWARD, texts={NATIVE_KEY: place})
-        chosen = np.array(record["top_indices"], np.int64)
-        if chosen.ndim != 2 and chosen.size:
-            raise ValueError("top_indices is no list of lists")
+        told = record["top_indices"]
+        chosen = array("q", chain.from_iterable(told))
+        shape = len(told), len(told[0]) if told else 0
+        if any(len(of_token) != shape[1] for of_token in told):
+            raise ValueError("top_indices is no list of lists of one length")
         made: list[tuple[Dumped, int]] = []
         for fields, (name, dtype) in _BESIDE.items():
             if (tensor := self._beside(record, fields, name, dtype)) is not None:
                 made.append((tensor, self._add(row._replace(op=name), tensor, made)))
-        self._add(row, Dumped("int64", chosen.shape, chosen.astype("<i8").tobytes()), made)
+        self._add(row, Dumped("int64", shape, np.array(chosen).astype("<i8").tobytes()), made)
 
     def _add(self, row: Row, tensor: Dumped, read: list[tuple[Dumped, int]]) -> int:
         """Add a row that reads others; return its number."""

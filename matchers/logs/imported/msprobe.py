@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -32,7 +33,8 @@ _LEVEL = re.compile(r'"level"\s*:\s*"(\w+)"')
 _NAME = re.compile(r'"[^"\n]+\.(?:forward|backward|parameters_grad)(?:\.\d+)?"\s*:')
 _FRAME = re.compile(r"File (.+), line (\d+), in ")
 _LIBRARY = re.compile(r"[/\\](?:site-packages|torch|msprobe)[/\\]")
-_STATISTICS: Final = {"Norm": "L2 norm", "Min": "Min", "Max": "Max", "Mean": "Mean"}
+_STATISTICS: Final = (("Norm", "L2 norm"), ("Min", "Min"), ("Max", "Max"), ("Mean", "Mean"))
+_SIZES = re.compile(r"\[(?:\d+(?:, \d+)*)?\]", re.ASCII)
 _PHASES: Final[Mapping[str, Phase]] = {"optimizer": Phase.OPTIMIZER, "clip_grad": Phase.GRADIENTS}
 """By the name of what encloses an entry."""
 _LARGEST_BESIDE = 1 << 30
@@ -115,7 +117,7 @@ class _Reader:
         module = (_Name.of(enclosing).module or "") if enclosing.startswith("Module.") else ""
         backward = name.direction == "backward"
         read = [entry.get("input")] if backward else [entry.get("input_args"), entry.get("input_kwargs")]
-        inputs, outputs = list(self._tensors(read)), list(self._tensors(entry.get("output")))
+        inputs, outputs = self._tensors(read), self._tensors(entry.get("output"))
         texts = {NATIVE_KEY: text}
         if self._by_module and name.module is not None and isinstance(parameters := entry.get("parameters"), dict):
             names = [f"{module}.{parameter}".lstrip(".") for parameter in parameters]
@@ -124,30 +126,27 @@ class _Reader:
         nested = self._made.pop(text, ())
         phase = Phase.BACKWARD if backward else _PHASES.get(parent, Phase.FORWARD)
         number = len(self._columns)
-        self._add(
+        self._columns.add(
             Row(
                 line,
                 module,
                 f"{name.op}_{name.direction}" if backward else name.op,
-                inputs=[*map(self._norm, inputs), *(norm for norm, _ in nested)],
-                producers=[
-                    *(-1 if one.known is None else self._makers.of(one.known) for one in inputs),
-                    *(row for _, row in nested),
-                ],
+                inputs=[self._norm(one) for one in inputs] + [norm for norm, _ in nested],
+                producers=[self._makers.of(one.known) for one in inputs] + [row for _, row in nested],
                 location=self._places.get(text, ""),
                 phase=phase,
                 recompute=entry.get("is_recompute") is True,
                 micro_batch=batch,
-                texts=texts,
-            ),
-            outputs,
+                **self._told(outputs, texts),
+            )
         )
         if backward:
             self._last_backward[module] = number
         if not text.startswith("Distributed."):  # what a collective returns may not be there yet
+            read_ = [one.known for one in inputs]
             for one in outputs:
                 if one.known is not None:
-                    self._makers.keep(one.known, number, [told.known for told in inputs])
+                    self._makers.keep(one.known, number, read_)
         if name.module is not None and parent:
             norm = self._norm(outputs[0]) if outputs else math.nan
             self._made.setdefault(parent, []).append((norm, number))
@@ -161,23 +160,24 @@ class _Reader:
         for parameter, told in entry.items():
             producer = self._last_backward.get(module, -1)
             path = f"{module}.{parameter}" if module else str(parameter)
-            row = Row(line, path, "gradient", inputs=UNREAD, producers=(producer,), phase=Phase.BACKWARD)
-            self._add(row._replace(texts={NATIVE_KEY: text}), list(self._tensors(told)))
+            fields = self._told(self._tensors(told), {NATIVE_KEY: text})
+            back = Phase.BACKWARD
+            self._columns.add(Row(line, path, "gradient", inputs=UNREAD, producers=(producer,), phase=back, **fields))
 
-    def _add(self, row: Row, outputs: Sequence[_Tensor]) -> None:
-        texts = dict(row.texts)
+    def _told(self, outputs: Sequence[_Tensor], texts: dict[str, str]) -> dict[str, Any]:
+        """The fields of a row that are about its outputs, and its texts."""
+        if not outputs:
+            return {"texts": texts}
         read = [one.read for one in outputs if one.read is not None]
-        if read and len(read) == len(outputs):
+        if len(read) == len(outputs):
             fields = fields_of(read)
-            row, texts = row._replace(**fields), texts | fields["texts"]
-        elif outputs:
-            first = outputs[0]
-            row = row._replace(shape=first.shape, dtype=first.dtype, stats=first.stats)
-            for k, one in enumerate(outputs[1:], 1):
-                texts[f"Output {k}"] = printed(json.loads(one.shape or "null"), one.dtype, one.stats)
-            if all(one.checksum >= 0 for one in outputs):
-                texts["User hash"] = ", ".join(str(one.checksum) for one in outputs)
-        self._columns.add(row._replace(texts=texts))
+            return fields | {"texts": texts | fields["texts"]}
+        for k, one in enumerate(outputs[1:], 1):
+            texts[f"Output {k}"] = printed(json.loads(one.shape or "null"), one.dtype, one.stats)
+        if all(one.checksum >= 0 for one in outputs):
+            texts["User hash"] = ", ".join(str(one.checksum) for one in outputs)
+        first = outputs[0]
+        return {"shape": first.shape, "dtype": first.dtype, "stats": first.stats, "texts": texts}
 
     def _norm(self, tensor: _Tensor) -> float:
         """The norm of an input: L1 where tensors are read, else L2."""
@@ -206,37 +206,46 @@ class _Reader:
             return (told[0] if isinstance(told[0], str) else ""), (told[1] if type(told[1]) is int else -1)
         return (told if isinstance(told, str) else ""), -1
 
-    def _tensors(self, value: Any) -> Iterator[_Tensor]:
-        """Yield the tensors of arguments or results, in order."""
-        for item in leaves(value, lambda item: _is_tensor(item) or "value" in item):
-            if isinstance(item, dict) and _is_tensor(item):
-                yield self._tensor(item)
+    def _tensors(self, value: Any) -> list[_Tensor]:
+        """Return the tensors of arguments or results, in order."""
+        return [self._tensor(item) for item in leaves(value, _is_whole) if type(item) is dict and _is_tensor(item)]
 
     def _tensor(self, told: Mapping[str, Any]) -> _Tensor:
-        stats = {
-            own: float(value)
-            for key, own in _STATISTICS.items()
-            if isinstance(value := told.get(key), (int, float)) and not isinstance(value, bool)
-        }
+        stats = {own: float(value) for key, own in _STATISTICS if type(value := told.get(key, "")) in (float, int)}
         if "L2 norm" in stats:
             stats["L2 norm"] = abs(stats["L2 norm"])  # of a number it is the number
         checksum, text = -1, told.get("md5")
         if isinstance(text, str):
             checksum = int(text, 16)
             self.checksums = "xor" if text.startswith("0x") else "md5"
-        dtype = str(told["dtype"]).removeprefix("torch.")
+        dtype = _dtype(told["dtype"])
         # a view has another shape, and was not logged, perhaps
         known: tuple[Any, ...] | None = None
         if (read := self._read(told.get("data_name"))) is not None:
             known = (read.measured.digest,)
         elif "L2 norm" in stats or checksum >= 0:
             known = (dtype, checksum, *stats.values())
-        shape = told["shape"]
-        return _Tensor(str(shape) if set(map(type, shape)) <= {int} else "", dtype, stats, known, checksum, read)
+        return _Tensor(_shape(str(told["shape"])), dtype, stats, known, checksum, read)
 
 
 def _is_tensor(told: Mapping[str, Any]) -> bool:
-    return "dtype" in told and isinstance(told.get("shape"), list)
+    return "dtype" in told and type(told.get("shape")) is list
+
+
+def _is_whole(told: Mapping[str, Any]) -> bool:
+    """True for a tensor, and for a value that is none."""
+    return "value" in told or ("dtype" in told and type(told.get("shape")) is list)
+
+
+@lru_cache(maxsize=4096)
+def _shape(text: str) -> str:
+    """A shape as a row has it; empty if it is none."""
+    return text if _SIZES.fullmatch(text) else ""
+
+
+@lru_cache(maxsize=4096)
+def _dtype(text: str) -> str:
+    return text.removeprefix("torch.")
 
 
 def _beside(columns: Columns, name: str) -> dict[str, Any]:

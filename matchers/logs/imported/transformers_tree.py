@@ -6,6 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
+from functools import lru_cache
 from itertools import count, islice, takewhile
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -26,8 +27,11 @@ __all__ = ["FORMAT"]
 _PATTERN = re.compile(rb'\A(?:\xef\xbb\xbf)?\s*\{\s*"module_path"\s*:\s*"')
 _NODE: Final = b'"module_path":'
 _SHAPE = re.compile(r"torch\.Size\((\[[\d, ]*\])\)")
+_DIGITS = re.compile(r"\d+")
 _NUMBER = re.compile(r"tensor\(\s*([^,)\s]+)")
 _PRINTED: Final = {"Min": "min", "Max": "max", "Mean": "mean"}
+_SPOT: Final = 256
+"""Calls between two reports of progress."""
 _CLOSE: Final = 1e-2
 """Difference of printed numbers from those of the file, in parts of the largest, beyond which they are of two calls."""
 
@@ -61,36 +65,34 @@ class _Tree:
         if not outputs:
             return
         path = str(node["module_path"])
-        row = Row(line, path.partition(".")[2], "forward", phase=Phase.FORWARD, texts={NATIVE_KEY: path})
+        place = line, path.partition(".")[2], "forward"
         if read := [tensor.read for tensor in outputs if tensor.read is not None]:
             self.read_any = True
-            row = self._with_inputs(row, node)
-            fields = fields_of(read)
+            fields = {**self._inputs(node), **fields_of(read)}
             for digest in fields["digests"]:
-                self._makers.keep(digest, len(self._columns), row.input_digests)
-            row = row._replace(**{**fields, "texts": {**row.texts, **fields["texts"]}})
+                self._makers.keep(digest, len(self._columns), fields["input_digests"])
         else:
             first = outputs[0]
-            row = row._replace(shape=str(list(first.shape)), dtype=first.dtype, stats=first.stats)
+            fields = {"shape": str(list(first.shape)), "dtype": first.dtype, "stats": first.stats}
             further = {f"Output {k}": printed(one.shape, one.dtype, one.stats) for k, one in enumerate(outputs) if k}
-            row = row._replace(inputs=UNREAD, producers=(-1,), texts={**row.texts, **further})
-        self._columns.add(row)
+            fields |= {"inputs": UNREAD, "producers": (-1,), "texts": further}
+        fields["texts"] = {NATIVE_KEY: path, **fields["texts"]}
+        self._columns.add(Row(*place, phase=Phase.FORWARD, **fields))
 
-    def _with_inputs(self, row: Row, node: Any) -> Row:
+    def _inputs(self, node: Any) -> dict[str, Any]:
+        """The fields of a row that are about what a module reads."""
         inputs = [self._tensor(told) for told in _tensors(node.get("inputs"))]
         told = [None if tensor.read is None else tensor.read.measured for tensor in inputs]
-        return row._replace(
-            inputs=[math.nan if one is None or one.l1 is None else one.l1 for one in told],
-            input_digests=[int(NO_DIGEST) if one is None else one.digest for one in told],
-            producers=[-1 if one is None else self._makers.of(one.digest) for one in told],
-        )
+        return {
+            "inputs": [math.nan if one is None or one.l1 is None else one.l1 for one in told],
+            "input_digests": [int(NO_DIGEST) if one is None else one.digest for one in told],
+            "producers": [-1 if one is None else self._makers.of(one.digest) for one in told],
+        }
 
     def _tensor(self, told: Any) -> _Tensor:
-        found = _SHAPE.match(str(told["shape"]))
-        shape = tuple(json.loads(found[1])) if found else ()
-        numbers = {name: _printed(told.get(key)) for name, key in (*_PRINTED.items(), ("std", "std"))}
-        stats = {name: value for name, value in numbers.items() if value is not None and name != "std"}
-        deviation, mean, numel = numbers["std"], numbers["Mean"], math.prod(shape)
+        shape, numel = _sizes(str(told["shape"]))
+        stats = {name: value for name, key in _PRINTED.items() if (value := _printed(told.get(key))) is not None}
+        deviation, mean = _printed(told.get("std")), stats.get("Mean")
         if deviation is not None and mean is not None:
             deviation = 0.0 if numel == 1 else deviation
             stats["L2 norm"] = math.sqrt((numel - 1) * deviation**2 + numel * mean**2) if numel else 0.0
@@ -118,6 +120,14 @@ class _Tree:
         return None if apart else found.tensor
 
 
+@lru_cache(maxsize=4096)
+def _sizes(text: str) -> tuple[tuple[int, ...], int]:
+    """The shape in `torch.Size([2, 3])`, and its number of elements."""
+    found = _SHAPE.match(text)
+    shape = tuple(map(int, _DIGITS.findall(found[1]))) if found else ()
+    return shape, math.prod(shape)
+
+
 def _printed(text: Any) -> float | None:
     match = _NUMBER.match(text) if isinstance(text, str) else None
     try:
@@ -126,9 +136,9 @@ def _printed(text: Any) -> float | None:
         return None
 
 
-def _tensors(value: Any) -> Iterator[Any]:
-    """Yield the tensors of arguments or results, in order."""
-    return (item for item in leaves(value, _is_tensor) if isinstance(item, dict))
+def _tensors(value: Any) -> list[Any]:
+    """Return the tensors of arguments or results, in order."""
+    return [item for item in leaves(value, _is_tensor) if isinstance(item, dict)]
 
 
 def _is_tensor(told: Mapping[str, Any]) -> bool:
@@ -163,9 +173,10 @@ def _read(source: LogSource, columns: Columns) -> Iterator[None]:
     tree = _Tree(columns)
     number = 0
     try:
-        for number, node in _calls(root):
+        for entered, (number, node) in enumerate(_calls(root)):
             tree.enter(node, lines[number] if number < len(lines) else 1)
-            yield
+            if tree.read_any or entered % _SPOT == 0:  # the files beside it take their time
+                yield
     except (TypeError, KeyError, AttributeError, ValueError, OverflowError, RecursionError):
         line = lines[number] if number < len(lines) else 1
         columns.problem(line, "not a call of a module; what follows was not read")
