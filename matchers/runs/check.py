@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
+from pathlib import Path
 
 from matchers.errors import LogError
 from matchers.files.cache_folder import CacheFolder
@@ -16,8 +17,10 @@ from matchers.runs.collective_results import check_collective_results
 from matchers.runs.data import check_data
 from matchers.runs.finding import Check, CheckedRun, Finding, Made, Unmade
 from matchers.runs.finite import check_finite, check_recompute
+from matchers.runs.flight_recorder.check import check_dumps, read_dumps
 from matchers.runs.gradients import Gradients, check_odd_one_out
 from matchers.runs.order import in_order
+from matchers.runs.other_files import other_files
 from matchers.runs.placed import check_placed
 from matchers.runs.rank_logs import RankLogs
 from matchers.runs.replicas import Replication, check_replicas
@@ -36,11 +39,13 @@ MAX_WORLD = 1 << 16
 def check_run(run: Run, *, cache: CacheFolder | None = None, progress: Progress | None = None) -> CheckedRun:
     """Read the logs of a run and check it.
 
-    A log that cannot be read is a rank that is missing.
+    A log that cannot be read is a rank that is missing. Dumps of the flight recorder beside the logs are checked, too.
 
     Raises:
         LogError: none can be read.
     """
+    if run.folder and not run.paths:
+        return _with_dumps(CheckedRun(run, (), (), ()))
     logs: dict[int, OpLog] = {}
     unreadable: dict[int, str] = {}
     for done, (rank, path) in enumerate(run.paths.items()):
@@ -54,7 +59,24 @@ def check_run(run: Run, *, cache: CacheFolder | None = None, progress: Progress 
         raise LogError(next(iter(unreadable.values())))
     if progress is not None:
         progress("checking", len(run.paths) / (len(run.paths) + 1))
-    return check_logs(run, logs, unreadable)
+    return _with_dumps(check_logs(run, logs, unreadable))
+
+
+def _with_dumps(checked: CheckedRun) -> CheckedRun:
+    """What the dumps in the folder of a run show comes first: it is what has ended it."""
+    if not checked.run.folder:
+        return checked
+    folder = Path(checked.run.folder)
+    dumps, unmade = read_dumps(folder)
+    said = [*check_dumps(dumps), *unmade]
+    return replace(
+        checked,
+        run=replace(checked.run, dumps={rank: dump.path for rank, dump in dumps.items()}),
+        findings=(*(one for one in said if isinstance(one, Finding)), *checked.findings),
+        made=(*checked.made, *(one for one in said if isinstance(one, Made))),
+        unmade=(*checked.unmade, *(one for one in said if isinstance(one, Unmade))),
+        notes=(*checked.notes, *other_files(folder)),
+    )
 
 
 def check_logs(run: Run, logs: Mapping[int, OpLog], unreadable: Mapping[int, str] | None = None) -> CheckedRun:

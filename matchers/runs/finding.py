@@ -36,6 +36,7 @@ class Check(LabelledEnum):
     REPLICATED_STAYS = 7
     TRAINED = 8
     ODD_ONE_OUT = 9
+    FLIGHT_RECORDER = 10
 
     @property
     def holds(self) -> str:
@@ -54,6 +55,7 @@ _HOLDS = {
     Check.REPLICATED_STAYS: "equal inputs on several ranks give equal results",
     Check.TRAINED: "each parameter with a gradient is updated on every rank that holds it",
     Check.ODD_ONE_OUT: "gradients of parameters of one kind are reduced and scaled alike",
+    Check.FLIGHT_RECORDER: "all members of a group have called the collectives that others wait in, and in one form",
 }
 
 
@@ -74,10 +76,11 @@ class Place:
 
     Attributes:
         rank: the rank, whose log `Run` has.
-        row: of the record in that log.
+        row: of the record in that log; -1: it is no log of operations.
         key: of the operation; untrusted text, as `location`.
-        line: 1-based line of the record in the log.
+        line: 1-based line of the record in the log; of a dump the number of its entry.
         location: `file:line` of the source; empty if the log names none.
+        dump: path of the dump of the flight recorder that has the record; empty: the log has it.
     """
 
     rank: int
@@ -85,6 +88,7 @@ class Place:
     key: str
     line: int
     location: str
+    dump: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -14,6 +14,7 @@ from matchers.errors import InputError, LogError
 from matchers.logs.devices import refuse_device
 from matchers.logs.head import captured_step
 from matchers.logs.imported.files import imported_logs
+from matchers.runs.flight_recorder.dumps import dump_files
 
 __all__ = ["LOG_NAME", "FoundLog", "Run", "common_step", "find_logs", "find_run", "find_runs", "is_run", "of_step",
     "rank_in"]  # fmt: skip
@@ -45,6 +46,8 @@ class Run:
         coordinates: rank → index along each dimension of the mesh; empty if unknown.
         missing: ranks of the world without a log.
         cut: rank → why its log is not whole.
+        folder: where the logs lie, or dumps of torch's flight recorder alone; empty for a single log.
+        dumps: rank → path of its dump of the flight recorder.
     """
 
     name: str
@@ -55,6 +58,8 @@ class Run:
     coordinates: Mapping[int, Mapping[str, int]] | None = None
     missing: tuple[int, ...] = ()
     cut: Mapping[int, str] | None = None
+    folder: str = ""
+    dumps: Mapping[int, str] | None = None
 
 
 def find_logs(folder: Path, name: re.Pattern[str] = LOG_NAME) -> list[FoundLog]:
@@ -124,11 +129,12 @@ def _places(base: Path) -> Iterator[tuple[Path, int | None]]:
             yield folder, step
 
 
-def find_run(path: str, *, step: int | None = None) -> Run:
+def find_run(path: str, *, step: int | None = None, dumps: bool = False) -> Run:
     """Find the logs of a run: those of a folder, or a log by itself.
 
     Args:
         step: of several captured steps.
+        dumps: a folder without logs is a run, too, if dumps of torch's flight recorder lie there.
 
     Raises:
         InputError: no log is there, or `step` has to choose one of several.
@@ -146,12 +152,15 @@ def find_run(path: str, *, step: int | None = None) -> Run:
         raise InputError(f"{error.filename or path}: {error.strerror or error}") from None
     except ValueError as error:  # a zero byte in the name
         raise InputError(f"{path!r}: {error}") from None
+    if not found and dumps and dump_files(Path(path)):
+        return Run(Path(os.path.abspath(path)).name, {}, folder=path)
     if not found:
         raise InputError(f"{path}: no rank_N_activations.log here, nor in numerics/ or step_S/")
     found = found if step is None else of_step(found, step, path)
     if len({log.step for log in found}) > 1:
         raise InputError(f"{path} has several captured steps ({_listed(_steps(found))}); choose one with --step S")
-    return Run(Path(os.path.abspath(path)).name, {log.rank: str(log.path) for log in found}, step=found[0].step)
+    paths = {log.rank: str(log.path) for log in found}
+    return Run(Path(os.path.abspath(path)).name, paths, step=found[0].step, folder=path)
 
 
 def find_runs(a: str, b: str, *, step: int | None = None) -> tuple[Run, Run]:

@@ -43,7 +43,12 @@ exit codes:
 def add_parser(commands: Commands) -> None:
     """Add the sub-command."""
     parser = add_command(commands, "check", _run, _DESCRIPTION.format(conditions=listed(CONDITIONS_OF_RUN)), help="")
-    file_argument(parser, "path", metavar="RUN", help="run folder, or the log of one rank")
+    file_argument(
+        parser,
+        "path",
+        metavar="RUN",
+        help="run folder, the log of one rank, or a folder of dumps of torch's flight recorder",
+    )
     parser.add_argument(
         "--step", type=whole_number, metavar="S", help="captured step to check, where there are several"
     )
@@ -76,7 +81,7 @@ def _checked(path: str, step: int | None, request: OpenRequest) -> CheckedRun:
     from matchers.runs.run import find_run
 
     with ProgressLine() as progress:
-        return check_run(find_run(path, step=step), cache=request.cache, progress=progress)
+        return check_run(find_run(path, step=step, dumps=True), cache=request.cache, progress=progress)
 
 
 def _show(checked: CheckedRun, request: OpenRequest) -> int:

@@ -39,7 +39,7 @@ def _fields(run: Run, finding: Finding) -> Iterator[str]:
 def _place(run: Run, place: Place | None) -> tuple[str, str, str]:
     if place is None:
         return "", "-1", ""
-    return field(run.paths.get(place.rank, "")), str(place.line), field(place.key)
+    return field(place.dump or run.paths.get(place.rank, "")), str(place.line), field(place.key)
 
 
 def _listed(ranks: Iterable[int]) -> str:

@@ -44,7 +44,7 @@ def finding_object(run: Run, finding: Finding) -> dict[str, Any]:
         # JSON has neither NaN nor infinity: both are null
         "size": finding.size if math.isfinite(finding.size) else None,
     }
-    told["places"] = [{"log": run.paths.get(place.rank), **asdict(place)} for place in finding.places]
+    told["places"] = [{"log": place.dump or run.paths.get(place.rank), **asdict(place)} for place in finding.places]
     return told
 
 

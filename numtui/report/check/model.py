@@ -62,7 +62,8 @@ class CheckReport:
 
 def places_to_open(run: Run, finding: Finding) -> tuple[Place, ...]:
     """Return the first two places of a finding whose ranks have a log; one, or none, where there are no more."""
-    places = {place.rank: place for place in reversed(finding.places[:2]) if place.rank in run.paths}
+    opened = (place for place in reversed(finding.places[:2]) if place.rank in run.paths and place.row >= 0)
+    places = {place.rank: place for place in opened}
     return tuple(reversed(places.values()))
 
 

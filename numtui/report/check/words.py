@@ -78,13 +78,15 @@ def summaries(checked: CheckedRun) -> list[CheckSummary]:
 
 def run_words(run: Run) -> str:
     """Return name and extent: `run_x: 3 of 4 ranks, step 2, mesh dp 2 × tp 2`."""
-    ranks = len(run.paths)
+    ranks = len(run.paths or run.dumps or ())
     part = run.world_size is not None and ranks < run.world_size
     told = [f"{ranks:,} of {plural(run.world_size, 'rank')}" if part and run.world_size else plural(ranks, "rank")]
     if run.step is not None:
         told.append(f"step {run.step}")
     if run.mesh:
         told.append(safe_text("mesh " + " × ".join(f"{name} {size}" for name, size in run.mesh.items()), _MAX_NAME))
+    if run.dumps:
+        told.append(f"{plural(len(run.dumps), 'dump')} of the flight recorder")
     return f"{safe_text(run.name, _MAX_NAME)}: {', '.join(told)}"
 
 
@@ -132,5 +134,7 @@ def size(finding: Finding) -> str:
 
 
 def log_line(run: Run, place: Place) -> str:
-    """Return the line of a record: `run/rank_2_activations.log:123`."""
+    """Return the line of a record: `run/rank_2_activations.log:123`; of a dump its entry."""
+    if place.dump:
+        return f"{safe_text(place.dump, _MAX_PATH)}, entry {place.line}"
     return f"{safe_text(run.paths.get(place.rank, f'rank {place.rank}'), _MAX_PATH)}:{place.line}"
