@@ -27,6 +27,7 @@ from hypothesis import strategies as st
 from matchers.files.atomic_write import atomic_write
 from tests.fuzz.folders import fast_folder
 from tests.fuzz.full_disks import NOT_PERMITTED
+from tests.fuzz.imported import check_imported, damaged_files
 from tests.fuzz.logs import check_damage, log_pairs
 from tests.fuzz.ranks import check_folder, folder_pairs
 from tests.fuzz.rule_files import CHANGES, check_saves, files
@@ -147,6 +148,7 @@ def _program(module: str, *before: str) -> Campaign:
 
 CAMPAIGNS: Mapping[str, tuple[float, Campaign]] = {
     "log pairs": (0.4, _examples(log_pairs, _once(check_damage))),
+    "logs of other tools": (0.1, _examples(damaged_files(), check_imported)),
     "ranks": (0.05, _examples(folder_pairs, check_folder)),
     "rule-file edit-saves": (
         0.2,

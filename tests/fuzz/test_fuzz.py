@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 
+from tests.fuzz.imported import FORMATS, check_imported
 from tests.fuzz.logs import Damage, Good, check_damage, check_honest, log_pairs
 from tests.fuzz.ranks import FolderDamage, GoodFolder, check_folder, folder_pairs
 from tests.fuzz.rule_files import CHANGES, Change, check_saves, files
@@ -49,6 +50,12 @@ def test_nothing_that_happens_to_a_folder_of_ranks_passes(
     tmp_path: Path, pair: tuple[GoodFolder, list[FolderDamage]]
 ) -> None:
     check_folder(tmp_path, pair)
+
+
+@pytest.mark.parametrize("form", FORMATS)
+def test_damaged_files_of_other_tools_are_errors_or_logs(form: str, tmp_path: Path) -> None:
+    for seed in range(examples(12)):
+        check_imported(tmp_path, (form, seed))
 
 
 @settings(max_examples=examples(15), suppress_health_check=[HealthCheck.function_scoped_fixture])

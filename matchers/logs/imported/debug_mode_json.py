@@ -95,7 +95,7 @@ def _read(source: LogSource, columns: Columns) -> Iterator[None]:
     for spot in _calls(pieces, columns):
         try:
             call = reader.call(spot, nesting)
-        except (TypeError, KeyError, IndexError, AttributeError, ValueError):
+        except (TypeError, KeyError, IndexError, AttributeError, ValueError, OverflowError):
             columns.problem(spot.line, f"logs[{spot.number}] is not a call that can be read")
         else:
             if call is not None:
