@@ -13,6 +13,7 @@ from typing import Any, Final, NamedTuple
 
 from capture.log_format import escape
 from matchers.errors import LogError
+from matchers.laws.functions import dispatched
 from matchers.logs.columns import decode
 from matchers.logs.imported.columns import UNREAD, Columns, Row
 from matchers.logs.imported.format import NATIVE_KEY, Format
@@ -130,7 +131,7 @@ class _Reader:
             Row(
                 line,
                 module,
-                f"{name.op}_{name.direction}" if backward else name.op,
+                _operation(name, inputs),
                 inputs=[self._norm(one) for one in inputs] + [norm for norm, _ in nested],
                 producers=[self._makers.of(one.known) for one in inputs] + [row for _, row in nested],
                 location=self._places.get(text, ""),
@@ -226,6 +227,15 @@ class _Reader:
         elif "L2 norm" in stats or checksum >= 0:
             known = (dtype, checksum, *stats.values())
         return _Tensor(_shape(str(told["shape"])), dtype, stats, known, checksum, read)
+
+
+def _operation(name: _Name, inputs: Sequence[_Tensor]) -> str:
+    """The operation of an entry: that of a function is what it dispatches, by which other tools call it."""
+    if name.direction == "backward":
+        return f"{name.op}_{name.direction}"
+    if name.module is not None:
+        return name.op
+    return dispatched(name.op, [one.shape.count(",") + (len(one.shape) > 2) if one.shape else -1 for one in inputs])
 
 
 def _is_tensor(told: Mapping[str, Any]) -> bool:

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 
 from matchers.comparison import Comparison, compare
+from matchers.laws.functions import dispatched
 from matchers.logs.imported.makers import Makers
 from matchers.logs.op_log import Phase
 from matchers.logs.parser import read_log
@@ -21,9 +22,9 @@ from tests.conftest import DATA
 from tests.matchers.logs.imported.dumps import msprobe
 
 OF_FUNCTIONS = [
-    *(f"layers.{layer}{key}" for layer in (0, 1) for key in (".up/op_0_linear", "/op_0_tanh")),
+    *(f"layers.{layer}{key}" for layer in (0, 1) for key in (".up/op_0_mm", "/op_0_tanh")),
     *(f"layers.{layer}.up{key}" for layer in (1, 0) for key in ("/op_1_linear_backward", ".weight/op_0_gradient")),
-    "<none>/op_0_iadd",
+    "<none>/op_0_add_",
 ]
 
 
@@ -55,7 +56,7 @@ def test_modules_read_what_the_modules_in_them_return_and_their_parameters(tmp_p
 
 @pytest.mark.parametrize(
     ("level", "cause"),
-    [("L0", "layers.1.up/op_0_Linear"), ("L1", "<none>/op_2_linear"), ("mix", "layers.1.up/op_0_linear")],
+    [("L0", "layers.1.up/op_0_Linear"), ("L1", "<none>/op_2_mm"), ("mix", "layers.1.up/op_0_mm")],
 )
 @pytest.mark.parametrize("summary", ["statistics", "md5"])
 def test_the_first_cause_is_the_module_whose_weight_differs(
@@ -84,7 +85,7 @@ def test_an_xor_can_differ_and_agreement_compares_nothing(tmp_path: Path) -> Non
     assert c.status[:4].tolist() == [Status.NO_VALUES, Status.NO_VALUES, Status.NOT_JUDGED, Status.NOT_JUDGED]
     c = compare(c.a, c.b, expectation=Expectation(preset=Expect.BITWISE))
     assert c.status[:4].tolist() == [Status.NO_VALUES, Status.NO_VALUES, Status.DIVERGED, Status.DIVERGED]
-    assert causes(c)[0] == "layers.1.up/op_0_linear"
+    assert causes(c)[0] == "layers.1.up/op_0_mm"
 
 
 def test_values_that_are_odd_are_read_as_they_are_meant(tmp_path: Path) -> None:
@@ -172,3 +173,22 @@ def test_what_returns_its_input_unchanged_is_the_maker_from_then_on() -> None:
     makers.keep("x", 2, ("y",))
     makers.keep("x", 3, ("x",))
     assert (makers.of("x"), makers.of("y")) == (-1, -1)
+
+
+@pytest.mark.parametrize(
+    ("function", "dimensions", "operation"),
+    [
+        ("linear", [3, 2], "mm"),
+        ("linear", [3, 2, 1], "addmm"),
+        ("matmul", [4, 4], "bmm"),
+        ("matmul", [3, 2], "mm"),
+        ("matmul", [2, 3], "matmul"),
+        ("matmul", [1, 2], "matmul"),
+        ("matmul", [-1, 2], "matmul"),
+        ("truediv", [2], "div"),
+        ("cross_entropy", [2, 1], "cross_entropy"),
+        ("silu", [3], "silu"),
+    ],
+)
+def test_functions_are_called_as_what_torch_dispatches(function: str, dimensions: list[int], operation: str) -> None:
+    assert dispatched(function, dimensions) == operation
