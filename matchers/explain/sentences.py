@@ -67,8 +67,8 @@ class Explanation:
 _HOW = {
     Method.OVERRIDE: "paired by a rule",
     Method.TEMPLATE: "paired by a template rule",
-    Method.EXACT: "paired by values: these numbers, inputs included, are unique in both logs",
-    Method.ALIGNED: "paired by order of dispatch, names, data flow and values together",
+    Method.EXACT: "paired by values: output and inputs are unique in both logs",
+    Method.ALIGNED: "paired by order, names, flow and values",
     Method.VALUES: "paired by their inputs, whose norms are equal",
     Method.DATAFLOW: "paired as recomputed copies of partners",
     Method.RELAXED: "paired as the last ones of this name on both sides",
@@ -76,7 +76,7 @@ _HOW = {
 }
 
 _HOW_BY_BITS = {
-    Method.EXACT: "paired by digests: these tensors, inputs included, are unique in both logs",
+    Method.EXACT: "paired by digests: output and inputs are unique in both logs",
     Method.VALUES: "paired by output digests, unique in both logs, although the inputs differ",
 }
 

@@ -43,6 +43,15 @@ _PRODUCER = 14
 _VALUE = 13
 """Cells of a value that is never cut for it: a number in full."""
 
+_SAME = '"'
+"""Stands for a value of b that is equal to that of a, as for names in the list."""
+
+_STEADY = (16, 25)
+"""Least cells of a label and of a value where there is room: from row to row, numbers stay in their places."""
+
+_ROOMY = 32
+"""Least cells of a producer beside them."""
+
 _MAX_MEMBERS = 4
 """Operations of a group that are named: all of a collective, some of a sum over micro-batches."""
 
@@ -159,14 +168,20 @@ def _table(
 
     `words` go between the values and what else is known, such as the location.
     """
-    # Shared facts take one line behind the differing ones, so that the inputs are on the screen.
-    shared = [fact for fact in told.facts if fact.name in _COMMON and fact.agrees]
+    # Shared facts, and those of an operation that only one run has, take one line: the inputs are to be on the screen.
+    c, row = session.comparison, session.listing.cursor
+    alone = "" if c.single else "only a" if c.row_b[row] < 0 else "only b" if c.row_a[row] < 0 else ""
+    shared = [fact for fact in told.facts if fact.name in _COMMON and (alone or fact.agrees)]
     facts = [fact for fact in told.facts if fact not in shared]
     widest = 16 if width >= _NARROW else 9
     name = min(max((width_of(fact.name) + 1 for fact in facts), default=0), widest)
     name, difference = max(name, 9), 9
+    least = _VALUE
+    steady = not c.single and width >= _STEADY[0] + 2 * _STEADY[1] + difference + _ROOMY
+    if steady:
+        name, least = _STEADY
     lines: list[_Made] = []
-    if session.comparison.single:
+    if c.single:
         each, difference = max(width - name - 2, 10), 0
     else:
         # No wider than the values, because producers stand behind them.
@@ -175,7 +190,7 @@ def _table(
         titles = [fit(title, _PRODUCER) for title in side_titles(session.names, _PRODUCER)]
         most = max(width_of(text) + 1 for text in (*texts, *titles))
         room = width - name - difference - 1
-        each = max(min(max(most, _VALUE), (room - _PRODUCER * bool(told.inputs)) // 2), min(_VALUE, room // 2))
+        each = max(min(max(most, least), (room - _PRODUCER * bool(told.inputs)) // 2), min(_VALUE, room // 2))
         a, b = side_titles(session.names, each - 1)
         lines.append(
             [(" " + fit("", name) + fit(a, each - 1) + " " + fit(b, each - 1) + " " + fit("Δ", difference), "dim")]
@@ -185,11 +200,21 @@ def _table(
     def add_facts(found: Iterable[Fact]) -> None:
         lines.extend(_fact(fact, name, each, difference) for fact in found)
 
+    def add_shared() -> None:
+        if not shared:
+            return
+        text = " · ".join(safe_text(fact.a or fact.b, MAX_TEXT) for fact in shared)
+        # The source line comes last and matters most: it must not be cut off.
+        for label, part in zip_longest((alone or "both",), wrap(text, width - name - 2), fillvalue=""):
+            lines.append([(f" {fit(label, name)}{part}", "")])
+
     def add_inputs() -> None:
         for i, given in enumerate(told.inputs):
             at.append(len(lines))
-            lines.append(partial(_input, session.comparison, given, name, each, difference, width, i == chosen))
+            lines.append(partial(_input, c, given, name, each, difference, width, i == chosen))
 
+    if steady:  # first, where it stays in its place too
+        add_shared()
     if words is None:
         add_facts(facts)
         add_inputs()
@@ -206,11 +231,8 @@ def _table(
             add_inputs()
         lines.extend(words)
         add_facts(where)
-    if shared:
-        text = " · ".join(safe_text(fact.a, MAX_TEXT) for fact in shared)
-        # The source line comes last and matters most: it must not be cut off.
-        for label, part in zip_longest(("both",), wrap(text, width - name - 2), fillvalue=""):
-            lines.append([(f" {fit(label, name)}{part}", "")])
+    if not steady:
+        add_shared()
     return lines, at
 
 
@@ -225,6 +247,8 @@ def _fact(fact: Fact, name: int, each: int, difference: int) -> Line:
         return [(f" {label}{a}", "")]
     if fact.a == fact.b and width_of(fact.a) >= each:
         a, b = fit(safe_text(fact.a, MAX_TEXT), 2 * each - 2, keep_end=path), ""
+    elif fact.agrees and fact.a == fact.b:
+        b = fit(_SAME, each - 1)
     return [(f" {label}{a} {b} ", ""), (fit(safe_text(fact.difference, difference), difference), role)]
 
 
@@ -233,7 +257,8 @@ def _input(c: Comparison, fact: InputFact, name: int, each: int, difference: int
     label = fit(f"input {fact.position}", name)
     values: Line = [(fit(safe_text(fact.a, 24), each - 1), "")]
     if difference:
-        values = [(f"{values[0][0]} {fit(safe_text(fact.b, 24), each - 1)} ", "")]
+        b = _SAME if fact.agrees and fact.a == fact.b else safe_text(fact.b, 24)
+        values = [(f"{values[0][0]} {fit(b, each - 1)} ", "")]
         values.append((fit(safe_text(fact.difference, difference), difference), "red" if fact.agrees is False else ""))
     elif source := _producer(c, fact, each - 3 - width_of(fact.a)):
         values = [(fit(f"{safe_text(fact.a, 24)} {source}", each - 1), "")]

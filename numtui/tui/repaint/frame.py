@@ -17,7 +17,7 @@ from textual._compositor import ChopsUpdate, LayoutUpdate
 from textual.geometry import Size
 
 from numtui.tui.repaint.cells import Cells, cells_of
-from numtui.tui.repaint.pen import Run, drawn, runs_between
+from numtui.tui.repaint.pen import Run, drawn, fewest_runs, runs_between
 from numtui.tui.repaint.scroll import scroll_between
 
 if TYPE_CHECKING:
@@ -58,7 +58,7 @@ class Frame:
         if scroll is not None:
             old = scroll.of(old)
         pairs = enumerate(zip(old, lines, strict=True))
-        runs = [run for y, (before, after) in pairs if before is not after for run in runs_between(0, y, before, after)]
+        runs = [run for y, (before, after) in pairs if before is not after for run in fewest_runs(y, before, after)]
         return "" if scroll is None else scroll.codes, runs
 
     def put(self, pieces: Iterable[tuple[int, int, Cells]], size: Size) -> Sent:

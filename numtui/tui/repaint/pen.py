@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from rich.color import ColorSystem
     from rich.console import Console
 
-__all__ = ["Pen", "Run", "drawn", "runs_between"]
+__all__ = ["Pen", "Run", "drawn", "fewest_runs", "runs_between"]
 
 _GAP = 4
 """Equal cells between two differing ones that are sent again: as cheap as a jump."""
@@ -58,6 +58,27 @@ def runs_between(x: int, y: int, before: Cells | None, after: Cells) -> Iterator
         yield Run(x + start, y, _text(after[start:end]), look[0])
 
 
+def fewest_runs(y: int, before: Cells, after: Cells) -> list[Run]:
+    """Return the runs that turn line `y` into another of the same length.
+
+    Where several stretches become blank, all from the first to the last is erased at once if that takes fewer bytes.
+    """
+    runs = list(runs_between(0, y, before, after))
+    emptied = [x for x, (old, new) in enumerate(zip(before, after, strict=True)) if new == _BLANK != old]
+    if not emptied or len(emptied) == emptied[-1] - emptied[0] + 1:
+        return runs
+    start, end = emptied[0], emptied[-1] + 1
+    while start and before[start - 1] != after[start - 1]:
+        start -= 1  # writing begins where the cursor then is
+    erased = [*before[:start], *[_BLANK] * (end - start), *before[end:]]
+    # Erasing half of a wide character leaves a blank.
+    for half, other in ((start, start - 1), (end, end)):
+        if 0 < half < len(before) and not before[half][0]:
+            erased[other] = _BLANK
+    at_once = [Run(start, y, " " * (end - start), None), *runs_between(0, y, erased, after)]
+    return min(runs, at_once, key=lambda made: len(Pen(len(after), None).write(made)))
+
+
 _BLANK: Cell = (" ", None)
 _Look = tuple["Style | None", bool]
 """Style of some cells, and True when all are plain blanks, which look the same in most styles."""
@@ -82,8 +103,9 @@ def _text(cells: Cells) -> str:
 
 
 def drawn(runs: Sequence[Run], width: int, console: Console) -> str:
-    """Return the bytes that draw non-overlapping runs on a terminal of `width` cells; its style is plain before and
-    after.
+    """Return the bytes that draw runs on a terminal of `width` cells; its style is plain before and after.
+
+    Only a plain run may lie below later ones: it is drawn before them in any case.
     """
     colors = console._color_system  # noqa: SLF001 - as Textual itself does
     rank = {style: number for number, style in enumerate(dict.fromkeys([None, *(run.style for run in runs)]))}

@@ -92,7 +92,7 @@ def test_same_in_print_says_what_norms_cannot_see() -> None:
     told = explained(flow(CHAIN), flow(CHAIN), "mm")
     assert told.headline == "same printed values"
     assert any("printed norms miss reordering" in note for note in told.notes)
-    assert told.pairing.startswith("paired by values: these numbers, inputs included, are unique in both logs")
+    assert told.pairing.startswith("paired by values: output and inputs are unique in both logs")
 
 
 def test_no_values_says_which_log_prints_no_result() -> None:

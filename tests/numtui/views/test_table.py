@@ -208,7 +208,7 @@ def test_the_logs_tell_about_themselves() -> None:
 def test_the_inspector_lays_out_what_is_known(width: int) -> None:
     told = Explanation(
         headline="FIRST CAUSE: both inputs agree, the output differs",
-        pairing="paired by order of dispatch",
+        pairing="paired by order, names, flow and values",
         notes=("nothing is known about the weights",),
         facts=(Fact("L2 norm", "1.0", "2.0", "5.0e-01", False),),
         inputs=(InputFact(0, "5.2e+04", "5.2e+04", "0", True, 0, 0), InputFact(3, "1", "2", "1", False, -1, -1)),
@@ -218,7 +218,7 @@ def test_the_inspector_lays_out_what_is_known(width: int) -> None:
     made = inspect(session, told, width, chosen=1)
     shown = [text(line) for line in made.lines()]
     assert "FIRST CAUSE: both inputs agree" in shown[0]
-    assert any("paired by order of dispatch" in line for line in shown)
+    assert any("paired by order, names, flow and values" in line for line in shown)
     assert "input 0" in shown[made.inputs[0]]
     assert "← layers.0.mlp/op_0_mm" in shown[made.inputs[0]] or "← …" in shown[made.inputs[0]]
     assert shown[made.inputs[1]].startswith("›input 3")

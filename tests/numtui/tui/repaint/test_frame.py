@@ -137,6 +137,16 @@ def test_an_update_begins_where_the_difference_does() -> None:
     assert sent(Frame(), drawn) == "\x1b[1;15H42\x1b[14X\x1b[1m\x1b[14C!\x1b[m"
 
 
+def test_stretches_that_become_blank_are_erased_together_where_that_is_shorter() -> None:
+    def columns(*texts: str) -> list[Strip]:
+        return [Strip([Segment("".join(fit(text, 10) for text in texts))])]
+
+    shown = Frame()
+    sent(shown, whole([*columns("aaaaaaaaaa", "bbbbbbbbbb", "cccccccccc", "d")]))
+    assert sent(shown, whole(columns("x", "y", "z", "d"))) == "\x1b[H\x1b[30Xx\x1b[9Cy\x1b[9Cz"
+    assert sent(shown, whole(columns("x", "y", "", "d"))) == "\x1b[1;21H "
+
+
 def test_pieces_of_one_style_are_written_together_where_that_is_shorter() -> None:
     def column(*pieces: str) -> list[Strip]:
         parts = [(fit(piece, 20), STYLES[k % 2]) for k, piece in enumerate(pieces)]
