@@ -43,16 +43,23 @@ def runs_between(x: int, y: int, before: Cells | None, after: Cells) -> Iterator
     Args:
         before: the cells before; None where unknown.
     """
+    if before is None and after.count(_BLANK) == len(after):
+        yield Run(x, y, " " * len(after), None)
+        return
     changed: Sequence[int] = range(len(after)) if before is None else changes(before, after)
     start = end = 0
     look: _Look = (None, True)
     for at in changed:
+        cell = after[at]
+        if start < at == end and cell[1] is look[0] and (not look[1] or cell == _BLANK):
+            end += 1  # as most are
+            continue
         if start < end and at - end <= _GAP and (longer := _look_with(look, after[end : at + 1])) is not None:
             look = longer
         else:
             if start < end:
                 yield Run(x + start, y, _text(after[start:end]), look[0])
-            start, look = at, (after[at][1], after[at] == _BLANK)
+            start, look = at, (cell[1], cell == _BLANK)
         end = at + 1
     if start < end:
         yield Run(x + start, y, _text(after[start:end]), look[0])
