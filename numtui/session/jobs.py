@@ -33,7 +33,6 @@ class Job:
         """Match again with the rules of this job. Changes only the job."""
         if self.result is None:
             self.result = self.base.with_rules(self.rules, progress=progress)
-            _ = self.result.coverage  # cached here, because the screen's own thread reads it
         return self.result
 
 

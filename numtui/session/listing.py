@@ -22,6 +22,7 @@ from numtui.query.query import Query, parse_query
 from numtui.query.view import Filter, Order, StatusGroup, build_view, sorted_rows, step, step_error, with_error
 from numtui.session.annotations import Annotations, row_of
 from numtui.session.jumps import Jumps
+from numtui.session.prepare import prepare
 from numtui.session.rule_edits import RecordPair, record_pair_of
 from numtui.session.what_if import WhatIf
 from numtui.text.counts import plural
@@ -162,7 +163,7 @@ class Listing:
 
     def prepare(self, comparison: Comparison) -> None:
         """Warm the caches of another comparison for the screen. Callable from any thread."""
-        _ = comparison.comparability, comparison.first_difference
+        prepare(comparison)
         if self.filter.query:
             self.wanted(self.filter.query, comparison)
         self.ranked(self.order, comparison)

@@ -25,6 +25,7 @@ from numtui.session.expectation import expectation_of
 from numtui.session.journal import Journal
 from numtui.session.kept import KeptComparisons, Stamps
 from numtui.session.pair import head_of, read_pair
+from numtui.session.prepare import prepare
 from numtui.session.session import Session
 from numtui.session.store import SessionStore
 
@@ -113,7 +114,7 @@ def load(
         expectation = expectation_of(request, a, b, lambda what, _fraction: progress(f"noise: {what}", 0.5))
         again = partial(read_pair, request, None) if request.merges_ranks else None
         comparison = compare(a, b, rules, expectation=expectation, progress=comparing, merge_again=again)
-    _ = comparison.comparability, comparison.coverage  # cached here, because the screen's own thread reads them
+    prepare(comparison)
     give_memory_back()
     return Loaded(comparison, file, stamps)
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from threading import Lock
 
 import numpy as np
 
@@ -42,6 +43,23 @@ from numtui.session.store import SavedSession, SessionStore
 from numtui.session.suggestion_tree import Suggested
 
 __all__ = ["Session"]
+
+
+class _Drift:
+    """A search for drift, done once."""
+
+    def __init__(self, comparison: Comparison) -> None:
+        self.comparison = comparison
+        self._lock = Lock()
+        self._found: tuple[Suggestion, ...] | None = None
+
+    def found(self) -> tuple[Suggestion, ...]:
+        """Search, or return what was found."""
+        with self._lock:
+            if self._found is None:
+                c = self.comparison
+                self._found = () if c.single or c.matching is None else suggest(c)
+            return self._found
 
 
 class Session:
@@ -77,6 +95,9 @@ class Session:
         self.kept: KeptOperations | None = None
         """Operations kept beside the logs; None until they are looked for."""
         self._looked: RealignmentSearch | None = None
+        self._before: Comparison | None = None
+        """The comparison before the last change of the rules: `undo` and `redo` show it again at once."""
+        self._drift = _Drift(comparison)
         self._undo: list[tuple[RuleSet, str]] = []
         self._redo: list[tuple[RuleSet, str]] = []
         self._serial = 0
@@ -92,6 +113,7 @@ class Session:
         """Show the fully loaded logs with the rules of their file."""
         self.file, self.rules = file, file.rules
         self._undo, self._redo, self.proposal = [], [], None
+        self._before = None
         self.generation += 1
         self.listing.show_comparison(comparison)
 
@@ -99,7 +121,7 @@ class Session:
         """Show reloaded logs; rules, filters, place, marks and notes stay on the same operations."""
         kept = sitting_of(self.listing)
         self.suggested.forget()
-        self.proposal = None
+        self.proposal = self._before = None
         self.generation += 1
         self.listing.show_comparison(comparison, reread=True)
         find_again(self.listing, kept)
@@ -107,13 +129,16 @@ class Session:
 
     def rematch(self) -> Job:
         """Return the job that matches under the rules in force."""
-        return Job(self.generation, self.comparison, self.applied)
+        before = self._before
+        known = before if before is not None and before.rules == self.applied else None
+        return Job(self.generation, self.comparison, self.applied, result=known)
 
     def accept(self, job: Job) -> bool:
         """Take the result of a finished job; False when it is outdated."""
         if job.result is None or job.generation != self.generation:
             return False
         if not job.preview:
+            self._before = self.comparison
             self.listing.show_comparison(job.result)
             return True
         proposal = self.proposal
@@ -123,10 +148,15 @@ class Session:
         proposal.effect = Effect.between(self.comparison, job.result)
         return True
 
-    @staticmethod
-    def suggestions_in(comparison: Comparison) -> tuple[Suggestion, ...]:
-        """Return the known kinds of drift and their rules, for `suggested`. Takes a second for a large log."""
-        return () if comparison.single or comparison.matching is None else suggest(comparison)
+    def suggestions_in(self, comparison: Comparison) -> tuple[Suggestion, ...]:
+        """Return the known kinds of drift and their rules, for `suggested`, kept for the last comparison.
+
+        Takes seconds for a large log. Callable from any thread; a second caller waits for the first.
+        """
+        drift = self._drift
+        if drift.comparison is not comparison:
+            drift = self._drift = _Drift(comparison)
+        return drift.found()
 
     # -- mispaired runs
 

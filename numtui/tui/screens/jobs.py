@@ -26,11 +26,8 @@ class Jobs:
         """Run a job in a thread; None does nothing."""
         if job is None:
             return
-        if job.result is not None:
-            self._matched(job, None)
-            return
         background = self._screen.background
-        if not job.preview:
+        if not job.preview and job.result is None:
             background.working = "matching"
         background.run(partial(self._run, job), partial(self._matched, job))
         self._screen.draw()
@@ -43,7 +40,9 @@ class Jobs:
                 raise Cancelled  # the rules have changed again
 
         try:
-            self._session.listing.prepare(job.run(go_on))
+            result = job.run(go_on)
+            if not job.preview:
+                self._session.listing.prepare(result)
         except Cancelled:
             return None  # no result: the session rejects the job
         except UserError as error:
@@ -57,11 +56,14 @@ class Jobs:
             screen.background.working = ""
             screen.say(str(error), trouble=True)
             return
-        if self._session.accept(job) and not job.preview:
+        accepted = self._session.accept(job)
+        if accepted and not job.preview:
             screen.background.working = ""
             screen.warn(rule_trouble(self._session))
             self.look()
             self.tell_modal()
+        elif accepted and job.result is not None:  # the effect is told at once, the rest is ready when it is applied
+            screen.background.run(partial(self._session.listing.prepare, job.result), group="ahead", exclusive=True)
         screen.draw()
 
     def tell_modal(self) -> None:

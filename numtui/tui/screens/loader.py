@@ -8,6 +8,7 @@ from functools import partial
 
 import numpy as np
 
+from matchers.comparison import Comparison
 from matchers.errors import UserError
 from numtui.inputs import OpenRequest
 from numtui.runtime_tuning import give_memory_back
@@ -20,6 +21,9 @@ from numtui.tui.screens.screen import MainScreen
 from numtui.views.run_summary import all_agree, rule_trouble, rules_effect
 
 __all__ = ["LogLoader"]
+
+_AHEAD = 20_000
+"""Rows up to which drift is searched for before anybody asks: beyond, it takes a second, memory, and time from keys."""
 
 
 class LogLoader:
@@ -115,6 +119,13 @@ class LogLoader:
             if not self._again and loaded.file.raw is not None and not loaded.comparison.single:
                 self._weigh(loaded)
             later(self._jobs.look)
+            self._search_ahead(loaded.comparison)
+
+    def _search_ahead(self, c: Comparison) -> None:
+        """Search for drift before `s` asks for it, in a worker thread."""
+        if not self._again and not self._closed and len(c) <= _AHEAD:
+            self._session.suggestions_in(c)
+            give_memory_back()
 
     def _weigh(self, loaded: Loaded) -> None:
         """Find what the rules of the file change, in a worker thread: it takes as long as the comparison."""

@@ -257,6 +257,31 @@ class TestRules:
         settle(session)
         assert session.comparison.a.keys[session.listing.spot[0]] == key
 
+    def test_undo_and_redo_show_again_what_was_shown_before(self, session: Session) -> None:
+        """They compare nothing: the comparison before the last change is kept, and no other one."""
+        before = session.comparison
+        job = session.change(RuleSet(), "without the rule")
+        job.run()
+        session.accept(job)
+        after = session.comparison
+        for step, shown in ((session.undo, before), (session.redo, after)):
+            again, _ = step()
+            assert again is not None
+            assert again.result is shown
+            session.accept(again)
+        other = session.change(RuleSet((IgnoreRule(match="<none>/op_0_add"),)), "another rule")
+        assert other.result is None
+        session.reload(compare(after.a, after.b, before.rules))
+        assert session.rematch().result is None, "the logs are others"
+
+    def test_drift_is_searched_for_once(self, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
+        searched: list[Comparison] = []
+        monkeypatch.setattr("numtui.session.session.suggest", lambda c: searched.append(c) or ())
+        other = compare(session.comparison.a, session.comparison.b)
+        for c in (session.comparison, session.comparison, other, other):
+            session.suggestions_in(c)
+        assert searched == [session.comparison, other]
+
     def test_nothing_to_undo(self, session: Session) -> None:
         assert session.undo() == (None, "nothing to undo")
         assert session.redo() == (None, "nothing to do again")
