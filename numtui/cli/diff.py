@@ -62,6 +62,11 @@ def add_parser(commands: Commands) -> None:
     add_report_options(parser, CONDITIONS, FAIL_ON)
     add_run_options(parser, parts=True)
     file_argument(parser, "--allow", metavar="FILE", help="known differences, which fail nothing (docs/ci.md)")
+    parser.add_argument(
+        "--pages",
+        action="store_true",
+        help="beside the HTML page of many ranks, one with every row for a rank of each class, linked to each other",
+    )
     parser.add_argument("--no-color", action="store_true", help="no colours (also: NO_COLOR)")
 
 
@@ -78,7 +83,9 @@ def _run(args: argparse.Namespace) -> int:
     shown = any(target == ("text", None) for target in targets_of(args))
     args = at_first_difference(args, sys.stdout if shown else None, fail_on, allow)
     if are_runs(args):
-        return report_runs(args, targets_of(args), fail_on, allow)
+        return report_runs(args, targets_of(args), fail_on, allow, report)
+    if args.pages:
+        raise InputError("--pages is about two runs of many ranks: A and B are their folders, without --rank")
     return report(requested(args), targets_of(args), fail_on=fail_on, allow=allow)
 
 
@@ -113,6 +120,7 @@ def report(
     *,
     fail_on: tuple[str, ...] = FAIL_ON,
     allow: Path | None = None,
+    overview: str | None = None,
 ) -> int:
     """Compare and write the reports; returns the exit code.
 
@@ -121,6 +129,7 @@ def report(
         targets: the reports; `Target.path` None is standard output.
         fail_on: some of `numtui.report.options.CONDITIONS`.
         allow: the file of known differences.
+        overview: as of `ReportOptions`.
 
     Raises:
         UserError: a log, the rules or the known differences cannot be read, a report cannot be written.
@@ -163,6 +172,7 @@ def report(
         rules_found=None if files.found is None else str(files.found),
         fail_on=fail_on,
         allow=known,
+        overview=overview,
     )
     made: GatedRows
     if rows_only:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, replace
 from functools import partial
@@ -191,8 +191,17 @@ def _dask(address: str) -> Iterator[Executor]:
         yield client.get_executor(retries=_DASK_RETRIES)
 
 
-def report_runs(args: argparse.Namespace, targets: Sequence[Target], fail_on: Sequence[str], allow: Path | None) -> int:
+def report_runs(
+    args: argparse.Namespace,
+    targets: Sequence[Target],
+    fail_on: tuple[str, ...],
+    allow: Path | None,
+    report_rank: Callable[..., int],
+) -> int:
     """Compare two runs and write the reports, or the file of a part; return the exit code.
+
+    Args:
+        report_rank: writes the reports on the two logs of one rank.
 
     Raises:
         UserError: as `compare_runs`, or a report cannot be written.
@@ -200,7 +209,19 @@ def report_runs(args: argparse.Namespace, targets: Sequence[Target], fail_on: Se
     complain_of_reader()
     if args.shard is not None:
         return _write_part(args, allow)
-    return write_runs(compare_runs(args, fail_on, allow), targets, color=not args.no_color)
+    page = next((path for form, path in targets if form == "html" and path is not None), None)
+    if args.pages and page is None:
+        raise InputError("--pages writes pages beside that of -o FILE.html, and no such file is given")
+    made = compare_runs(args, fail_on, allow)
+    if args.pages and page is not None:
+        _refuse_nothing(made)
+        a, b = find_runs(args.a, args.b, step=args.step)
+        made = replace(made, pages={rank: f"{page.stem}.rank_{rank}.html" for rank in made.typical})
+        for rank, name in made.pages.items():
+            request = requested_for(args, a.paths[rank], b.paths[rank], rank, made.comparison.names)
+            target = Target("html", page.with_name(name))
+            report_rank(request, [target], fail_on=fail_on, allow=allow, overview=page.name)
+    return write_runs(made, targets, color=not args.no_color)
 
 
 def _write_part(args: argparse.Namespace, allow: Path | None) -> int:

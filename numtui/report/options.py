@@ -99,6 +99,7 @@ class ReportOptions:
             applied if it is `rules_path` too.
         fail_on: some of `CONDITIONS`.
         allow: known differences that do not fail the comparison, None without any.
+        overview: name of the page of all ranks, in the folder of this one's page; None without one.
     """
 
     names: tuple[str, str] = ("a", "b")
@@ -107,6 +108,7 @@ class ReportOptions:
     rules_found: str | None = None
     fail_on: tuple[str, ...] = FAIL_ON
     allow: AllowList | None = None
+    overview: str | None = None
 
 
 class Target(NamedTuple):

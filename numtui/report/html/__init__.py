@@ -28,7 +28,7 @@ from numtui.query.fields import FIELDS, STATUS_WORDS
 from numtui.query.view import Order, StatusGroup
 from numtui.report.html.columns import block_of
 from numtui.report.html.names import add_names
-from numtui.report.html.page import packaged, source_hash
+from numtui.report.html.page import link, packaged, source_hash
 from numtui.report.html.results import add_results
 from numtui.report.html.summary import coverage, logs, overview, rules, summary, text
 from numtui.report.model import Report
@@ -124,6 +124,7 @@ def write(report: Report, out: TextIO, view: View | None = None) -> None:
         "policy": policy,
         "title": escape(f"numtui: {names}"),
         "heading": escape(names),
+        "ranks": "" if report.options.overview is None else f"<p>{link(report.options.overview, 'all ranks')}</p>",
         "result": f'<strong class="red">{text(report.result)}</strong>' if report.alarming else text(report.result),
         "coverage": coverage(report),
         "overview": overview(report),

@@ -8,11 +8,12 @@ from collections.abc import Iterable, Iterator, Sequence
 from functools import cache
 from html import escape
 from importlib.resources import files
+from urllib.parse import quote
 
 from numtui import __version__
 from numtui.text.safe import safe_text
 
-__all__ = ["bullets", "more", "packaged", "source_hash", "static_page"]
+__all__ = ["bullets", "link", "more", "packaged", "source_hash", "static_page"]
 
 _MAX_SENTENCES = 500
 _MAX_SENTENCE = 1_000
@@ -56,6 +57,11 @@ def bullets(heading: str, sentences: Sequence[str]) -> Iterator[str]:
         yield f"<h2>{heading}</h2>\n<ul>"
         yield from (f"<li>{escape(safe_text(text, _MAX_SENTENCE))}</li>" for text in sentences[:_MAX_SENTENCES])
         yield f"</ul>{more(len(sentences) - _MAX_SENTENCES)}"
+
+
+def link(name: str, told: str) -> str:
+    """Return a link to a page in the same folder; both are made safe here."""
+    return f'<a href="./{escape(quote(name))}">{escape(safe_text(told, _MAX_SENTENCE))}</a>'
 
 
 def more(n: int) -> str:

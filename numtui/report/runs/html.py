@@ -8,10 +8,9 @@ from html import escape
 from itertools import groupby
 from typing import Final, TextIO
 
-from matchers.runs.diff.comparison import RunComparison
 from matchers.runs.diff.origins import Origin
 from matchers.runs.diff.summary import Outcome
-from numtui.report.html.page import bullets, more, static_page
+from numtui.report.html.page import bullets, link, more, static_page
 from numtui.report.html.summary import text
 from numtui.report.runs.matrix import NOT_READ, Row, Stretch, layer_of, legend, rows_of, sign_of, stretches
 from numtui.report.runs.model import RunsReport
@@ -34,7 +33,6 @@ __all__ = ["write"]
 _MAX_ORIGINS: Final = 100
 _MAX_CLASSES: Final = 500
 _MAX_RANKS: Final = 256
-_MAX_PAGES: Final = 4
 
 
 def write(report: RunsReport, out: TextIO) -> None:
@@ -58,7 +56,7 @@ def _body(r: RunsReport) -> Iterator[str]:
         ranks, told = escape(class_ranks(each)), escape(class_words(c, each))
         yield f"<tr><td>{ranks}</td><td{red}>{state}</td><td>{told}</td></tr>"
     yield f"</table>{more(len(c.classes) - _MAX_CLASSES)}"
-    yield from _matrix(c)
+    yield from _matrix(r)
     yield from _pages(r)
     yield from bullets("Not compared, or not whole", list(reasons(c)))
     yield from bullets("Notes", list(notes(c)))
@@ -73,8 +71,9 @@ def _origin(r: RunsReport, number: int, origin: Origin) -> str:
     return f"<li>{'<br>'.join(told)}</li>"
 
 
-def _matrix(c: RunComparison) -> Iterator[str]:
+def _matrix(r: RunsReport) -> Iterator[str]:
     """The step of each rank that was read, left to right: a column for each stretch that any rank has."""
+    c = r.comparison
     columns = stretches(c.summaries.values())
     rows = rows_of(c, columns, folded=False)
     if not columns:
@@ -84,23 +83,25 @@ def _matrix(c: RunComparison) -> Iterator[str]:
     heads = "".join(f'<th colspan="{n}">{text(phase, 20)}</th>' for phase, n in phases)
     yield f"<tr><th></th>{heads}</tr>"
     yield f"<tr><th></th>{''.join(f'<th>{text(layer_of(place), 9)}</th>' for _, place in columns)}</tr>"
-    yield from (_row(c, row, columns) for row in rows[:_MAX_RANKS])
+    yield from (_row(r, row, columns) for row in rows[:_MAX_RANKS])
     yield f"</table>{more(len(rows) - _MAX_RANKS)}\n<p><small>{escape(legend())}</small></p>"
 
 
 def _pages(r: RunsReport) -> Iterator[str]:
-    """Yield the command that writes the page of a rank, with every row: of the first one of each class."""
-    ranks = [each.ranks[0] for each in r.comparison.classes if r.comparison.summaries[each.ranks[0]].read]
-    commands = (
-        ("numtui", "diff", *r.runs, "--rank", str(n), *r.criteria, "-o", f"rank_{n}.html") for n in ranks[:_MAX_PAGES]
-    )
+    """Yield links to the pages of ranks with every row, or the commands that write them."""
+    if r.pages:
+        links = "".join(f"<li>{link(name, f'rank {rank}')}</li>" for rank, name in r.pages.items())
+        yield f"<h2>Every row of one rank</h2>\n<ul>{links}</ul>"
+        return
+    commands = (("numtui", "diff", *r.runs, "--rank", str(n), *r.criteria, "-o", f"rank_{n}.html") for n in r.typical)
     yield from bullets("Every row of one rank", [shlex.join(command) for command in commands])
 
 
-def _row(c: RunComparison, row: Row, columns: Sequence[Stretch]) -> str:
-    summary = c.summaries[row.ranks[0]]
+def _row(r: RunsReport, row: Row, columns: Sequence[Stretch]) -> str:
+    summary = r.comparison.summaries[row.ranks[0]]
     where = " ".join(f"{name}={n}" for name, n in row.coordinates.items())
-    head = f"<tr><th>{text(f'{summary.rank} {where}', 60)}</th>"
+    page, told = r.pages.get(summary.rank), f"{summary.rank} {where}"
+    head = f"<tr><th>{link(page, told) if page is not None else text(told, 60)}</th>"
     if not summary.read:
         told = f"{NOT_READ} {summary.outcome.label}" + (f": {summary.why}" if summary.why else "")
         return f'{head}<td colspan="{len(columns)}">{text(told)}</td></tr>'

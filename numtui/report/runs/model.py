@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 from functools import cached_property
 from itertools import islice
 
@@ -18,6 +18,7 @@ from numtui.text.ranks import ranks_words
 __all__ = ["RunsReport"]
 
 _MAX_REASONS = 20
+_MAX_PAGES = 4
 
 
 @dataclass(frozen=True)
@@ -29,12 +30,20 @@ class RunsReport:
         runs: paths of the runs, as the user named them.
         criteria: arguments of the command line on which the verdicts depend.
         fail_on: conditions (`numtui.report.options.CONDITIONS`) that fail it.
+        pages: names of the pages of ranks with every row, in the folder of the page of all; by rank.
     """
 
     comparison: RunComparison
     runs: tuple[str, str]
     criteria: tuple[str, ...] = ()
     fail_on: tuple[str, ...] = FAIL_ON
+    pages: Mapping[int, str] = field(default_factory=dict)
+
+    @property
+    def typical(self) -> tuple[int, ...]:
+        """The first rank of each class whose logs were read, as far as its rows are worth a page."""
+        firsts = (each.ranks[0] for each in self.comparison.classes)
+        return tuple(islice((rank for rank in firsts if self.comparison.summaries[rank].read), _MAX_PAGES))
 
     @property
     def result(self) -> str:

@@ -41,6 +41,19 @@ def test_a_red_rank_is_exit_code_1_and_agreement_is_0(capsys: pytest.CaptureFixt
     assert "No divergence: 3 ranks agree\n" in capsys.readouterr().out
 
 
+def test_pages_of_ranks_and_that_of_all_are_linked(capsys: pytest.CaptureFixture[str]) -> None:
+    write_runs(red=(1,))
+    assert diff("--pages", "-o", "a b.html") == 1
+    page = Path("a b.html").read_text(encoding="utf-8")
+    for rank in (0, 1):  # one of each class
+        assert f'<a href="./a%20b.rank_{rank}.html">rank {rank}</a>' in page
+        assert '<a href="./a%20b.html">all ranks</a>' in Path(f"a b.rank_{rank}.html").read_text(encoding="utf-8")
+    assert "numtui diff" not in page
+    assert {path.name for path in Path().glob("*.html")} == {"a b.html", "a b.rank_0.html", "a b.rank_1.html"}
+    assert diff("--pages", "--format", "html") == 2
+    assert "-o FILE.html" in capsys.readouterr().err
+
+
 def test_a_rank_without_a_log_in_one_run_is_said_and_the_others_are_compared(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

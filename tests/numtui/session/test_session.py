@@ -276,7 +276,12 @@ class TestRules:
 
     def test_drift_is_searched_for_once(self, session: Session, monkeypatch: pytest.MonkeyPatch) -> None:
         searched: list[Comparison] = []
-        monkeypatch.setattr("numtui.session.session.suggest", lambda c: searched.append(c) or ())
+
+        def suggest(c: Comparison) -> tuple[()]:
+            searched.append(c)
+            return ()
+
+        monkeypatch.setattr("numtui.session.session.suggest", suggest)
         other = compare(session.comparison.a, session.comparison.b)
         for c in (session.comparison, session.comparison, other, other):
             session.suggestions_in(c)
