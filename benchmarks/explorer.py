@@ -12,6 +12,8 @@ The real program runs on a pseudo-terminal. For each kind of key, the median and
     bytes       written to the terminal: mean and most
     MB          peak memory of the program so far
 
+The last line is of steps of the cursor, twenty a second, while a search for drift (`s`) runs in the background.
+
 Targets at a million rows: 50 ms per key (median) and for the event loop, 16 KB for a page, 900 B for a step of the
 cursor, and 1.5 GB.
 """
@@ -40,6 +42,8 @@ from typing import BinaryIO
 _DOWN, _PAGE_DOWN, _ENTER, _ESC = b"\x1b[B", b"\x1b[6~", b"\r", b"\x1b"
 _BEAT = 0.004
 """Seconds between two clock readings of the event loop."""
+_TYPED, _PACE = 60, 0.05
+"""Steps of the cursor while a search runs, and seconds from one to the next."""
 _QUIET = 0.25
 """Seconds without output and work after which a key is done."""
 
@@ -201,9 +205,30 @@ class Program:
             elif self.processor() - worked < quiet / 10:
                 break
             worked = self.processor()
-        late = [(late, own) for _, late, own in self._late()]
-        deaf, own = (max(times) for times in zip((0.0, 0.0), *late, strict=True))
+        deaf, own = (max(times) for times in zip((0.0, 0.0), *self.late(), strict=True))
         return Answer(first, done, deaf, own, worked - before, size)
+
+    def type_while(self, work: bytes, keys: bytes) -> list[float]:
+        """Start some work, type keys at a pace, and return the seconds from each to the first output after it."""
+        os.write(self._terminal, work)
+        self._drain(_PACE)
+        taken = []
+        for _ in range(_TYPED):
+            start = time.perf_counter()
+            os.write(self._terminal, keys)
+            if select.select([self._terminal], [], [], 5)[0]:
+                taken.append(time.perf_counter() - start)
+            self._drain(max(start + _PACE - time.perf_counter(), 0.0))
+        return taken
+
+    def _drain(self, seconds: float) -> None:
+        end = time.perf_counter() + seconds
+        while select.select([self._terminal], [], [], max(end - time.perf_counter(), 0.0))[0]:
+            os.read(self._terminal, 1 << 16)
+
+    def late(self) -> list[tuple[float, float]]:
+        """Return by how much the event loop was late since the last call, and how much of that was its own work."""
+        return [(late, own) for _, late, own in self._late()]
 
     def _late(self) -> Iterator[tuple[float, float, float]]:
         while select.select([self._beats], [], [], 0)[0]:
@@ -241,6 +266,8 @@ def main() -> int:
             print(" " * 18 + heads)
             for kind in plan:
                 _measure(program, kind)
+            if not words or "typing" in words:
+                _type_while_searching(program)
         finally:
             program.end()
     return 0
@@ -266,6 +293,16 @@ def _measure(program: Program, kind: Strokes) -> None:
         f"{deaf:10.0f}{own:6.0f}{processor:11.0f}{statistics.mean(size):8.0f}{max(size):8.0f}{peak:8.0f}",
         flush=True,
     )
+
+
+def _type_while_searching(program: Program) -> None:
+    """Change the rules, so that nothing is known of drift, and type while it is searched for."""
+    for keys in (_ESC, b"g", b"n", b"x", _ENTER):
+        program.press(keys)
+    program.press(b"")
+    taken = [1e3 * seconds for seconds in program.type_while(b"s" + _ESC, _DOWN)]
+    deaf, own = (1e3 * max(times) for times in zip((0.0, 0.0), *program.late(), strict=True))
+    print(f"typing during s   {statistics.median(taken):7.0f}{max(taken):7.0f}{'':14}{deaf:10.0f}{own:6.0f}")
 
 
 if __name__ == "__main__":
