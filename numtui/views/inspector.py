@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -55,6 +56,8 @@ _ROOMY = 32
 _MAX_MEMBERS = 4
 """Operations of a group that are named: all of a collective, some of a sum over micro-batches."""
 
+_NAME = re.compile(r"[^\s,;:()]+/[^\s,;:()]+[^\s,;:().]")
+
 _Made = Line | Callable[[], Line]
 """A line, or a function that makes it: of a thousand inputs, only those on the screen are made."""
 
@@ -99,7 +102,7 @@ def inspect(session: Session, told: Explanation | None, width: int, chosen: int 
     beside = width * 3 // 5
     word_width = width if narrow else width - beside
     # Few lines are seen: the numbers come right after two of the verdict, the rest and the name after them.
-    verdict: list[Line] = [[(f" {text}", role)] for text in wrap(told_first, width - 1, "  ")]
+    verdict: list[Line] = [[(f" {text}", role)] for text in _verdict(told_first, width - 1)]
     headline: list[_Made] = [*verdict[:_VERDICT_LINES]]
     headline += [[(f" {text}", "dim")] for note in told.notes[:annotated] for text in wrap(note, width - 2)]
     if replayed := session.replayed(row):
@@ -120,6 +123,15 @@ def inspect(session: Session, told: Explanation | None, width: int, chosen: int 
         both = zip_longest(table, words, fillvalue=blank)
         table = [partial(_beside, left, beside, right) for left, right in both]
     return Inspection((*headline, *table), tuple(len(headline) + i for i in at))
+
+
+def _verdict(sentence: str, width: int) -> list[str]:
+    """Wrap a verdict; names in it are cut in the middle where that brings it into the lines before the numbers."""
+    lines = [*wrap(sentence, width, "  ")]
+    if len(lines) > _VERDICT_LINES:
+        short = [*wrap(_NAME.sub(lambda found: shortened(found[0], _PRODUCER * 2), sentence), width, "  ")]
+        lines = short if len(short) <= _VERDICT_LINES else lines
+    return lines
 
 
 def _worded(status: Status, headline: str) -> str:
@@ -276,4 +288,9 @@ def _producer(c: Comparison, fact: InputFact, width: int) -> str:
     room = width - 2 - 3 * (len(keys) - 1)
     if not keys or room < 4 * len(keys):
         return ""
-    return "← " + " ⇄ ".join(shortened(key, room // len(keys)) for key in keys)
+    short = [shortened(key, room // len(keys)) for key in keys]
+    if len(keys) > 1 and short[0] == short[1]:  # the counter was cut, which stands in front of the operation's name
+        short = [fit(key.rpartition("/")[2], room // len(keys)).rstrip() for key in keys]
+        if short[0] == short[1]:
+            short = [shortened(keys[0], room - 1), "…"]
+    return "← " + " ⇄ ".join(short)

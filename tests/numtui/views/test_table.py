@@ -226,6 +226,45 @@ def test_the_inspector_lays_out_what_is_known(width: int) -> None:
     assert inspect(session, None, width).lines() == []
 
 
+@pytest.mark.parametrize("width", [80, 200])
+def test_a_verdict_ends_before_the_numbers(width: int) -> None:
+    """Names in it are cut for that, and only where it would be too long."""
+    name = "layers.2.attention.inner_attention/op_0__scaled_dot_product_flash_attention"
+    headline = (
+        f"CONSEQUENCE: the output differs by 2.3e-01; input 0 comes from a diverged op, as its norm shows: {name}"
+    )
+    shown = [
+        text(line).strip() for line in inspect(session_of(R), Explanation(headline, "", (), (), ()), width).lines()
+    ]
+    verdict = " ".join(shown[: 2 if width == 80 else 1])
+    assert verdict.startswith(headline.removesuffix(name) + "layers.2")
+    assert verdict.endswith("attention")
+    assert (verdict == headline) == (width == 200)
+
+
+def test_a_value_that_is_equal_on_both_sides_is_written_once() -> None:
+    facts = (Fact("min", "1.5", "1.5", "0", True), Fact("max", "2.5", "3.5", "1", False), Fact("n", "", "4", "", None))
+    inputs = (InputFact(0, "7.0", "7.0", "0", True, -1, -1), InputFact(1, "8.0", "8.0", "≠ bits", False, -1, -1))
+    shown = [
+        text(line).split() for line in inspect(session_of(R), Explanation("differs", "", (), facts, inputs), 80).lines()
+    ]
+    for line in (["min", "1.5", '"', "0"], ["max", "2.5", "3.5", "1"], ["n", "4"], ["input", "0", "7.0", '"', "0"]):
+        assert line in shown
+    assert ["input", "1", "8.0", "8.0", "≠", "bits"] in shown
+
+
+def test_producers_with_other_counters_do_not_look_alike() -> None:
+    """Their module is cut first."""
+    keys = [f"layers.0.attention/op_{n}__log_softmax_backward_data" for n in (4, 6)]
+    c = comparison_of([E], keys=keys[:1])
+    session = Session(replace(c, b=comparison_of([E], keys=keys[1:]).b), RuleFile.empty("r.yaml"))
+    fed = InputFact(0, "7.0", "7.0", "0", True, 0, 0)
+    for width in (59, 80, 120):
+        made = inspect(session, Explanation("differs", "", (), (), (fed,)), width)
+        one, _, other = text(made.lines()[made.inputs[0]]).partition("← ")[2].partition(" ⇄ ")
+        assert one.strip() != other.strip()
+
+
 @pytest.mark.parametrize(
     ("status", "headline", "said"),
     [
