@@ -72,7 +72,7 @@ def is_among(values: NDArray[_Value], ascending: NDArray[_Value]) -> Bool:
     return np.asarray(ascending[np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)] == values)
 
 
-def marked(index: Int64 | Int32 | list[int], size: int) -> Bool:
+def marked(index: Int64 | Int32 | list[int] | int, size: int) -> Bool:
     """bool[size], True at some places."""
     out = np.zeros(size, bool)
     out[index] = True

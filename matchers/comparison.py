@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from matchers.arrays import Bool, columns
+from matchers.arrays import Bool, columns, marked
 from matchers.causes.consequences import Consequences, consequences, places
 from matchers.causes.find import first_causes
 from matchers.causes.first_difference import Equality, FirstDifference, differences, first_difference
@@ -176,8 +176,7 @@ class Comparison(Rows):
         """Return the kinds of what differs before the step and makes a row differ, as of `FirstDifference.start`."""
         found = self.first_difference
         if found is None or found.row != row:
-            among = np.zeros(len(self), bool)
-            among[row] = True
+            among = marked(row, len(self))
             found = next(differences(self, self.equality, among), None) if found is not None else None
         return () if found is None or found.row != row else found.start
 

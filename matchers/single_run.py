@@ -13,7 +13,7 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from matchers.arrays import Bool
+from matchers.arrays import Bool, marked
 from matchers.comparison import Comparison, Progress
 from matchers.explain.facts import InputFact, facts_of, inputs_of
 from matchers.explain.notes import recompute_note
@@ -84,8 +84,7 @@ def single_run(log: OpLog) -> SingleRun:
     largest[odd] = math.inf
     largest[early] = math.nan
     mismatches = tuple(RecomputeMismatch("a", mismatch) for mismatch in recompute_mismatches(log))
-    other = np.zeros(n, bool)
-    other[[m.mismatch.row for m in mismatches if m.red]] = True
+    other = marked([m.mismatch.row for m in mismatches if m.red], n)
     other &= ~odd
     status[other], reason[other] = Status.DIVERGED, Reason.RECOMPUTED_OTHERWISE
     role = np.where(odd, np.where(cause, Role.ORIGIN, Role.RECEIVER), Role.NONE)
@@ -110,9 +109,7 @@ def dtype_changes(log: OpLog, flow: Ragged) -> Bool:
     floating = np.array(["float" in name for name in log.dtypes] + [False], bool)
     reader, maker = flow.row[flow.value >= 0], flow.value[flow.value >= 0]
     returned, read = log.dtype[reader], log.dtype[maker]
-    out = np.zeros(len(log), bool)
-    out[reader[floating[returned] & floating[read] & (returned != read)]] = True
-    return out
+    return marked(reader[floating[returned] & floating[read] & (returned != read)], len(log))
 
 
 def explained(c: Comparison, row: int) -> Explanation:

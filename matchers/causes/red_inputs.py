@@ -133,15 +133,9 @@ def _by_digest(a: OpLog, b: OpLog, i: Int64, j: Int64, place: Int64) -> tuple[Bo
 
     An input without digest in both logs was not read, and counts as equal.
     """
-    digests, listed = [], np.ones(len(place), bool)
-    for log, row in ((a, i), (b, j)):
-        inside = place < log.input_digests.count[row]
-        listed &= inside
-        value = np.full(len(place), NO_DIGEST)
-        value[inside] = log.input_digests.value[log.input_digests.start[row[inside]] + place[inside]]
-        digests.append(value)
-    known = listed & (digests[0] != NO_DIGEST) & (digests[1] != NO_DIGEST)
-    return known, listed & (digests[0] == digests[1])
+    one, other = a.input_digests.at(i, place, NO_DIGEST), b.input_digests.at(j, place, NO_DIGEST)
+    listed = place < np.minimum(a.input_digests.count[i], b.input_digests.count[j])
+    return (one != NO_DIGEST) & (other != NO_DIGEST), listed & (one == other)
 
 
 def _numbers(c: Rows) -> Bool:

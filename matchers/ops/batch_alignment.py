@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from matchers.arrays import Bool, Int64, numbered_together
+from matchers.arrays import Bool, Int64, marked, numbered_together
 from matchers.logs.columns import Ragged, repeated
 from matchers.logs.op_log import OpLog
 
@@ -37,8 +37,7 @@ def aligned(log: OpLog, number: Int64, rows: Int64, flow: Ragged) -> tuple[Int64
     by_order = place
     while doubted.any():
         place = _placed_by_makers(rows, kind, by_order, doubted, number, flow)
-        others = np.zeros(len(doubted), bool)
-        others[kind[_reading_others(rows, kind, place, number, flow)]] = True
+        others = marked(kind[_reading_others(rows, kind, place, number, flow)], len(doubted))
         if not (new := others & several & ~doubted).any():
             break
         doubted = doubted | new

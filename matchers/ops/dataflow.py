@@ -12,7 +12,7 @@ from typing import Final, TypeVar
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Hash, Int64, columns
+from matchers.arrays import Bool, Float64, Hash, Int64, columns, marked
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import float_bits, mix
 from matchers.logs.op_log import NO_DIGEST, OpLog, once_per_log
@@ -194,9 +194,7 @@ def downstream(flow: Ragged, start: _Marks, through: Bool) -> _Marks:
 def fed_by(flow: Ragged, start: Bool, through: Bool) -> Bool:
     """bool[n]: nodes that read a result of a set, directly or over others; arguments as of `downstream`."""
     reached = np.append(downstream(flow, start, through), False)
-    found = np.zeros(len(start), bool)
-    found[flow.row[reached[flow.value]]] = True
-    return found
+    return marked(flow.row[reached[flow.value]], len(start))
 
 
 def _propagated(start: _Marks, before: Int64, after: Int64) -> _Marks:

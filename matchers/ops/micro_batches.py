@@ -22,7 +22,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Hash, Int64, columns, numbered_together
+from matchers.arrays import Bool, Hash, Int64, columns, marked, numbered_together
 from matchers.logs.columns import Ragged, repeated
 from matchers.logs.hashing import float_bits, mix, shared_ids
 from matchers.logs.op_log import MARKS, NO_DIGEST, OTHER_UNKNOWN, Folding, OpLog, Phase
@@ -146,8 +146,7 @@ class _Parts:
             return cls(log, 1, np.arange(n), np.arange(n), np.full(n, -1, np.int64), {}, {}, log.producers)
         flow = sources(log)
         added = accumulations(log, number, flow)
-        apart = np.zeros(n, bool)
-        apart[[row for row, _, _ in added]] = True
+        apart = marked([row for row, _, _ in added], n)
         rows, start = aligned(log, number, np.flatnonzero((number >= 0) & ~apart), flow)
         lead = np.repeat(_last(rows, start), np.diff(np.append(start, len(rows))))
         into = np.full(n, -1, np.int64)

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from matchers.arrays import Bool, Int64
+from matchers.arrays import Bool, Int64, marked
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog, Phase, once_per_log
 from matchers.ops.dataflow import WHOLE, sources, upstream, values_read
@@ -59,8 +59,7 @@ def untaken(log: OpLog) -> frozenset[tuple[int, int]]:
     maker, slot = np.append(np.arange(n), values.maker), np.append(np.zeros(n, np.int64), values.slot)
     tells = (log.counts[0] >= 0) & (log.dtype >= 0) & _rounds(log.dtypes)[log.dtype]
     tells[values.maker[(values.counts[0] >= 0) & _rounds(values.dtypes)[values.dtype]]] = True
-    broken_record = np.zeros(n, bool)
-    broken_record[maker[nan]] = True
+    broken_record = marked(maker[nan], n)
     tells &= ~rows_where(log, lambda law: (law.blind and not law.in_place) or law.communicates)
     tells &= broken_record | ~rows_where(log, lambda law: law.aliases)
     read, reader = values_read(log), log.inputs.row
@@ -76,8 +75,7 @@ def untaken(log: OpLog) -> frozenset[tuple[int, int]]:
         written = -1 - int(slot[v]) if slot[v] < 0 else 0
         named[v] = not parameter_name(log, int(maker[v]), written).startswith("input ")
     lasting = nan & ((~seen[:-1] & ~spare) | named | of_broken[maker])
-    ends = np.zeros(n, bool)
-    ends[maker[lasting]] = True
+    ends = marked(maker[lasting], n)
     takes = (read >= 0) & nan[read] & (tells & broken_record)[reader]
     ends = upstream(Ragged(log.inputs.start, np.where(takes, flow, -1)), ends, broken_record)
     lasting[read[takes & ends[reader]]] = True
@@ -98,8 +96,7 @@ def reads_broken(log: OpLog, flow: Ragged, made: Bool, kind: np.ufunc) -> Bool:
         made: the records that return such a value.
         kind: `np.isnan` or `np.isinf`.
     """
-    out = np.zeros(len(log), bool)
-    out[log.inputs.row[kind(log.inputs.value)]] = True
+    out = marked(log.inputs.row[kind(log.inputs.value)], len(log))
     known = flow.value >= 0
     out[flow.row[known][made[flow.value[known]]]] = True
     return out
@@ -113,8 +110,7 @@ def where_broken_begins(flow: Ragged, ends: Int64, among: Bool) -> Int64:
         ends: records in `among`.
         among: bool[n], the set.
     """
-    start = np.zeros(len(among), bool)
-    start[ends] = True
+    start = marked(ends, len(among))
     begins = upstream(flow, start, among) & among
     read = (flow.value >= 0) & among[flow.row]
     read[read] = among[flow.value[read]]

@@ -12,7 +12,7 @@ from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Int64, columns
+from matchers.arrays import Bool, Float64, Int64, columns, marked
 from matchers.laws.law import Kind
 from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.ops.json_values import hex_digest, parsed_object
@@ -162,9 +162,7 @@ def _batch_digests(log: OpLog) -> list[int]:
 
 def _reading(log: OpLog, digests: list[int]) -> Bool:
     """bool[n]: the row reads one of these tensors."""
-    rows = np.zeros(len(log), bool)
-    rows[log.input_digests.row[np.isin(log.input_digests.value, np.array(digests, np.uint64))]] = True
-    return rows
+    return marked(log.input_digests.row[np.isin(log.input_digests.value, np.array(digests, np.uint64))], len(log))
 
 
 def global_shapes(log: OpLog, of: ShardInfo, other: OpLog, other_of: ShardInfo) -> tuple[list[tuple[int, ...]], Int64]:

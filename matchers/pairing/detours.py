@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from matchers.arrays import Bool, Int64, distinct
+from matchers.arrays import Bool, Int64, distinct, marked
 from matchers.ops.laws import additions, collective
 from matchers.ops.shapes import numel
 from matchers.pairing.assignment import State, other_copies
@@ -39,8 +39,7 @@ def detours(f: Features, state: State) -> Int64:
     i = np.flatnonzero(np.isin(state.method, (Method.ALIGNED, Method.RELAXED)))
     change = np.fmax.reduce(np.abs(f.a.stats[:, i] - f.b.stats[:, state.of_a[i]]), axis=0)
     i, change = i[change > within], change[change > within]
-    unlike = np.zeros(len(f.a), bool)
-    unlike[i] = True
+    unlike = marked(i, len(f.a))
     sums = additions(f.a.log)
     i, change = i[~sums[i]], change[~sums[i]]
     apart = i[other_copies(f, state, i, state.of_a[i])]

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Float64, Hash, Int32, Int64, columns, first_equal, numbered
+from matchers.arrays import Bool, Float64, Hash, Int32, Int64, columns, first_equal, marked, numbered
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import _U, float_bits, mix, shared_ids
 from matchers.logs.op_log import OpLog, Phase
@@ -240,8 +240,7 @@ def in_both_runs(a: LogFeatures, b: LogFeatures) -> Bool:
 
 def _known(side: LogFeatures, other: LogFeatures) -> NDArray[np.int8]:
     """`LogFeatures.known`, given the other side."""
-    occurs = np.zeros(max(side.pattern.max(initial=0), other.pattern.max(initial=0)) + 2, bool)
-    occurs[other.pattern] = True
+    occurs = marked(other.pattern, max(side.pattern.max(initial=0), other.pattern.max(initial=0)) + 2)
     return np.where(side.known < 0, side.known, occurs[side.pattern].astype(np.int8))
 
 

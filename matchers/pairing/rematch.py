@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from matchers.arrays import Bool, Int64, columns, distinct
+from matchers.arrays import Bool, Int64, columns, distinct, marked
 from matchers.pairing.align import LEFTOVER, Alignment
 from matchers.pairing.assignment import State, compete, leftovers, nearest_of_kind
 from matchers.pairing.evidence import observe
@@ -165,8 +165,7 @@ def realigned(f: Features, auto: Alignment, renamed: Bool) -> Alignment:
     """
     state = auto.state.copy()
     # rows of b under the new names
-    called = np.zeros(f.names.size + 1, bool)
-    called[f.a.module[renamed]] = True
+    called = marked(f.a.module[renamed], f.names.size + 1)
     wanted = called[f.b.module]
     paired = np.flatnonzero(state.of_a >= 0)
     guessed = np.isin(state.method[paired], (Method.ALIGNED, Method.RELAXED))

@@ -131,8 +131,7 @@ def find_regions(
     outputs = Ragged.distinct(region[maker[out]], pair[reader[out]], len(found))
     red = status >= Status.SHAPE
     from_red = judged[maker] & judged[reader] & np.append(red, False)[pair[maker]] & (pair[maker] != pair[reader])
-    follows = np.zeros(len(status), bool)
-    follows[pair[reader[from_red]]] = True
+    follows = marked(pair[reader[from_red]], len(status))
     shown = a.phase[pairing.lead_a[outputs.value]]
     tells = (shown == phase_of[outputs.row]) | ~(follows[outputs.value] | (shown == Phase.BACKWARD))
     return Regions(

@@ -18,7 +18,7 @@ from typing import Final
 
 import numpy as np
 
-from matchers.arrays import Bool, Int64
+from matchers.arrays import Bool, Int64, marked
 from matchers.logs.op_log import OpLog
 from matchers.rules.kept import Kept
 from matchers.rules.pattern import Captures, Glob, Pattern
@@ -97,8 +97,7 @@ class _KeyTable:
         hits = keys.globbed(glob)
         if not hits:
             return _NO_ROWS
-        hit = np.zeros(len(keys), bool)
-        hit[hits] = True
+        hit = marked(hits, len(keys))
         return np.asarray(self.rows[self.order[np.repeat(hit, np.diff(runs))]])
 
     def may_have(self, pattern: Pattern) -> bool:

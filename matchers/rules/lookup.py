@@ -6,7 +6,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from matchers.arrays import Bool, Int64, distinct
+from matchers.arrays import Bool, Int64, distinct, marked
 from matchers.logs.op_log import OpLog, Phase
 from matchers.rules.key_index import KeyIndex, index_of
 from matchers.rules.model import IgnoreRule, LayoutRule, RuleSet, Side, ToleranceRule
@@ -51,8 +51,7 @@ class Lookup:
         if side not in self._ops:
             self._ops[side] = TextIndex(log.ops)
         # One extra entry for rows without an op, whose number is -1.
-        matching = np.zeros(len(log.ops) + 1, bool)
-        matching[self._ops[side].globbed(Glob.of(glob))] = True
+        matching = marked(self._ops[side].globbed(Glob.of(glob)), len(log.ops) + 1)
         return np.asarray(matching[log.op])
 
     def report(self, number: int, problem: str) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from matchers.arrays import Int64
+from matchers.arrays import Int64, marked
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.collectives import unfinished
@@ -59,8 +59,7 @@ def _beginnings(log: OpLog, flow: Ragged) -> Int64:
     nan, inf = broken(log)
     odd = nan | inf
     late = np.isin(log.phase, (Phase.BACKWARD, Phase.GRADIENTS, Phase.OPTIMIZER))
-    begins = np.zeros(len(log), bool)
-    begins[where_broken_begins(flow, np.flatnonzero(odd & (nan | late)), odd)] = True
+    begins = marked(where_broken_begins(flow, np.flatnonzero(odd & (nan | late)), odd), len(log))
     communicates = communicating(log) & ~unfinished(log)
     # what a collective brings from another rank begins there, and shows up here in what holds it
     brought = np.maximum.accumulate(odd & communicates)

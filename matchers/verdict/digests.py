@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from matchers.arrays import Bool, Int64, columns
+from matchers.arrays import Bool, Int64, columns, marked
 from matchers.logs.columns import Ragged, repeated
 from matchers.logs.op_log import NO_DIGEST, UNKNOWN, OpLog
 from matchers.ops.laws import collective, in_place
@@ -96,14 +96,9 @@ def _any_unknown(lists: Ragged) -> Bool:
 
 def _mutations(a: OpLog, b: OpLog, i: Int64, j: Int64) -> tuple[Bool, Bool]:
     """Masks of the pairs with an input changed in place, and of those whose log entries for it differ."""
-    changed, altered = np.zeros(len(i), bool), np.zeros(len(i), bool)
     texts_a, texts_b = a.texts("Mutated"), b.texts("Mutated")
-    if not texts_a and not texts_b:
-        return changed, altered
-    has_a, has_b = np.zeros(len(a), bool), np.zeros(len(b), bool)
-    has_a[list(texts_a)] = True
-    has_b[list(texts_b)] = True
-    changed = has_a[i] | has_b[j]
+    changed = marked(texts_a.rows, len(a))[i] | marked(texts_b.rows, len(b))[j]
+    altered = np.zeros(len(i), bool)
     for k in np.flatnonzero(changed).tolist():
         altered[k] = texts_a.raw(int(i[k])) != texts_b.raw(int(j[k]))
     return changed, altered

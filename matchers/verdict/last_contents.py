@@ -177,11 +177,17 @@ class _Judge:
         mine, own, theirs, only = (self._a, one, self._b, "a") if one else (self._b, other, self._a, "b")
         if own is None:
             return None
+
+        def told(row: int, verdict: SlotVerdict, alone: bool) -> ContentVerdict:
+            rows = (row, -1) if only == "a" else (-1, row)
+            return ContentVerdict(name, *rows, verdict, alone, parameter=True)
+
+        equal = SlotVerdict(name, Status.EQUAL, Reason.EQUAL_BITS, only=only)
         after, before, end = mine.after(own), mine.before(mine.first[name]), theirs.ends.get(name)
         if name not in theirs.start:
             base = mine.base(name)
             new = base != name and base in theirs.start and base not in theirs.last and after.l1 == 0
-            return self._unchanged(name, own.row, only) if new else None
+            return told(own.row, equal, True) if new else None
         if not theirs.whole and end is None:
             return None
         # another rank may have written to it, a record that names it otherwise, or what no capture sees
@@ -190,13 +196,14 @@ class _Judge:
             return None
         parts = after.part is not None and relative_difference(after.l1, before.l1) == 0  # no digest of the whole
         if after.digest == known.digest or parts:
-            return self._unchanged(name, own.row, only)
+            return told(own.row, equal, True)
         if known.digest != theirs.start[name]:
             limits = Limits(self._own_limit(after, after, False))
             of_parts = replace(known, digest=None) if known.sketch else known  # no whole has the digest of its parts
             found = judge_results([replace(after, shape=None)], [of_parts], limits)[0]
             if found.status not in RED:
-                return self._as_left(found, name, own.row, only) if known.sketch else None  # norms alone miss much
+                # norms alone miss much
+                return told(own.row, replace(found, name=name, only=only), False) if known.sketch else None
         elif before.digest == known.digest:
             known = before  # its norm is known where this run began with the same content
         norms = (after.l1, known.l1) if math.isfinite(known.l1) else (after.l2, known.l2)
@@ -204,22 +211,7 @@ class _Judge:
         by_both = known.digest != theirs.start[name]
         reason = Reason.LAST_CONTENT if by_both else Reason.CHANGED_BY_ONE_RUN
         verdict = SlotVerdict(name, Status.DIVERGED, reason, change, True, 0.0, "" if by_both else only)
-        writer = mine.writer(name)
-        rows = (writer, -1) if only == "a" else (-1, writer)
-        return ContentVerdict(name, *rows, verdict, before.digest == theirs.start[name], True)
-
-    @staticmethod
-    def _unchanged(name: str, row: int, only: str) -> ContentVerdict:
-        """The verdict on a tensor into which one run wrote what the other, which does not write to it, has."""
-        rows = (row, -1) if only == "a" else (-1, row)
-        verdict = SlotVerdict(name, Status.EQUAL, Reason.EQUAL_BITS, only=only)
-        return ContentVerdict(name, *rows, verdict, alone=True, parameter=True)
-
-    @staticmethod
-    def _as_left(found: SlotVerdict, name: str, row: int, only: str) -> ContentVerdict:
-        """The verdict on a tensor that one run leaves as the other says that it does, which has no record of it."""
-        rows = (row, -1) if only == "a" else (-1, row)
-        return ContentVerdict(name, *rows, replace(found, name=name, only=only), alone=False, parameter=True)
+        return told(mine.writer(name), verdict, before.digest == theirs.start[name])
 
     def _once_more(self, name: str) -> ContentVerdict | None:
         """A tensor whose parts cannot be compared, and that one run changes once more: all else that writes to it is

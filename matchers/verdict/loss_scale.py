@@ -302,8 +302,7 @@ def _scaled(b: OpLog, records: Int64, factor: float, flow: DataFlow, whole: Bool
     Args:
         whole: bool[outputs of b], those that are not.
     """
-    rows = np.zeros(len(b), bool)
-    rows[records] = True
+    rows = marked(records, len(b))
     stats = b.stats.copy()
     stats[:, rows] *= factor
     outputs, digests = _times(b.outputs, b.digests, rows[b.outputs.row] & ~whole, factor)

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from matchers.arrays import Bool, Int32
+from matchers.arrays import Bool, Int32, marked
 from matchers.logs.columns import Ragged
 from matchers.ops.dataflow import downstream
 from matchers.status import Status
@@ -43,6 +43,4 @@ def without_terms(case: Case, judged: Judgement) -> Judgement:
 def _downstream(begins: Bool, passes: Bool, of: Int32, flow: Ragged) -> Bool:
     """bool[p]: the pair reads a result of these pairs, over pairs that pass differences on and unpaired records."""
     reached = downstream(flow, np.append(begins, False)[of], np.append(passes, True)[of])
-    out = np.zeros(len(begins), bool)
-    out[of[reached & (of >= 0)]] = True
-    return out
+    return marked(of[reached & (of >= 0)], len(begins))

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Int32, Int64
+from matchers.arrays import Bool, Int32, Int64, marked
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import DataFlow, Readers
@@ -159,8 +159,7 @@ def judge_chunks(case: Case, found: Judgement) -> Judgement:
     other[other] = [
         _like(a, x) != _like(b, y) for x, y in zip(made_a[other].tolist(), made_b[other].tolist(), strict=True)
     ]
-    chunks = np.zeros(len(found.verdicts.status) + 1, bool)
-    chunks[k[other]] = True
+    chunks = marked(k[other], len(found.verdicts.status) + 1)
     while (further := after[chunks[source[0]] & chunks[source[1]] & ~chunks[after]]).size:
         chunks[further] = True
     return found.claimed(chunks[:-1], Status.NOT_JUDGED, Reason.OTHER_CHUNK)

@@ -174,8 +174,7 @@ def _judge_gathered(case: Case, b: OpLog, verdicts: Verdicts, gathered: _Gathere
         key = b.keys[j] if j != pairing.lead_b[k[at]] else a.keys[i]
         slots[n] = SlotVerdict.of(key, found, at, gathered=True)
     found, k = found.taken(np.flatnonzero(comparable)), k[comparable]
-    judged = np.zeros(len(pairing), bool)
-    judged[k] = True
+    judged = marked(k, len(pairing))
     return verdicts.replaced(k, replace(found, inputs_equal=verdicts.inputs_equal[k], slots=slots)), judged
 
 
@@ -283,15 +282,12 @@ def _in_flat_buffers(log: OpLog) -> Bool:
 
 def _folded(log: OpLog) -> Bool:
     """bool[n]: the record stands for several micro-batches, each with scalars of its own."""
-    folded = np.zeros(len(log), bool)
-    folded[log.joined[log.joined >= 0]] = True
-    return folded
+    return marked(log.joined[log.joined >= 0], len(log))
 
 
 def _without_result(log: OpLog, rows: Int64) -> Bool:
     """Records that returned nothing and changed nothing."""
-    changed = np.zeros(len(log), bool)
-    changed[list(log.texts("Mutated"))] = True
+    changed = marked(log.texts("Mutated").rows, len(log))
     return (log.outputs.count[rows] == 0) & ~changed[rows]
 
 

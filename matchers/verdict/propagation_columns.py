@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Int64
+from matchers.arrays import Bool, Float64, Int64, marked
 from matchers.laws.law import Amplifies, Form
 from matchers.logs.columns import repeated
 from matchers.logs.hashing import shared_ids
@@ -57,8 +57,7 @@ class PropagationColumns:
         a, b, i, j, noise = case.a, found.b, case.i, case.j, case.expectation.noise
         verdicts, x, y = found.verdicts, found.i, found.j
         status, error = verdicts.status, verdicts.error
-        by_slot = np.zeros(len(i), bool)
-        by_slot[[k for k, slot in verdicts.slots.items() if not slot.gathered]] = True
+        by_slot = marked([k for k, slot in verdicts.slots.items() if not slot.gathered], len(i))
         differs = np.isin(status, (Status.CLOSE, Status.DIVERGED)) & np.isfinite(error)
         self.open = differs & np.isnan(case.rtol) & ~found.settled
         self.open[[k for k, slot in verdicts.slots.items() if slot.only]] = False

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from matchers.arrays import Bool
+from matchers.arrays import Bool, marked
 from matchers.comparison import Comparison
 from matchers.ops.dataflow import consumers
 from matchers.status import Status
@@ -102,8 +102,7 @@ def way_back(c: Comparison, row: int) -> Way:
     """
     known = c.consequences
     number = int(known.cause_of[row])
-    wanted = np.zeros(len(c), bool)
-    wanted[list(known.causes[number].rows) if number >= 0 else np.flatnonzero(c.cause)] = True
+    wanted = marked(list(known.causes[number].rows) if number >= 0 else np.flatnonzero(c.cause), len(c))
     if wanted[row]:
         return Way((Hop(row),), row, proven=True)
     agree = np.isin(c.status, (Status.EQUAL, Status.SAME_PRINT, Status.CLOSE)) & ~c.cause

@@ -9,7 +9,7 @@ from typing import Final
 
 import numpy as np
 
-from matchers.arrays import Bool
+from matchers.arrays import Bool, marked
 from matchers.comparison import Comparison
 from matchers.ops.run_info import contradictions
 from matchers.status import Status
@@ -112,8 +112,7 @@ def _first_difference(c: Comparison, allowed: Allowed) -> Bool:
 
 def _recomputed(c: Comparison, allowed: Allowed) -> Bool:
     rows = [row for row, found in c.mismatch_at.items() if found.stays]
-    found = np.zeros(len(c), bool)
-    found[rows] = True
+    found = marked(rows, len(c))
     return np.asarray(found & ~allowed.rows)
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Float64, Int32, Int64, distinct
+from matchers.arrays import Float64, Int32, Int64, distinct, marked
 from matchers.comparison import Comparison
 from matchers.explain.reason_facts import has_limit, reason_facts, with_names
 from matchers.logs.columns import decode
@@ -105,8 +105,7 @@ def _value(texts: list[str]) -> str:
 
 def _members(pair_of: Int32, pairs: Int32) -> list[list[int]]:
     """Return the records of each of `pairs` on one side, ascending; `pair_of` is the pair of each record."""
-    asked = np.zeros(int(pair_of.max(initial=-1)) + 2, bool)
-    asked[pairs] = True
+    asked = marked(pairs, int(pair_of.max(initial=-1)) + 2)
     asked[-1] = False  # the entry of -1, no pair
     records = np.flatnonzero(asked[pair_of])
     order = records[np.argsort(pair_of[records], kind="stable")]

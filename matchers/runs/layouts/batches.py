@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Int64
+from matchers.arrays import Bool, Float64, Int64, marked
 from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog, Phase
 from matchers.ops.batch_numbers import BATCH_RANKS, micro_batch_numbers
 from matchers.ops.combine import with_values
@@ -123,8 +123,7 @@ def _copies_of_sums(log: OpLog) -> Bool:
     """bool[n]: copies of running totals, such as casts; the whole of it, all ranks have after the last micro-batch."""
     flow = sources(log)
     known = flow.value >= 0
-    read = np.zeros(len(log), bool)
-    read[flow.row[known][_scalar_sums(log)[flow.value[known]]]] = True
+    read = marked(flow.row[known][_scalar_sums(log)[flow.value[known]]], len(log))
     return np.asarray(read & copies(log) & (numel(log)[log.shape] == 1))
 
 

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from matchers.arrays import Bool, Int64
+from matchers.arrays import Bool, Int64, marked
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog, Phase
 from matchers.logs.raw_record import MEMBERS
@@ -118,7 +118,6 @@ def _with_unnamed(log: OpLog, flow: Ragged, rows: Int64, updating: Bool) -> Int6
     """Some records of the optimizer, and those without a name that they read, or that read them."""
     unnamed = updating.copy()
     unnamed[list(log.texts("Parameter"))] = False
-    own = np.zeros(len(log), bool)
-    own[rows] = True
+    own = marked(rows, len(log))
     own |= downstream(flow, own, unnamed)
     return np.flatnonzero(own | (unnamed & upstream(flow, own, own | unnamed)))

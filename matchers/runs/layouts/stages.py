@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from matchers.arrays import Bool, Int64
+from matchers.arrays import Bool, Int64, marked
 from matchers.laws.law import Kind
 from matchers.logs.columns import Texts
 from matchers.logs.op_log import OpLog, Phase
@@ -135,8 +135,7 @@ def _order(log: OpLog, stage: int, stages: int) -> Int64:
 def _serving(ranks: RankLogs, rank: int) -> Bool:
     """bool[n]: messages, and what prepares them, or is read from them, and serves nothing else."""
     log, flow = ranks.logs[rank], ranks.flows[rank]
-    messages = np.zeros(len(log), bool)
-    messages[[call.row for call in ranks.calls[rank] if call.peer >= 0]] = True
+    messages = marked([call.row for call in ranks.calls[rank] if call.peer >= 0], len(log))
     prepares = log.phase == Phase.PREPARE
     every = np.ones(len(log), bool)
     used = upstream(flow, ~prepares & ~messages, every)
