@@ -17,15 +17,13 @@ from matchers.laws.law import Kind
 from matchers.runs.calls import ONE_RESULT, Call, Group, Part
 from matchers.runs.finding import Check, Finding, Made, Unmade
 from matchers.runs.rank_logs import RankLogs, odd_ranks
+from matchers.verdict.tolerance import EPSILON
 
 __all__ = ["check_collective_results"]
 
 _CHECK = Check.COLLECTIVES_COMPUTE
 _OF_ROOT = (Kind.REDUCE, Kind.GATHER, Kind.SCATTER)
 """Collectives in which one member alone gives or gets; not judged."""
-_EPSILON = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
-_COARSE = 0.25
-"""Spacing of 8-bit floats just above 1: E4M3 has 2⁻³, E5M2 2⁻²."""
 _SLACK = 4.0
 """Times the bound of the rounding error n·ε·Σ‖x‖, because a sketch estimates a distance to about a third."""
 _FLOOR = 1e-9
@@ -85,7 +83,7 @@ def _judged(calls: Sequence[Call]) -> tuple[tuple[int, ...], float, bool]:
     elif calls[0].reduces not in ("", "sum"):
         return (), math.nan, False
     off = float(np.sqrt(np.mean((sum_in - sum_out) ** 2)))
-    epsilon = _EPSILON.get(calls[0].dtype, _COARSE if "float8" in calls[0].dtype else 0.0) if kind.reduces else 0.0
+    epsilon = EPSILON.get(calls[0].dtype, 0.0) if kind.reduces else 0.0
     if off <= (_SLACK * len(calls) * epsilon + _FLOOR) * size:
         return (), math.nan, True
     return _to_blame(calls), off / size if size else math.inf, True

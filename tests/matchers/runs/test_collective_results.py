@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
@@ -12,7 +13,11 @@ import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
+from matchers.laws.law import Kind
+from matchers.runs.calls import Call, Part
+from matchers.runs.collective_results import _judged
 from matchers.runs.finding import Check
+from matchers.verdict.tolerance import EPSILON
 from tests.matchers.runs.lockstep import Array
 from tests.matchers.runs.simulated import Faults, Layout, Plan, SimulatedRun, checked, said, simulate
 from tests.matchers.runs.strategies import flipped, nan, plans, raised
@@ -69,6 +74,23 @@ def test_an_error_is_what_no_rounding_makes(dtype: str, wrong: float) -> None:
     assert said(simulate(plan, Faults(results=changed)))[:1] == [(Check.COLLECTIVES_COMPUTE, SCATTER, (1,))]
     changed = {(1, SCATTER): lambda values: values * values.dtype.type(1 + wrong / 1000)}
     assert said(simulate(plan, Faults(results=changed))) == []
+
+
+@pytest.mark.parametrize("dtype", sorted(EPSILON))
+def test_a_sum_of_any_dtype_may_round(dtype: str) -> None:
+    """The result of three members is off by one rounding, and by a thousand."""
+    term, group = Part(None, 4.0, math.nan, np.ones(16)), (0, 1, 2)
+    calls = [
+        Call(rank, 0, Kind.ALL_REDUCE, "sum", group, "", 0, -1, 16, dtype, True, True, (term,), (off,))
+        for rank in group
+        for off in [replace(term, sketch=3 * np.ones(16) * (1 + EPSILON[dtype]))]
+    ]
+    assert _judged(calls)[0] == ()
+    far = [
+        replace(call, got=(replace(term, sketch=3 * np.ones(16) * (1 + 1000 * EPSILON[dtype] + 1e-6)),))
+        for call in calls
+    ]
+    assert _judged(far)[0] == group
 
 
 def test_a_sum_that_is_wrong_on_all_members_alike() -> None:
