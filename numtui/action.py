@@ -7,10 +7,11 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import chain, zip_longest
+from typing import Any
 
-__all__ = ["Action", "Group", "HelpLine", "action_of", "by_group", "help_of", "key_label", "key_name"]
+__all__ = ["Action", "Group", "HelpLine", "action_of", "by_group", "grouped", "help_of", "key_label", "key_name"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -35,7 +36,7 @@ class Action:
     id: str
     keys: tuple[str, ...]
     help: str
-    group: str
+    group: str = ""
     footer: str | None = None
     brief: str | None = None
     command: tuple[str, ...] = ()
@@ -113,38 +114,18 @@ _AT_ONCE = (
 )  # fmt: skip
 
 
-def action_of(
-    id: str,  # noqa: A002 - it is the field's name
-    keys: str,
-    group: str,
-    help: str,  # noqa: A002 - as above
-    *,
-    footer: str | None = None,
-    brief: str | None = None,
-    command: str = "",
-    shown: str | None = None,
-    alone: str | None = None,
-    line: str | None = None,
-    beside: str | None = None,
-    former: str = "",
-) -> Action:
-    """Build an action; two spaces separate its `keys`, because one separates the keys of a sequence."""
-    split = tuple(keys.split("  ")) if keys else ()
-    commands = tuple(command.split())
-    return Action(
-        id=id,
-        keys=split,
-        help=help,
-        group=group,
-        footer=footer,
-        brief=brief,
-        command=commands,
-        shown=shown,
-        alone=alone,
-        line=line,
-        beside=beside,
-        former=former,
-    )
+def action_of(id: str, keys: str, help: str, **words: Any) -> Action:  # noqa: A002 - they are the fields' names
+    """Build an action; two spaces separate its `keys`, because one separates the keys of a sequence.
+
+    Args:
+        words: its other fields.
+    """
+    return Action(id=id, keys=tuple(keys.split("  ")) if keys else (), help=help, **words)
+
+
+def grouped(group: str, *actions: Action) -> tuple[Action, ...]:
+    """Return the actions under a heading."""
+    return tuple(replace(action, group=group) for action in actions)
 
 
 _LABELS = {

@@ -7,13 +7,10 @@ each id. Every binding carries the action's id, so that a keymap can move it to 
 
 from __future__ import annotations
 
-import argparse
-import sys
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from pathlib import Path
 
-from numtui.action import Action, Group, by_group, help_of, key_label, key_name
+from numtui.action import Action, Group, by_group, grouped, help_of, key_label, key_name
 from numtui.action import action_of as _a
 
 __all__ = [
@@ -27,353 +24,257 @@ __all__ = [
     "help_of",
     "key_label",
     "key_name",
-    "main",
     "offered",
-    "readme_table",
     "remapped",
     "sequences",
-    "update_readme",
     "without_effect",
 ]
 
 
 ACTIONS: tuple[Action, ...] = (
-    _a(
-        "down",
-        "j  down",
+    *grouped(
         Group.MOVE,
-        "move down a line; `5j` five lines",
-        line="move down, up a line; `5j`: five lines",
+        _a("down", "j  down", "move down a line; `5j` five lines", line="move down, up a line; `5j`: five lines"),
+        _a("up", "k  up", "move up a line", beside="down"),
+        _a("half_page_down", "ctrl+d", "move down half a screen", line="move down, up half a screen"),
+        _a("half_page_up", "ctrl+u", "move up half a screen", beside="half_page_down"),
+        _a("page_down", "space  pagedown  ctrl+f", "move down a screen", line="move down, up a screen"),
+        _a("page_up", "b  pageup", "move up a screen", beside="page_down"),
+        _a(
+            "top",
+            "g  home",
+            "go to the first line; `123g` to row 123",
+            line="go to the first, last line; `123g`, `123G`: to row 123",
+        ),
+        _a("bottom", "G  end", "go to the last line; `123G` to row 123", beside="top"),
+        _a(
+            "names_left",
+            "h  left",
+            "scroll the cut names towards their start",
+            line="scroll the cut names towards their start, back to their end",
+        ),
+        _a("names_right", "l  right", "scroll the cut names back to their end", beside="names_left"),
+        _a(
+            "center",
+            "z z",
+            "centre the cursor's line",
+            brief="line to the middle",
+            line="scroll the cursor's line to the middle, top, bottom",
+        ),
+        _a("line_to_top", "z t", "scroll the cursor's line to the top", brief="line to the top", beside="center"),
+        _a(
+            "line_to_bottom",
+            "z b",
+            "scroll the cursor's line to the bottom",
+            brief="line to the bottom",
+            beside="center",
+        ),
+        _a(
+            "next_rank",
+            "}  ] r",
+            "show this row on the next rank",
+            footer="next rank",
+            line="show this row on the next, previous rank of two runs; `q` returns to all ranks",
+        ),
+        _a("previous_rank", "{  [ r", "show this row on the previous rank", beside="next_rank"),
     ),
-    _a("up", "k  up", Group.MOVE, "move up a line", beside="down"),
-    _a("half_page_down", "ctrl+d", Group.MOVE, "move down half a screen", line="move down, up half a screen"),
-    _a("half_page_up", "ctrl+u", Group.MOVE, "move up half a screen", beside="half_page_down"),
-    _a("page_down", "space  pagedown  ctrl+f", Group.MOVE, "move down a screen", line="move down, up a screen"),
-    _a("page_up", "b  pageup", Group.MOVE, "move up a screen", beside="page_down"),
-    _a(
-        "top",
-        "g  home",
-        Group.MOVE,
-        "go to the first line; `123g` to row 123",
-        line="go to the first, last line; `123g`, `123G`: to row 123",
-    ),
-    _a("bottom", "G  end", Group.MOVE, "go to the last line; `123G` to row 123", beside="top"),
-    _a(
-        "names_left",
-        "h  left",
-        Group.MOVE,
-        "scroll the cut names towards their start",
-        line="scroll the cut names towards their start, back to their end",
-    ),
-    _a("names_right", "l  right", Group.MOVE, "scroll the cut names back to their end", beside="names_left"),
-    _a(
-        "center",
-        "z z",
-        Group.MOVE,
-        "centre the cursor's line",
-        brief="line to the middle",
-        line="scroll the cursor's line to the middle, top, bottom",
-    ),
-    _a(
-        "line_to_top",
-        "z t",
-        Group.MOVE,
-        "scroll the cursor's line to the top",
-        brief="line to the top",
-        beside="center",
-    ),
-    _a(
-        "line_to_bottom",
-        "z b",
-        Group.MOVE,
-        "scroll the cursor's line to the bottom",
-        brief="line to the bottom",
-        beside="center",
-    ),
-    _a(
-        "next_rank",
-        "}  ] r",
-        Group.MOVE,
-        "show this row on the next rank",
-        footer="next rank",
-        line="show this row on the next, previous rank of two runs; `q` returns to all ranks",
-    ),
-    _a("previous_rank", "{  [ r", Group.MOVE, "show this row on the previous rank", beside="next_rank"),
-    _a(
-        "next_red",
-        "n  ] c",
+    *grouped(
         Group.FIND,
-        "go to the next red row; also a first cause that only one run has",
-        footer="next red",
-        line="go to the next, previous red row; also a first cause that only one run has",
+        _a(
+            "next_red",
+            "n  ] c",
+            "go to the next red row; also a first cause that only one run has",
+            footer="next red",
+            line="go to the next, previous red row; also a first cause that only one run has",
+        ),
+        _a("previous_red", "N  [ c", "go to the previous red row", brief="previous red", beside="next_red"),
+        _a(
+            "next_cause",
+            "o",
+            "go to the next first cause, where the runs begin to differ",
+            footer="first cause",
+            line="go to the next, previous first cause, where the runs begin to differ; list them all",
+        ),
+        _a("previous_cause", "O", "go to the previous first cause", beside="next_cause"),
+        _a("causes", "C", "list the first causes and their consequences: row count, place, error", beside="next_cause"),
+        _a(
+            "first_difference",
+            "d",
+            "go to the first difference, however small; `n` and `o` stop there too",
+            command=("first",),
+        ),
+        _a("plot", "v", "plot the error over depth, first operation to last; `enter` goes to a row", alone="plot"),
+        _a(
+            "larger_error",
+            "",
+            "go to the next larger error; from a row without one, to the largest (`S` sorts by error)",
+            former="e",
+        ),
+        _a("smaller_error", "", "go to the next smaller error (`S` sorts by error)", former="E"),
+        _a("search", "/", "search the keys of both sides as you type; empty repeats the last search"),
+        _a(
+            "next_hit",
+            ";",
+            "go to the next search hit (`n` steps through red rows)",
+            line="go to the next, previous search hit (`n` steps through red rows)",
+        ),
+        _a("previous_hit", ",", "go to the previous search hit", beside="next_hit"),
     ),
-    _a("previous_red", "N  [ c", Group.FIND, "go to the previous red row", brief="previous red", beside="next_red"),
-    _a(
-        "next_cause",
-        "o",
-        Group.FIND,
-        "go to the next first cause, where the runs begin to differ",
-        footer="first cause",
-        line="go to the next, previous first cause, where the runs begin to differ; list them all",
-    ),
-    _a("previous_cause", "O", Group.FIND, "go to the previous first cause", beside="next_cause"),
-    _a(
-        "causes",
-        "C",
-        Group.FIND,
-        "list the first causes and their consequences: row count, place, error",
-        beside="next_cause",
-    ),
-    _a(
-        "first_difference",
-        "d",
-        Group.FIND,
-        "go to the first difference, however small; `n` and `o` stop there too",
-        command="first",
-    ),
-    _a(
-        "plot",
-        "v",
-        Group.FIND,
-        "plot the error over depth, first operation to last; `enter` goes to a row",
-        alone="plot",
-    ),
-    _a(
-        "larger_error",
-        "",
-        Group.FIND,
-        "go to the next larger error; from a row without one, to the largest (`S` sorts by error)",
-        former="e",
-    ),
-    _a("smaller_error", "", Group.FIND, "go to the next smaller error (`S` sorts by error)", former="E"),
-    _a("search", "/", Group.FIND, "search the keys of both sides as you type; empty repeats the last search"),
-    _a(
-        "next_hit",
-        ";",
-        Group.FIND,
-        "go to the next search hit (`n` steps through red rows)",
-        line="go to the next, previous search hit (`n` steps through red rows)",
-    ),
-    _a("previous_hit", ",", Group.FIND, "go to the previous search hit", beside="next_hit"),
-    _a(
-        "inspect",
-        "enter",
+    *grouped(
         Group.FLOW,
-        "enter the inspector, or unfold a folded line; `esc` returns",
-        footer="look",
+        _a("inspect", "enter", "enter the inspector, or unfold a folded line; `esc` returns", footer="look"),
+        _a(
+            "switch",
+            "tab",
+            "switch list ⇄ inspector; right after `ctrl+o`, jump forward (terminals send ctrl+i as tab)",
+        ),
+        _a(
+            "producer",
+            "p",
+            "go to the producer of the input that explains the row; `2p` of the second",
+            footer="producer",
+            line="go to the producer, consumer of the row (`2p`, `2c`: the second); list both, in both runs",
+        ),
+        _a("consumer", "c", "go to the first consumer of the output; `2c` the second", beside="producer"),
+        _a("neighbours", "P", "list the producers and consumers of the row in both runs", beside="producer"),
+        _a(
+            "why",
+            "w",
+            "explain the row: why it is red, close or not judged, and the way back to its first cause",
+            footer="why",
+        ),
+        _a(
+            "assume",
+            "W",
+            "what if this red row were equal: grey what it explains, go to the next independent cause; "
+            "again takes it back",
+        ),
+        _a(
+            "elements",
+            "#",
+            "show the elements of the row's kept tensors: which differ, by what pattern and how much",
+            line="show the elements of the row's kept tensors; replay the kept operation in the background",
+        ),
+        _a(
+            "replay",
+            ".",
+            "replay the row's kept operation in the background: whose bits come out, who is right",
+            brief="replay",
+            beside="elements",
+        ),
+        _a(
+            "back",
+            "ctrl+o  ' '",
+            "go back to where the last jump started",
+            brief="back",
+            command=("jump-back",),
+            line="go back to where the last jump started; forward again",
+        ),
+        _a("forward", "ctrl+i", "jump forward again", beside="back"),
+        _a("places", "J", "list marks, notes and past jumps, and go to one", command=("marks", "jumps")),
+        _a(
+            "mark_letter",
+            "M letter",
+            "mark the row with a letter",
+            brief="mark the row",
+            shown="Ma",
+            line="mark the row with a letter; go to the row marked with it",
+        ),
+        _a(
+            "go_mark",
+            "' letter",
+            "go to the row marked with the letter",
+            brief="go to its row",
+            shown="'a",
+            beside="mark_letter",
+        ),
+        _a("note", '"', "write a note on the row; an empty note deletes it"),
     ),
-    _a(
-        "switch",
-        "tab",
-        Group.FLOW,
-        "switch list ⇄ inspector; right after `ctrl+o`, jump forward (terminals send ctrl+i as tab)",
-    ),
-    _a(
-        "producer",
-        "p",
-        Group.FLOW,
-        "go to the producer of the input that explains the row; `2p` of the second",
-        footer="producer",
-        line="go to the producer, consumer of the row (`2p`, `2c`: the second); list both, in both runs",
-    ),
-    _a("consumer", "c", Group.FLOW, "go to the first consumer of the output; `2c` the second", beside="producer"),
-    _a(
-        "neighbours",
-        "P",
-        Group.FLOW,
-        "list the producers and consumers of the row in both runs",
-        beside="producer",
-    ),
-    _a(
-        "why",
-        "w",
-        Group.FLOW,
-        "explain the row: why it is red, close or not judged, and the way back to its first cause",
-        footer="why",
-    ),
-    _a(
-        "assume",
-        "W",
-        Group.FLOW,
-        "what if this red row were equal: grey what it explains, go to the next independent cause; again takes it back",
-    ),
-    _a(
-        "elements",
-        "#",
-        Group.FLOW,
-        "show the elements of the row's kept tensors: which differ, by what pattern and how much",
-        line="show the elements of the row's kept tensors; replay the kept operation in the background",
-    ),
-    _a(
-        "replay",
-        ".",
-        Group.FLOW,
-        "replay the row's kept operation in the background: whose bits come out, who is right",
-        brief="replay",
-        beside="elements",
-    ),
-    _a(
-        "back",
-        "ctrl+o  ' '",
-        Group.FLOW,
-        "go back to where the last jump started",
-        brief="back",
-        command="jump-back",
-        line="go back to where the last jump started; forward again",
-    ),
-    _a("forward", "ctrl+i", Group.FLOW, "jump forward again", beside="back"),
-    _a("places", "J", Group.FLOW, "list marks, notes and past jumps, and go to one", command="marks jumps"),
-    _a(
-        "mark_letter",
-        "M letter",
-        Group.FLOW,
-        "mark the row with a letter",
-        brief="mark the row",
-        shown="Ma",
-        line="mark the row with a letter; go to the row marked with it",
-    ),
-    _a(
-        "go_mark",
-        "' letter",
-        Group.FLOW,
-        "go to the row marked with the letter",
-        brief="go to its row",
-        shown="'a",
-        beside="mark_letter",
-    ),
-    _a("note", '"', Group.FLOW, "write a note on the row; an empty note deletes it"),
-    _a(
-        "filter",
-        "f",
+    *grouped(
         Group.LIST,
-        "filter by a query: words of the key, status:red phase:bwd op:mm module:layers.3 conf<.8 error>1e-3 cause:1 …",
-        footer="filter",
+        _a(
+            "filter",
+            "f",
+            "filter by a query: words of the key, "
+            "status:red phase:bwd op:mm module:layers.3 conf<.8 error>1e-3 cause:1 …",
+            footer="filter",
+        ),
+        _a("filters", "F", "choose a saved filter; with none, save the current one (`@name` in a filter)"),
+        _a("keep", "", "keep only rows whose key contains a text, as plain words in a filter do", former="&"),
+        _a("group", "B", "group the listed rows by module, source line or operation, with red counts"),
+        _a("sort", "S", "sort by error; again by confidence; again by order of dispatch", alone="sort"),
+        _a(
+            "toggle_red",
+            "1",
+            "show or hide red rows",
+            line="show or hide rows: red, close, equal, only in a, only in b, others (not judged, recompute, ignored)",
+        ),
+        _a("toggle_close", "2", "show or hide close rows", beside="toggle_red"),
+        _a("toggle_equal", "3", "show or hide equal rows", beside="toggle_red"),
+        _a("toggle_only_a", "4", "show or hide rows only in a", beside="toggle_red"),
+        _a("toggle_only_b", "5", "show or hide rows only in b", beside="toggle_red"),
+        _a("toggle_other", "6", "show or hide other rows: not judged, recompute, ignored", beside="toggle_red"),
+        _a(
+            "larger_inspector",
+            "+",
+            "enlarge the inspector: more of each row",
+            line="enlarge the inspector; shrink it, then hide it",
+        ),
+        _a("smaller_inspector", "-", "shrink the inspector, then hide it: more rows", beside="larger_inspector"),
+        _a("columns", "|", 'show the names in two columns (`"`: as in a), or in one: `a ⇄ b` where they differ'),
+        _a("fold", "=", "fold or unfold each stretch of equal rows, or of another form"),
+        _a("reset", "escape", "cancel in turn: preview, mark, search, what if, filters"),
     ),
-    _a("filters", "F", Group.LIST, "choose a saved filter; with none, save the current one (`@name` in a filter)"),
-    _a("keep", "", Group.LIST, "keep only rows whose key contains a text, as plain words in a filter do", former="&"),
-    _a("group", "B", Group.LIST, "group the listed rows by module, source line or operation, with red counts"),
-    _a("sort", "S", Group.LIST, "sort by error; again by confidence; again by order of dispatch", alone="sort"),
-    _a(
-        "toggle_red",
-        "1",
-        Group.LIST,
-        "show or hide red rows",
-        line="show or hide rows: red, close, equal, only in a, only in b, others (not judged, recompute, ignored)",
-    ),
-    _a("toggle_close", "2", Group.LIST, "show or hide close rows", beside="toggle_red"),
-    _a("toggle_equal", "3", Group.LIST, "show or hide equal rows", beside="toggle_red"),
-    _a("toggle_only_a", "4", Group.LIST, "show or hide rows only in a", beside="toggle_red"),
-    _a("toggle_only_b", "5", Group.LIST, "show or hide rows only in b", beside="toggle_red"),
-    _a(
-        "toggle_other",
-        "6",
-        Group.LIST,
-        "show or hide other rows: not judged, recompute, ignored",
-        beside="toggle_red",
-    ),
-    _a(
-        "larger_inspector",
-        "+",
-        Group.LIST,
-        "enlarge the inspector: more of each row",
-        line="enlarge the inspector; shrink it, then hide it",
-    ),
-    _a(
-        "smaller_inspector",
-        "-",
-        Group.LIST,
-        "shrink the inspector, then hide it: more rows",
-        beside="larger_inspector",
-    ),
-    _a(
-        "columns", "|", Group.LIST, 'show the names in two columns (`"`: as in a), or in one: `a ⇄ b` where they differ'
-    ),
-    _a("fold", "=", Group.LIST, "fold or unfold each stretch of equal rows, or of another form"),
-    _a("reset", "escape", Group.LIST, "cancel in turn: preview, mark, search, what if, filters"),
-    _a(
-        "suggestions",
-        "s",
+    *grouped(
         Group.RULES,
-        "review suggested rules for each kind of drift, with their effect: accept, reject",
-        footer="suggest",
+        _a(
+            "suggestions",
+            "s",
+            "review suggested rules for each kind of drift, with their effect: accept, reject",
+            footer="suggest",
+        ),
+        _a("mark", "m", "mark a row; `m` on another pairs a of the first with b of the second", footer="mark"),
+        _a("unpair", "x", "cut the pair"),
+        _a("generalise", "t", "generalise this pair to all layers: a template instead of pair rules"),
+        _a("realign", "a", "realign a run of mispaired red rows by their values; drop the rule at fault"),
+        _a("ignore", "i", "ignore the row (`tab` every such op), or stop ignoring it"),
+        _a("drift", "D", "compare the two names of the row; find a recompute's original, a collective's wait"),
+        _a("undo", "u", "undo the last rule change", line="undo, redo the last rule change"),
+        _a("redo", "ctrl+r", "redo the last undone rule change", beside="undo"),
+        _a("rules", "r", "list the rules and their matches: edit, disable, move, drop, undo", footer="rules"),
+        _a("toggle_rules", "T", "turn the rules off, and on again; their file stays as it is"),
     ),
-    _a("mark", "m", Group.RULES, "mark a row; `m` on another pairs a of the first with b of the second", footer="mark"),
-    _a("unpair", "x", Group.RULES, "cut the pair"),
-    _a("generalise", "t", Group.RULES, "generalise this pair to all layers: a template instead of pair rules"),
-    _a("realign", "a", Group.RULES, "realign a run of mispaired red rows by their values; drop the rule at fault"),
-    _a("ignore", "i", Group.RULES, "ignore the row (`tab` every such op), or stop ignoring it"),
-    _a(
-        "drift",
-        "D",
-        Group.RULES,
-        "compare the two names of the row; find a recompute's original, a collective's wait",
-    ),
-    _a("undo", "u", Group.RULES, "undo the last rule change", line="undo, redo the last rule change"),
-    _a("redo", "ctrl+r", Group.RULES, "redo the last undone rule change", beside="undo"),
-    _a(
-        "rules",
-        "r",
-        Group.RULES,
-        "list the rules and their matches: edit, disable, move, drop, undo",
-        footer="rules",
-    ),
-    _a("toggle_rules", "T", Group.RULES, "turn the rules off, and on again; their file stays as it is"),
-    _a("save", "ctrl+s", Group.PROGRAM, "save the rules (`:w`, or `:w FILE`)", footer="save", command="w write"),
-    _a(
-        "edit",
-        "V",
+    *grouped(
         Group.PROGRAM,
-        "open the source line in `$VISUAL` or `$EDITOR`, if below this folder; `2V` that of b",
+        _a("save", "ctrl+s", "save the rules (`:w`, or `:w FILE`)", footer="save", command=("w", "write")),
+        _a("edit", "V", "open the source line in `$VISUAL` or `$EDITOR`, if below this folder; `2V` that of b"),
+        _a("code", "K", "show the code around the source line, of both runs where it differs; files as for `V`"),
+        _a(
+            "copy",
+            "y",
+            "copy the row's key; again copies that of b, then the source line",
+            line="copy the row's key (again: that of b, then the source line); the row as Markdown for an issue",
+        ),
+        _a("copy_row", "Y", "copy the row as Markdown for an issue", beside="copy"),
+        _a("html", "H", "write this view as an HTML page: same rules, filters and row (`:html FILE`)"),
+        _a("info", "I", "show what is known, in pages: comparability, log headers, the row's records, messages"),
+        _a("comparability", "", "list the differences between the runs, a page of `I`", former="!"),
+        _a("raw", "", "show the row's raw log records, a page of `I`", former="L"),
+        _a(
+            "commits",
+            "",
+            "list the commits between the two runs that touch the row's line, function or data path, a page of `I`",
+        ),
+        _a("messages", "", "list earlier messages, a page of `I`", former="@"),
+        _a("reload", "R", "reload the logs, keeping your place; again cancels"),
+        _a("follow", "", "reload the logs whenever they change"),
+        _a("help", "?  f1", "show this help", footer="help", command=("h",)),
+        _a("palette", "ctrl+p", "search all actions"),
+        _a("command", ":", "type an action's name, `:w`, `:q`, `:wq`, `:q!`, or `:123` for row 123"),
+        _a("redraw", "ctrl+l", "redraw the screen"),
+        _a("suspend", "ctrl+z", "suspend to the shell; `fg` returns"),
+        _a("quit", "q  ctrl+q  ctrl+c", "quit; asks if rules are unsaved", command=("q",)),
     ),
-    _a(
-        "code",
-        "K",
-        Group.PROGRAM,
-        "show the code around the source line, of both runs where it differs; files as for `V`",
-    ),
-    _a(
-        "copy",
-        "y",
-        Group.PROGRAM,
-        "copy the row's key; again copies that of b, then the source line",
-        line="copy the row's key (again: that of b, then the source line); the row as Markdown for an issue",
-    ),
-    _a("copy_row", "Y", Group.PROGRAM, "copy the row as Markdown for an issue", beside="copy"),
-    _a("html", "H", Group.PROGRAM, "write this view as an HTML page: same rules, filters and row (`:html FILE`)"),
-    _a(
-        "info",
-        "I",
-        Group.PROGRAM,
-        "show what is known, in pages: comparability, log headers, the row's records, messages",
-    ),
-    _a(
-        "comparability",
-        "",
-        Group.PROGRAM,
-        "list the differences between the runs, a page of `I`",
-        former="!",
-    ),
-    _a("raw", "", Group.PROGRAM, "show the row's raw log records, a page of `I`", former="L"),
-    _a(
-        "commits",
-        "",
-        Group.PROGRAM,
-        "list the commits between the two runs that touch the row's line, function or data path, a page of `I`",
-    ),
-    _a("messages", "", Group.PROGRAM, "list earlier messages, a page of `I`", former="@"),
-    _a(
-        "reload",
-        "R",
-        Group.PROGRAM,
-        "reload the logs, keeping your place; again cancels",
-    ),
-    _a("follow", "", Group.PROGRAM, "reload the logs whenever they change"),
-    _a("help", "?  f1", Group.PROGRAM, "show this help", footer="help", command="h"),
-    _a("palette", "ctrl+p", Group.PROGRAM, "search all actions"),
-    _a("command", ":", Group.PROGRAM, "type an action's name, `:w`, `:q`, `:wq`, `:q!`, or `:123` for row 123"),
-    _a("redraw", "ctrl+l", Group.PROGRAM, "redraw the screen"),
-    _a("suspend", "ctrl+z", Group.PROGRAM, "suspend to the shell; `fg` returns"),
-    _a("quit", "q  ctrl+q  ctrl+c", Group.PROGRAM, "quit; asks if rules are unsaved", command="q"),
 )
 
 
@@ -493,47 +394,3 @@ def sequences(actions: Sequence[Action] = ACTIONS) -> dict[tuple[str, ...], Acti
             if len(parts) > 1:
                 found[parts] = action
     return found
-
-
-def readme_table() -> str:
-    """Return the table of keys in Markdown."""
-    lines = ["| key | does |", "| --- | --- |"]
-    for heading, rows in help_of(ACTIONS):
-        lines.append(f"| **{heading}** | |")
-        for row in rows:
-            # A bar would end the cell, in a code span too.
-            keys = " ".join(f"`{label}`".replace("|", "\\|") for label in row.label.split(" "))
-            lines.append(f"| {keys} | {row.help} |")
-    return "\n".join(lines)
-
-
-_START, _END = "<!-- keys -->", "<!-- /keys -->"
-
-
-def update_readme(text: str) -> str:
-    """Return the README with the table between its two markers replaced.
-
-    Raises:
-        ValueError: the markers are missing.
-    """
-    before, start, rest = text.partition(_START)
-    _, end, after = rest.partition(_END)
-    if not start or not end:
-        raise ValueError(f"the markers {_START} and {_END} are missing")
-    return f"{before}{_START}\n{readme_table()}\n{_END}{after}"
-
-
-def main(arguments: list[str] | None = None) -> int:
-    """Print the table of keys, or put it into a file with `--readme FILE`."""
-    parser = argparse.ArgumentParser(prog="python -m numtui.actions", description=main.__doc__)
-    parser.add_argument("--readme", type=Path, metavar="FILE")
-    chosen = parser.parse_args(arguments)
-    if chosen.readme is None:
-        sys.stdout.write(readme_table() + "\n")
-        return 0
-    chosen.readme.write_text(update_readme(chosen.readme.read_text(encoding="utf-8")), encoding="utf-8")
-    return 0
-
-
-if __name__ == "__main__":
-    sys.exit(main())

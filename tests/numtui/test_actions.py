@@ -17,12 +17,9 @@ from numtui.actions import (
     first_keys,
     help_of,
     key_label,
-    main,
     offered,
-    readme_table,
     remapped,
     sequences,
-    update_readme,
     without_effect,
 )
 from numtui.inputs import OpenRequest
@@ -30,6 +27,7 @@ from numtui.text.glyphs import GLYPHS, WORDS
 from numtui.tui.key_reader import KeyReader
 from tests.conftest import REPOSITORY
 from tests.numtui.fakes import comparison_of
+from tests.numtui.readme_keys import main, readme_table, update_readme
 
 README = REPOSITORY / "README.md"
 
@@ -208,7 +206,7 @@ def test_one_log_is_told_of_one_log() -> None:
 
 
 def test_readme_has_the_table_of_keys() -> None:
-    """`python -m numtui.actions --readme README.md` brings it up to date."""
+    """`python -m tests.numtui.readme_keys --readme README.md` brings it up to date."""
     text = README.read_text(encoding="utf-8")
     assert update_readme(text) == text
     assert readme_table() in text
