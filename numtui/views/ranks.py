@@ -10,19 +10,8 @@ from matchers.runs.diff.classes import Kind, RankClass
 from matchers.runs.diff.comparison import RunComparison
 from matchers.runs.diff.summary import Event, Outcome, RankSummary
 from matchers.status import Status
+from numtui.report.runs import words
 from numtui.report.runs.matrix import NOT_READ, Row, layer_of, legend, sign_of
-from numtui.report.runs.words import (
-    began,
-    by_words,
-    class_state,
-    class_words,
-    event_lines,
-    event_place,
-    order_words,
-    reached_words,
-    result,
-    short_name,
-)
 from numtui.session.ranks import RanksCursor
 from numtui.text.counts import plural
 from numtui.text.glyphs import GLYPHS, STYLES, WORDS
@@ -85,8 +74,8 @@ def ranks_lines(cursor: RanksCursor, width: int, height: int) -> tuple[list[Line
     label = _label_width(cursor, rows, width)
     groups = _groups(cursor, width - label)
     step = 2 if 2 * len(groups) < width - label else 1
-    names = " ⇄ ".join(short_name(name) for name in cursor.runs.names)
-    lines: list[Line] = [verdict_line(names, result(cursor.runs), width)]
+    names = " ⇄ ".join(words.short_name(name) for name in cursor.runs.names)
+    lines: list[Line] = [verdict_line(names, words.result(cursor.runs), width)]
     items = [-1]
     for at in classes:
         lines.append(_class_line(cursor, at))
@@ -175,18 +164,20 @@ def _class_line(cursor: RanksCursor, at: int) -> Line:
 def _class_facts(runs: RunComparison, each: RankClass) -> Iterator[str]:
     """Yield operation, number of red rows, and the way on which it came."""
     if not each.origins:
-        yield ": ".join(filter(None, (class_state(each), class_words(runs, each))))
+        yield ": ".join(filter(None, (words.class_state(each), words.class_words(runs, each))))
         return
     origin = runs.traced.origins[each.origins[0]]
-    yield f"{short_name(origin.event.key)}" + (
-        f", {short_name(origin.event.location)}" if origin.event.location else ""
+    yield f"{words.short_name(origin.event.key)}" + (
+        f", {words.short_name(origin.event.location)}" if origin.event.location else ""
     )
     red = [runs.summaries[rank].red for rank in each.ranks]
     if any(red):
         spread = f"{min(red):,}–{max(red):,}" if min(red) != max(red) else f"{red[0]:,}"
         yield f"{spread} red {'row' if max(red) == 1 else 'rows'}"
     here = [rank for rank in each.ranks if rank in origin.events]
-    ways = dict.fromkeys(short_name(origin.reached[rank].by.does) for rank in each.ranks if rank in origin.reached)
+    ways = dict.fromkeys(
+        words.short_name(origin.reached[rank].by.does) for rank in each.ranks if rank in origin.reached
+    )
     if here and len(here) < len(runs.summaries):
         yield f"began on {ranks_words(here)}"
     if ways:
@@ -326,7 +317,7 @@ def _why(summary: RankSummary) -> str:
 
 def _event_facts(cursor: RanksCursor, event: Event) -> Iterator[tuple[str, str]]:
     yield safe_text(event.text, _MAX_TEXT), "cause"
-    yield " · ".join(filter(None, (event_place(event), event_lines(event)))), ""
+    yield " · ".join(filter(None, (words.event_place(event), words.event_lines(event)))), ""
     if event.red:
         yield f"explains {plural(event.red, 'red row')} of this rank", ""
     yield from ((text, "") for text in _ways(cursor, event))
@@ -339,9 +330,9 @@ def _ways(cursor: RanksCursor, event: Event) -> Iterator[str]:
         reached = origin.reached.get(cursor.rank)
         if reached is not None and reached.event is event:
             senders = f", from {ranks_words(reached.senders)}" if reached.senders else ""
-            yield f"came through {by_words(reached.by)}{senders}; began on {began(cursor.runs, origin)}:"
-            yield f"  {event_place(origin.event)}  (o goes there)"
+            yield f"came through {words.by_words(reached.by)}{senders}; began on {words.began(cursor.runs, origin)}:"
+            yield f"  {words.event_place(origin.event)}  (o goes there)"
         if origin.events.get(cursor.rank) is event:
-            order = order_words(number, origins)
-            yield f"began on {began(cursor.runs, origin)}" + (f" ({order})" if order else "")
-            yield from (f"reached {way}" for way in reached_words(origin))
+            order = words.order_words(number, origins)
+            yield f"began on {words.began(cursor.runs, origin)}" + (f" ({order})" if order else "")
+            yield from (f"reached {way}" for way in words.reached_words(origin))

@@ -12,21 +12,9 @@ from matchers.runs.diff.origins import Origin
 from matchers.runs.diff.summary import Outcome
 from numtui.report.html.page import bullets, link, more, static_page
 from numtui.report.html.summary import text
+from numtui.report.runs import words
 from numtui.report.runs.matrix import NOT_READ, Row, Stretch, layer_of, legend, rows_of, sign_of, stretches
 from numtui.report.runs.model import RunsReport
-from numtui.report.runs.words import (
-    began,
-    class_ranks,
-    class_state,
-    class_words,
-    event_lines,
-    event_place,
-    notes,
-    order_words,
-    reached_words,
-    reasons,
-    runs_words,
-)
 
 __all__ = ["write"]
 
@@ -37,7 +25,7 @@ _MAX_RANKS: Final = 256
 
 def write(report: RunsReport, out: TextIO) -> None:
     """Write the page."""
-    heading = runs_words(report.comparison)
+    heading = words.runs_words(report.comparison)
     page = static_page(f"numtui: {heading}", heading, report.result, _body(report), red=bool(report.failures))
     out.writelines(f"{line}\n" for line in page)
 
@@ -51,23 +39,25 @@ def _body(r: RunsReport) -> Iterator[str]:
         yield f"</ol>{more(len(origins) - _MAX_ORIGINS)}"
     yield "<h2>Ranks</h2>\n<table><tr><th>ranks</th><th>state</th><th></th></tr>"
     for each in c.classes[:_MAX_CLASSES]:
-        state = class_state(each)
+        state = words.class_state(each)
         red = ' class="red"' if state == "red" else ""
-        ranks, told = escape(class_ranks(each)), escape(class_words(c, each))
+        ranks, told = escape(words.class_ranks(each)), escape(words.class_words(c, each))
         yield f"<tr><td>{ranks}</td><td{red}>{state}</td><td>{told}</td></tr>"
     yield f"</table>{more(len(c.classes) - _MAX_CLASSES)}"
     yield from _matrix(r)
     yield from _pages(r)
-    yield from bullets("Not compared, or not whole", list(reasons(c)))
-    yield from bullets("Notes", list(notes(c)))
+    yield from bullets("Not compared, or not whole", list(words.reasons(c)))
+    yield from bullets("Notes", list(words.notes(c)))
 
 
 def _origin(r: RunsReport, number: int, origin: Origin) -> str:
-    order = order_words(number, r.comparison.traced.origins)
-    told = [f"<strong>{escape(began(r.comparison, origin))}</strong>" + (f" ({escape(order)})" if order else "")]
-    told.append(f"<code>{escape(event_place(origin.event))}</code> <small>{event_lines(origin.event)}</small>")
+    order = words.order_words(number, r.comparison.traced.origins)
+    told = [f"<strong>{escape(words.began(r.comparison, origin))}</strong>" + (f" ({escape(order)})" if order else "")]
+    told.append(
+        f"<code>{escape(words.event_place(origin.event))}</code> <small>{words.event_lines(origin.event)}</small>"
+    )
     told.append(text(origin.event.text))
-    told += [f"reached {escape(way)}" for way in reached_words(origin)]
+    told += [f"reached {escape(way)}" for way in words.reached_words(origin)]
     return f"<li>{'<br>'.join(told)}</li>"
 
 

@@ -8,20 +8,8 @@ from typing import Final, TextIO
 from matchers.runs.diff.origins import Origin
 from numtui import __version__
 from numtui.report.markdown import bullets, code, more, plain
+from numtui.report.runs import words
 from numtui.report.runs.model import RunsReport
-from numtui.report.runs.words import (
-    began,
-    class_ranks,
-    class_state,
-    class_words,
-    event_lines,
-    event_place,
-    notes,
-    order_words,
-    reached_words,
-    reasons,
-    runs_words,
-)
 from numtui.text.safe import write_lines
 
 __all__ = ["write"]
@@ -38,7 +26,7 @@ def write(report: RunsReport, out: TextIO) -> None:
 
 def _lines(r: RunsReport) -> Iterator[str]:
     c = r.comparison
-    yield f"## {plain(runs_words(c))}"
+    yield f"## {plain(words.runs_words(c))}"
     yield ""
     yield f"**{plain(r.result)}**"
     origins = c.traced.origins
@@ -50,21 +38,21 @@ def _lines(r: RunsReport) -> Iterator[str]:
     yield "| ranks | state | |"
     yield "| --- | --- | --- |"
     for each in c.classes[:_MAX_CLASSES]:
-        yield f"| {plain(class_ranks(each))} | {class_state(each)} | {plain(class_words(c, each))} |"
+        yield f"| {plain(words.class_ranks(each))} | {words.class_state(each)} | {plain(words.class_words(c, each))} |"
     yield from more(len(c.classes) - _MAX_CLASSES)
-    yield from bullets("Not compared, or not whole", list(reasons(c)))
-    yield from bullets("Notes", list(notes(c)))
+    yield from bullets("Not compared, or not whole", list(words.reasons(c)))
+    yield from bullets("Notes", list(words.notes(c)))
     yield ""
     yield f"numtui {__version__}"
 
 
 def _origin(r: RunsReport, number: int, origin: Origin) -> Iterator[str]:
     indent = " " * len(f"{number + 1}. ")
-    order = order_words(number, r.comparison.traced.origins)
-    yield f"{number + 1}. **{plain(began(r.comparison, origin))}**" + (f" ({order})" if order else "")
-    yield f"{indent}{code(event_place(origin.event))} ({event_lines(origin.event)})"
+    order = words.order_words(number, r.comparison.traced.origins)
+    yield f"{number + 1}. **{plain(words.began(r.comparison, origin))}**" + (f" ({order})" if order else "")
+    yield f"{indent}{code(words.event_place(origin.event))} ({words.event_lines(origin.event)})"
     yield f"{indent}{plain(origin.event.text)}"
-    ways = reached_words(origin)
+    ways = words.reached_words(origin)
     yield from (f"{indent}reached {plain(way)}" for way in ways[:_MAX_WAYS])
     if len(ways) > _MAX_WAYS:
         yield f"{indent}… and in {len(ways) - _MAX_WAYS:,} more ways"

@@ -7,20 +7,8 @@ from collections.abc import Iterator
 from typing import TextIO
 
 from matchers.runs.diff.origins import Origin
+from numtui.report.runs import words
 from numtui.report.runs.model import RunsReport
-from numtui.report.runs.words import (
-    began,
-    class_ranks,
-    class_state,
-    class_words,
-    event_lines,
-    event_place,
-    notes,
-    order_words,
-    reached_words,
-    reasons,
-    runs_words,
-)
 from numtui.report.text_lines import BOLD, RED, Paint, list_lines, wrapped
 from numtui.text.safe import safe_text, write_lines
 
@@ -38,7 +26,7 @@ def write_text(report: RunsReport, out: TextIO, *, color: bool = False) -> None:
 
 def _lines(r: RunsReport, paint: Paint) -> Iterator[str]:
     c = r.comparison
-    yield f"numtui: {runs_words(c)}"
+    yield f"numtui: {words.runs_words(c)}"
     yield ""
     yield paint(RED if r.failures else BOLD, r.result)
     origins = c.traced.origins
@@ -52,8 +40,8 @@ def _lines(r: RunsReport, paint: Paint) -> Iterator[str]:
     yield ""
     yield paint(BOLD, "Ranks")
     yield from _classes(r)
-    yield from list_lines(paint(BOLD, "Not compared, or not whole"), list(reasons(c)))
-    yield from list_lines(paint(BOLD, "Notes"), list(notes(c)))
+    yield from list_lines(paint(BOLD, "Not compared, or not whole"), list(words.reasons(c)))
+    yield from list_lines(paint(BOLD, "Notes"), list(words.notes(c)))
     for number, step in enumerate(r.next_steps):
         if number == 0:
             yield ""
@@ -64,11 +52,11 @@ def _lines(r: RunsReport, paint: Paint) -> Iterator[str]:
 def _origin(r: RunsReport, number: int, origin: Origin) -> Iterator[str]:
     c = r.comparison
     event = origin.event
-    order = order_words(number, c.traced.origins)
-    yield f"  {number + 1}. {began(c, origin)}" + (f"   ({order})" if order else "")
-    yield f"     {event_place(event)} ({event_lines(event)})"
+    order = words.order_words(number, c.traced.origins)
+    yield f"  {number + 1}. {words.began(c, origin)}" + (f"   ({order})" if order else "")
+    yield f"     {words.event_place(event)} ({words.event_lines(event)})"
     yield from wrapped(event.text, "     ", "     ")
-    ways = reached_words(origin)
+    ways = words.reached_words(origin)
     for way in ways[:_MAX_WAYS]:
         yield from wrapped(f"reached {way}", "     ", "       ")
     if len(ways) > _MAX_WAYS:
@@ -78,10 +66,10 @@ def _origin(r: RunsReport, number: int, origin: Origin) -> Iterator[str]:
 def _classes(r: RunsReport) -> Iterator[str]:
     c = r.comparison
     shown = c.classes[:_MAX_CLASSES]
-    named = [(class_ranks(each), class_state(each), each) for each in shown]
+    named = [(words.class_ranks(each), words.class_state(each), each) for each in shown]
     left = max((len(ranks) for ranks, _, _ in named), default=0)
     middle = max((len(state) for _, state, _ in named), default=0)
     for ranks, state, each in named:
-        yield f"  {ranks:{left}}  {state:{middle}}  {class_words(c, each)}".rstrip()
+        yield f"  {ranks:{left}}  {state:{middle}}  {words.class_words(c, each)}".rstrip()
     if len(c.classes) > _MAX_CLASSES:
         yield f"  ... and {len(c.classes) - _MAX_CLASSES:,} more classes"
