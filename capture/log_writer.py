@@ -11,14 +11,13 @@ import gc
 import hashlib
 import math
 import os
-import time
 from base64 import b64encode
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
-from pathlib import Path
-from typing import Any, BinaryIO, Protocol
+from typing import Any, Protocol
 
+from .atomic_file import atomic_file
 from .compact import CompactLines
 from .log_format import (
     COMPACT_FORMAT,
@@ -36,7 +35,6 @@ __all__ = [
     "Portion",
     "Record",
     "TensorSummary",
-    "atomic_file",
     "format_digest",
     "record_text",
     "summary_fields",
@@ -304,22 +302,7 @@ def _add_lines(record: Record, text: _Escaped, lines: list[str]) -> str:
         add(f"  Output hash: {_hashes(outputs)}")
     if inputs:
         add(f"  Input hashes: {_hashes(inputs)}")
-    if record.producers:
-        add(f"  Input producers: {';'.join([text[key] for key in record.producers])}")
-    if record.location:
-        add(f"  Location: {text[record.location]}")
-    if record.phase != "forward":
-        add(f"  Phase: {text[record.phase]}")
-    if record.overload != PLAIN_OVERLOAD:
-        add(f"  Overload: {text[record.overload]}")
-    if record.arguments:
-        add(f"  Arguments: {json_line(record.arguments)}")
-    if record.forms:
-        add(f"  Inputs: {record.forms}")
-    if record.random is not None:
-        add(f"  Random: {json_line(record.random)}")
-    if record.reads:
-        add(f"  Read: {json_line(record.reads)}")
+    _add_call(record, text, add)
     add(f"  Seq: {record.seq}")
     if outputs and any(output.digest is not None for output in outputs):
         digest = ", ".join([format_digest(output.digest) for output in outputs])
@@ -357,6 +340,26 @@ def _add_lines(record: Record, text: _Escaped, lines: list[str]) -> str:
         add(f"  User hash: {', '.join([_user_hash(output.user_hash) for output in outputs])}")
     add("")
     return digest
+
+
+def _add_call(record: Record, text: _Escaped, add: Callable[[str], None]) -> None:
+    """Append what is known of the operation beside its tensors: who called it, and with what."""
+    if record.producers:
+        add(f"  Input producers: {';'.join([text[key] for key in record.producers])}")
+    if record.location:
+        add(f"  Location: {text[record.location]}")
+    if record.phase != "forward":
+        add(f"  Phase: {text[record.phase]}")
+    if record.overload != PLAIN_OVERLOAD:
+        add(f"  Overload: {text[record.overload]}")
+    if record.arguments:
+        add(f"  Arguments: {json_line(record.arguments)}")
+    if record.forms:
+        add(f"  Inputs: {record.forms}")
+    if record.random is not None:
+        add(f"  Random: {json_line(record.random)}")
+    if record.reads:
+        add(f"  Read: {json_line(record.reads)}")
 
 
 def record_text(record: Record) -> str:
@@ -424,45 +427,3 @@ def _portion(portion: Portion) -> dict[str, Any]:
             for piece, mean in zip(pieces, means, strict=True)
         ]
     return {name: value for name, value in fields.items() if value is not None}
-
-
-@contextmanager
-def atomic_file(path: str | os.PathLike[str], first: bytes = b"", *, at_once: bool = False) -> Iterator[BinaryIO]:
-    """Open a file that replaces `path` if the block ends without an exception, and is deleted otherwise.
-
-    It also replaces a link at `path`, which somebody else may have put there, and not the file that this leads to.
-
-    Args:
-        path: the file.
-        first: what it begins with.
-        at_once: replace `path` before the block, and keep what is written however that ends.
-
-    Raises:
-        OSError: with the path in its text.
-    """
-    target = Path(path)
-    # created by open(2), not mkstemp, so that the umask applies: it cannot be read without changing it
-    temporary = target.with_name(f".{target.name[:64]}.{os.getpid()}.{time.monotonic_ns():x}.part")
-    left = "was not written and nothing is left of it"
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        try:
-            with temporary.open("xb") as out:
-                out.write(first)
-                if at_once:
-                    out.flush()
-                    os.replace(temporary, target)
-                    left = "is cut off"
-                yield out
-                out.flush()
-                os.fsync(out.fileno())
-            if not at_once:
-                os.replace(temporary, target)
-        except BaseException:
-            # also after Ctrl-C: half a log must not be left
-            with suppress(OSError):
-                temporary.unlink()
-            raise
-    except OSError as error:
-        reason = f"{error.strerror or error}; the log {left}"
-        raise OSError(error.errno, reason, os.fspath(path)) from error

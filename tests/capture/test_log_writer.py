@@ -18,6 +18,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from capture import log_writer
+from capture.atomic_file import atomic_file
 from capture.log_format import FIELDS, escape, field_prefix, json_line
 from capture.log_writer import Mutation, Portion, Record, TensorSummary, write_log
 from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
@@ -265,11 +266,10 @@ def test_a_full_disk_keeps_the_old_log_and_nothing_of_the_new_one(
 ) -> None:
     path = tmp_path / "a.log"
     path.write_text("the old one")
-    whole = log_writer.atomic_file
 
     class Limited:
         def __init__(self, *args: Any, **kwargs: Any) -> None:
-            self.inner = whole(*args, **kwargs)
+            self.inner = atomic_file(*args, **kwargs)
 
         def __enter__(self) -> _FullDisk:
             return _FullDisk(self.inner.__enter__())
