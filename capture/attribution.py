@@ -142,6 +142,12 @@ class Attribution:
         """Number of forward passes so far."""
         return len(self._passes)
 
+    def current_pass(self, *, recompute: bool) -> int | None:
+        """Return the number of the forward pass that runs, or is run again by the backward pass."""
+        task = torch._C._current_graph_task_id()
+        origin = self._origin(torch._C._current_autograd_node(), task) if recompute and task != NO_TASK else None
+        return self.forward_pass if origin is None else origin.forward_pass
+
     def micro_batches(self, first: int = 0) -> dict[int | None, int | None]:
         """Return forward pass → micro-batch: its number among those of the same model from pass `first` on."""
         counts: dict[int, int] = {}

@@ -13,7 +13,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -22,6 +22,9 @@ from .frames import is_user_file
 from .guard import ends_no_run
 from .messages import describe, say
 
+if TYPE_CHECKING:
+    from .keeping.boundaries import Boundaries
+
 __all__ = [
     "ModuleNames",
     "ModuleStack",
@@ -29,6 +32,7 @@ __all__ = [
     "fsdp_state",
     "holder_of",
     "holders_of",
+    "is_wrapper",
     "models_with",
     "strip_wrappers",
 ]
@@ -46,12 +50,13 @@ def strip_wrappers(name: str) -> str:
     return ".".join(part for part in name.split(".") if part not in _WRAPPER_SEGMENTS)
 
 
-def _is_wrapper(module: nn.Module) -> bool:
+def is_wrapper(module: nn.Module) -> bool:
+    """Return True for a module that only forwards to an inner one."""
     return any(cls.__name__ in _WRAPPER_CLASSES for cls in type(module).__mro__)
 
 
 def _unwrapped(module: nn.Module) -> nn.Module:
-    while _is_wrapper(module):
+    while is_wrapper(module):
         inner = [child for name, child in module.named_children() if name in _WRAPPER_SEGMENTS or name == "module"]
         if len(inner) != 1:
             break
@@ -222,7 +227,7 @@ class ModuleStack:
     """Stack of running modules per thread, kept by hooks on all modules of the process.
 
     The hooks cost next to nothing while `active` is False and `on_leave`, which is told of each module that is left, is
-    None. Under compilation they do nothing, so that compiled code is the same with and without them.
+    None. `boundaries`, where there are any, are told what each call is given and gives. Under compilation they do nothing, so that compiled code is the same with and without them.
 
     Args:
         names: of the modules.
@@ -240,6 +245,7 @@ class ModuleStack:
         self.broken = broken
         self.active = False
         self.on_leave: Callable[[nn.Module], None] | None = None
+        self.boundaries: Boundaries | None = None
         self._on_enter = on_enter
         self._stacks: dict[int, list[Running]] = {}
         self._parents: dict[int, tuple[weakref.ref[nn.Module], weakref.ref[nn.Module]]] = {}
@@ -355,9 +361,13 @@ class ModuleStack:
         # a graph's operations carry their modules themselves
         if (self.active or self.on_leave) and not isinstance(module, torch.fx.GraphModule):
             stack.append(Running(module, self.names.name(module) or _inherited(stack, module)))
+            if self.boundaries is not None:
+                self.boundaries.entered(module, args)
 
-    def _leave(self, module: nn.Module, _args: tuple[Any, ...], _output: Any) -> None:
+    def _leave(self, module: nn.Module, _args: tuple[Any, ...], output: Any) -> None:
         if not torch.compiler.is_compiling():
+            if self.boundaries is not None:
+                self.boundaries.left(module, output)
             self._pop(module)
 
     @ends_no_run

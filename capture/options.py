@@ -145,7 +145,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "--keep-diff", action="store_true", help="keep the uncommitted changes of the training code in the log's header"
     )
     add("--save", nargs="+", default=[], metavar="SPEC",
-        help="keep whole, for numtui replay: operations of a plan or of module:GLOB; weights")  # fmt: skip
+        help="keep whole: operations of a plan or of module:GLOB, for numtui replay; what modules of boundary:GLOB "
+        "are given and give, for --graft; weights")  # fmt: skip
     add("--save-limit", type=_size, default=2 << 30, metavar="SIZE", help="bytes that they may fill (default: 2GiB)")
     add("--against", metavar="TABLE",
         help="keep whole the first operations that differ from numtui plan --digests RUN, on a CPU")  # fmt: skip
@@ -155,6 +156,11 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="seed everything and use deterministic algorithms before the script starts (seed: 42)")  # fmt: skip
     add("--perturb", type=int, nargs="?", const=0, default=None, metavar="SEED",
         help="move all parameters by one rounding error before the first step, for numtui --noise")  # fmt: skip
+    add("--graft", action="append", default=[], metavar="MODULES=RUN",
+        help="overwrite what these modules are given, inputs and gradients, by what RUN kept with --save boundary:GLOB; "
+        "HERE:THERE=RUN where they have other names there")  # fmt: skip
+    add("--graft-after", action="append", default=[], metavar="MODULES=RUN",
+        help="the same for what they give: outputs, gradients of inputs and of weights")  # fmt: skip
 
 
 def make_parser(prog: str) -> argparse.ArgumentParser:
@@ -238,4 +244,6 @@ def settings_of(args: argparse.Namespace) -> Settings:
         against=args.against,
         stop=args.stop,
         perturb=args.perturb,
+        graft=tuple(args.graft),
+        graft_after=tuple(args.graft_after),
     )

@@ -118,11 +118,12 @@ class Recorder:
         self._left_behind: list[StepTracer] = []
         self._keeping: Any = None
         self._make_tracer: Callable[..., StepTracer] = StepTracer
-        if settings.save or settings.against is not None:
+        if settings.save or settings.against is not None or settings.grafts is not None:
             from .keeping.keeper import Keeping  # not needed otherwise
 
             self._keeping = Keeping(settings, self.named_so_far, lambda: (current_rank(), self.step))
             self._make_tracer = self._keeping.tracer
+            self.modules.boundaries = self._keeping.boundaries(self.names, self._micro_batch)
 
     # Hooks
 
@@ -254,10 +255,16 @@ class Recorder:
                 attribution.optimizer_task = torch._C._current_graph_task_id()
                 if any(map(callable, (*args[1:], *kwargs.values()))):
                     attribution.entered_closure()
+                if self.modules.boundaries is not None:
+                    self.modules.boundaries.optimizer_begins()
             attribution.optimizer_depth += 1
             self.find_models(optimizer)
             self._optimizers = OptimizerNames(self.names, optimizer, self.tracer.identity)
             self._window.optimizers.learn(optimizer)
+
+    def _micro_batch(self, forward_pass: int | None) -> int | None:
+        tracer = self.tracer
+        return None if tracer is None else tracer.attribution.micro_batches(self._window.first_pass).get(forward_pass)
 
     def find_models(self, optimizer: Any) -> None:
         """Find models that are never called because their graph is replayed: they still name the parameters."""
@@ -301,9 +308,14 @@ class Recorder:
         self.step = step
         self._start, self._started, self._window, self.tracer = None, time.perf_counter(), Window(), None
         self.tracer = self._make_tracer(self.names, self.modules, self.settings)
+        self._begin_boundaries()
         if self._split is not None:
             self.tracer.wait()
         self.tracer.start()
+
+    def _begin_boundaries(self) -> None:
+        if self.modules.boundaries is not None and self.tracer is not None:
+            self.modules.boundaries.begin(self.tracer, current_rank(), self.step)
 
     @ends_no_run
     def mark(self) -> None:
@@ -344,6 +356,7 @@ class Recorder:
         self.step, self._start, self._started = following, window.start_at_mark, time.perf_counter()
         self._window = Window(forward=None if window.mark is None else len(rest), first_pass=passes)
         tracer.restart(coming, forget_nodes=window.mark is None)
+        self._begin_boundaries()
         if window.mark is None:
             tracer.attribution.begin_anew(PREPARE)
             tracer.wait()
@@ -491,6 +504,8 @@ class Recorder:
                 run["optimizer"] = optimizer
             if settings := self._window.optimizers.settings():
                 run["optimizer_settings"] = settings
+            if self.settings.grafts is not None:
+                run["grafts"] = self.settings.grafts.as_json()
             if unread:
                 run["unread"] = unread
             run["seconds"] = round(time.perf_counter() - self._started, 3)

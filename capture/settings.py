@@ -11,6 +11,7 @@ from typing import Any
 from .globs import inside
 from .guard import pass_on
 from .keeping.against import Table, read_table
+from .keeping.grafts import Grafts
 from .keeping.wanted import Wanted
 from .messages import describe
 
@@ -44,8 +45,11 @@ class Settings:
         save_limit: bytes that they may fill together.
         against: path of the digests of another run; the first operations that differ from it are kept whole.
         stop: end the process at the first of these.
-        perturb: seed of a perturbation of all parameters by one ε before the first recorded step, None for none. The
-            only setting that changes the run.
+        perturb: seed of a perturbation of all parameters by one ε before the first recorded step, None for none.
+        graft: `MODULES=RUN`: what these modules are given is overwritten by what that run kept.
+        graft_after: the same, of what they give.
+
+    The last three change the run, and no others.
     """
 
     ops: tuple[str, ...] = ()
@@ -66,8 +70,11 @@ class Settings:
     against: str | None = None
     stop: bool = False
     perturb: int | None = None
+    graft: tuple[str, ...] = ()
+    graft_after: tuple[str, ...] = ()
     wanted: Wanted = field(init=False, repr=False, compare=False)
     tables: Mapping[tuple[int, int], Table] = field(init=False, repr=False, compare=False)
+    grafts: Grafts | None = field(init=False, repr=False, compare=False)
     hash_function: Callable[[Any], Any] | None = field(init=False, repr=False, compare=False)
     _known: dict[tuple[str, str], bool] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -80,6 +87,7 @@ class Settings:
         object.__setattr__(self, "forward", self.forward or bool(self.of))
         object.__setattr__(self, "wanted", Wanted.of(self.save))
         object.__setattr__(self, "tables", {} if self.against is None else read_table(self.against))
+        object.__setattr__(self, "grafts", Grafts.of(self.graft, self.graft_after))
         object.__setattr__(self, "hash_function", _resolved(self.hash))
 
     def wants_op(self, name: str) -> bool:
@@ -116,6 +124,12 @@ class Settings:
             return False
         return not results or max(numel for _, numel in results) >= self.min_numel
 
+    @property
+    def changes_run(self) -> list[str]:
+        """The options that change the run, as of the command line."""
+        given = [] if self.perturb is None else [f"--perturb {self.perturb}"]
+        return given + [f"--{name} {spec}" for name, of in (("graft", self.graft), ("graft-after", self.graft_after)) for spec in of]
+
     def as_json(self) -> dict[str, Any]:
         """Return the settings that differ from the defaults, for the run info."""
         out: dict[str, Any] = {}
@@ -129,6 +143,8 @@ class Settings:
             out["forward"] = True
         if self.perturb is not None:
             out["perturb"] = self.perturb
+        if changes := self.changes_run:
+            out["changes_run"] = changes
         if self.hash is not None:
             # not its text: an address or the arguments of a partial
             named = getattr(self.hash, "__qualname__", type(self.hash).__qualname__)

@@ -126,6 +126,11 @@ class StepTracer(DebugMode):
             self._entered = False
 
     @property
+    def records(self) -> bool:
+        """True between `start` and `stop`, unless an error has ended the recording."""
+        return self._running and self.failure is None
+
+    @property
     def is_left_behind(self) -> bool:
         """True after a stop inside a compiled function, where the mode cannot be removed."""
         return self._entered and not self._running

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from .form import ITEMSIZE, KNOWN, MANIFEST, RESULT, VERSION, given_to, is_own, results_of
+from .form import ITEMSIZE, KNOWN, MANIFEST, RESULT, SIDES, VERSION, given_to, is_own, results_of
 
 __all__ = ["Bundle", "BundleError", "read_bundle", "safetensors_head", "write_bundle"]
 
@@ -41,6 +41,7 @@ class Bundle:
         folder: where it is.
         calls: the kept operations, in dispatch order, as in the manifest.
         weights: parameters and buffers before the step: `name`, `tensor`.
+        boundaries: calls of modules: what each was given and gave, tensors by name under the names of `SIDES`.
         missed: operations that were to be kept and were not: `key`, `seq`, `why`.
         run: the run info of the log.
     """
@@ -48,6 +49,7 @@ class Bundle:
     folder: Path
     calls: Sequence[Mapping[str, Any]]
     weights: Sequence[Mapping[str, Any]] = ()
+    boundaries: Sequence[Mapping[str, Any]] = ()
     missed: Sequence[Mapping[str, Any]] = ()
     run: Mapping[str, Any] = field(default_factory=dict)
 
@@ -128,17 +130,19 @@ def read_bundle(folder: Path) -> Bundle:
     if not isinstance(told, dict) or told.get("version") != VERSION:
         raise BundleError(f"{manifest}: is no bundle of this version of numtui (version {VERSION})")
     checked, calls, weights = _Checked(folder), told.get("calls"), told.get("weights", [])
-    if not isinstance(calls, list) or not isinstance(weights, list):
+    boundaries = told.get("boundaries", [])
+    if not all(isinstance(each, list) for each in (calls, weights, boundaries)):
         raise BundleError(f"{manifest}: has no list of calls")
-    for number, call in enumerate([*calls, *weights]):
+    checks = [*((checked.call, call) for call in calls), *((checked.weight, weight) for weight in weights)]
+    for number, (check, call) in enumerate([*checks, *((checked.boundary, each) for each in boundaries)]):
         try:
-            checked.call(call) if number < len(calls) else checked.weight(call)
+            check(call)
         except (KeyError, TypeError, ValueError, AttributeError, RecursionError, OverflowError) as error:
             reason = f"{error.args[0]} is missing" if isinstance(error, KeyError) else str(error)
             raise BundleError(f"{manifest}: call {number} is refused, and nothing was run: {reason}") from None
     missed, run = told.get("missed"), told.get("run")
     missed, run = missed if isinstance(missed, list) else [], run if isinstance(run, dict) else {}
-    return Bundle(folder, calls, weights, missed, run)
+    return Bundle(folder, calls, weights, boundaries, missed, run)
 
 
 class _Checked:
@@ -182,6 +186,18 @@ class _Checked:
         self._tensor(weight["tensor"])
         if _numel(weight["tensor"]) * ITEMSIZE[weight["tensor"]["dtype"]] > self._most:
             raise ValueError("a weight is larger than this machine's memory")
+
+    def boundary(self, call: dict[str, Any]) -> None:
+        if not isinstance(call["module"], str) or type(call["recompute"]) is not bool or type(call["nth"]) is not int:
+            raise ValueError("a call of a module has its name and number")
+        if not isinstance(call["micro_batch"], (int, type(None))) or not isinstance(call["within"], (str, type(None))):
+            raise ValueError("a call of a module has a micro-batch, and a module that calls it")
+        for told in (each for side in SIDES for each in call.get(side, {}).values()):
+            self._tensor(told)
+            if _numel(told) * ITEMSIZE[told["dtype"]] > self._most:
+                raise ValueError("a tensor is larger than this machine's memory")
+        if (random := call.get("random")) is not None:
+            self._generator(random)
 
     def _tree(self, value: Any) -> None:
         if isinstance(value, list):

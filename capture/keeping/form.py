@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 __all__ = ["AGAIN", "CONTENT", "DIGESTS_VERSION", "ITEMSIZE", "KNOWN", "MANIFEST", "ONCE_MORE", "PLAN_VERSION",
-    "RESULT", "VERSION", "WIDE", "StoredBundle", "bundle_folder", "find_bundles", "given_to", "is_own", "parse_size",
+    "INPUTS", "INPUT_GRADIENTS", "OUTPUTS", "OUTPUT_GRADIENTS", "RESULT", "SIDES", "VERSION", "WIDE", "StoredBundle", "bundle_folder", "find_bundles", "given_to", "is_own", "parse_size",
     "read_content", "remove_bundle", "results_of", "split_key", "stored_bundles", "tensors_of"]  # fmt: skip
 
 VERSION = 1
@@ -21,6 +21,13 @@ VERSION = 1
 PLAN_VERSION = DIGESTS_VERSION = 1
 MANIFEST, RESULT = "manifest.json", "replay.json"
 """Files of a bundle: what was kept, and what came of running it again."""
+SIDES = INPUTS, OUTPUTS, OUTPUT_GRADIENTS, INPUT_GRADIENTS = (
+    "inputs",
+    "outputs",
+    "output_gradients",
+    "input_gradients",
+)
+"""Of the boundary of a module's call."""
 _END = "_kept"
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?B)?", re.IGNORECASE | re.ASCII)
 _KEY = re.compile(r"(?P<module>.*)/op_\d+_(?P<name>.+)", re.DOTALL)

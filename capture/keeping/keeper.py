@@ -21,6 +21,7 @@ from ..generators import drawn_from, generator_of, state_of
 from ..guard import no_harm, pass_on
 from ..log_writer import Record, format_digest, record_text
 from ..messages import describe
+from ..modules import ModuleNames
 from ..op_kind import OpKind
 from ..placement import Placement
 from ..process_groups import has_result
@@ -29,6 +30,7 @@ from ..statistics import Unmeasurable, check_readable
 from ..subclasses import local_part
 from ..tracer import StepTracer
 from .against import LACKING, Operation, Table
+from .boundaries import Boundaries
 from .bundle import write_bundle
 from .contents import Content, Contents, TooMuch, shown_size
 from .form import KNOWN, bundle_folder
@@ -240,6 +242,8 @@ class Keeping:
         self._against, self._tables = settings.against, settings.tables
         self._calls: list[tuple[Kept, Record]] = []
         self._rank = 0
+        self._grafts = settings.grafts
+        self._boundaries: Boundaries | None = None
         self._first: tuple[str, str] | None = None
         self._reads_other = ""
 
@@ -250,6 +254,15 @@ class Keeping:
         from .differing import DifferingTracer  # seldom needed
 
         return DifferingTracer(*args, keeping=self)
+
+    def boundaries(
+        self, names: ModuleNames, micro_batch: Callable[[int | None], int | None]
+    ) -> Boundaries | None:
+        """Return what keeps and overwrites the boundaries of modules; None if nobody asks for that."""
+        if self.wanted.boundaries or self._grafts is not None:
+            wanted = self.wanted.keeps_boundary
+            self._boundaries = Boundaries(names, wanted, self._grafts, self.contents, micro_batch)
+        return self._boundaries
 
     def table(self, rank: int | None = None) -> Table | None:
         """Return the table of the other run for the step that is recorded, of a simulated rank or this process's."""
@@ -323,9 +336,12 @@ class Keeping:
         elif weights is not None:
             head |= weights.call
             contents |= {content.digest: content.data for content in weights.contents}
-        folder, said = bundle_folder(log), ""
+        folder, said = bundle_folder(log), "" if self._grafts is None else self._grafts.said()
+        if self.wanted.boundaries and self._boundaries is not None:
+            head["boundaries"], held = self._boundaries.entries()
+            contents |= held
         if self._against is not None:
-            said = self._of_other_run({call["key"] for call in calls})
+            said += self._of_other_run({call["key"] for call in calls})
         if not (self.wanted.any or calls):
             return said
         with no_harm(f"the bundle {folder} was not written"):
@@ -333,6 +349,7 @@ class Keeping:
             size = shown_size(sum(map(len, contents.values())))
             said += f", kept {len(calls)} operations whole ({size})"
             said += f" and {len(head['weights'])} weights" if "weights" in head else ""
+            said += f" and the boundaries of {len(head['boundaries'])} calls" if "boundaries" in head else ""
             said += f" in {folder.name}"
             if missed:
                 said += f", {len(missed)} not (the first: {missed[0]['key']}: {missed[0]['why']})"

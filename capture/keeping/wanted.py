@@ -1,4 +1,4 @@
-"""The choice of `--save`: modules by pattern, the records of a plan that `numtui plan` wrote, the weights.
+"""The choice of `--save`: modules by pattern, the records of a plan that `numtui plan` wrote, boundaries, weights.
 
 Standard library alone: options are looked at before the script imports torch.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ from .form import PLAN_VERSION, split_key
 
 __all__ = ["Wanted"]
 
-_MODULE, _WEIGHTS = "module:", "weights"
+_MODULE, _BOUNDARY, _WEIGHTS = "module:", "boundary:", "weights"
 _LARGEST_PLAN = 64 << 20
 
 
@@ -26,12 +27,14 @@ class Wanted:
 
     Attributes:
         modules: globs over module paths; a path matches its submodules too.
+        boundaries: globs over module paths: of these, what each call is given and gives.
         weights: keep parameters and buffers before the step.
         planned: the records of plans, by the keys that they have in either run.
     """
 
     modules: tuple[str, ...] = ()
     weights: bool = False
+    boundaries: tuple[str, ...] = ()
     planned: Mapping[str, Sequence[Mapping[str, Any]]] = field(default_factory=dict)
     _named: frozenset[tuple[str, str]] = frozenset()
 
@@ -40,23 +43,29 @@ class Wanted:
         """Read what `--save` was given.
 
         Raises:
-            ValueError: one is neither `module:GLOB` nor `weights` nor a plan that can be read.
+            ValueError: one is neither `module:GLOB`, `boundary:GLOB` nor `weights` nor a plan that can be read.
         """
         modules: list[str] = []
         planned: dict[str, list[Mapping[str, Any]]] = {}
         for spec in specs:
             if spec.startswith(_MODULE):
                 modules.append(spec.removeprefix(_MODULE))
-            for record in () if spec.startswith(_MODULE) or spec == _WEIGHTS else _plan(spec):
+            for record in () if spec.startswith((_MODULE, _BOUNDARY)) or spec == _WEIGHTS else _plan(spec):
                 for key in {record.get("key_a"), record.get("key_b")}:
                     if key:
                         planned.setdefault(key, []).append(record)
-        return cls(tuple(modules), _WEIGHTS in specs, planned, frozenset(map(split_key, planned)))
+        boundaries = tuple(spec.removeprefix(_BOUNDARY) for spec in specs if spec.startswith(_BOUNDARY))
+        named = frozenset(map(split_key, planned))
+        return cls(tuple(modules), _WEIGHTS in specs, boundaries, planned, named)
 
     @property
     def any(self) -> bool:
         """True if anything is to be kept."""
-        return bool(self.modules or self.weights or self.planned)
+        return bool(self.modules or self.weights or self.planned or self.boundaries)
+
+    def keeps_boundary(self, module: str) -> bool:
+        """Return True if the boundary of a module is kept; of none, empty, if any is."""
+        return bool(self.boundaries) and (not module or any(fnmatchcase(module, glob) for glob in self.boundaries))
 
     def may_want(self, module: str | None, name: str) -> bool:
         """Return False for an operation that is certainly not wanted, while its key is not known yet.
@@ -98,7 +107,7 @@ def _plan(path: str) -> list[dict[str, Any]]:
         with Path(path).open("rb") as file:
             told = json.loads(file.read(_LARGEST_PLAN))
     except OSError as error:
-        advice = "a plan of numtui plan, weights, or module:GLOB, as in 'module:layers.2.*'"
+        advice = "a plan of numtui plan, weights, boundary:GLOB, or module:GLOB, as in 'module:layers.2.*'"
         raise ValueError(f"--save {path}: {error.strerror or error}; expected {advice}") from None
     except (ValueError, RecursionError) as error:
         raise ValueError(f"--save {path}: is no plan: {error}") from None
