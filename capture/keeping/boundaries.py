@@ -10,12 +10,14 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
 from torch.utils._pytree import keystr, tree_flatten_with_path
+from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..attribution import FORWARD, GRADIENTS, OPTIMIZER
 from ..calls import keywords
@@ -52,6 +54,10 @@ class _Call:
     kept: bool = False
 
 
+_Awaited = tuple[_Call, str, str]
+"""A call, a side of it, and the name of a tensor there, whose gradient is waited for."""
+
+
 class Boundaries:
     """Calls of the modules of a step, in the order in which they begin.
 
@@ -78,6 +84,7 @@ class Boundaries:
         self._running: list[_Call] = []
         self._count: Counter[tuple[Any, ...]] = Counter()
         self._held: list[Content] = []
+        self._awaited: Any = WeakTensorKeyDictionary()
         self._task = -1
 
     def begin(self, tracer: StepTracer, rank: int, step: int) -> None:
@@ -121,8 +128,8 @@ class Boundaries:
         if call.kept:
             call.told["random"] = {"device": "cpu", "state": self._hold(self._contents.of_bytes(random))}
         for path, tensor in given:
-            self._overwrite(call, INPUTS, path, tensor)
             self._keep(call, INPUTS, path, tensor)
+            self._overwrite(call, INPUTS, path, tensor)
             if tensor.requires_grad and not isinstance(tensor, nn.Parameter):
                 self._hook(call, INPUT_GRADIENTS, path, tensor)
 
@@ -160,36 +167,38 @@ class Boundaries:
         """Take the gradient of a tensor once it is complete."""
         if not (call.kept or (self._grafts is not None and self._grafts.takes(call.told["module"], kind))):
             return
-        done = False
+        waiting: list[_Awaited] | None = None
+        known = self._awaited.get(tensor)
+        if known is not None and known[0] == tensor._version:
+            waiting = known[1]
+        if waiting is None:  # one hook of all calls that share a tensor: each is to see what autograd computed
+            waiting = []
+            tensor.register_hook(partial(self._hooked, waiting))
+            self._awaited[tensor] = tensor._version, waiting
+        waiting.append((call, kind, path))
 
-        def hook(gradient: torch.Tensor) -> torch.Tensor | None:
-            nonlocal done
-            replaced: list[torch.Tensor] = []
-            if not done:
-                done = True
-                self._gradient(call, kind, path, gradient, replaced)
-            return replaced[0] if replaced else None
-
-        tensor.register_hook(hook)
+    def _hooked(self, waiting: list[_Awaited], gradient: torch.Tensor) -> torch.Tensor | None:
+        replaced: list[torch.Tensor] = []
+        self._gradient(waiting, gradient, replaced)
+        return replaced[0] if replaced else None
 
     @ends_no_run
-    def _gradient(
-        self, call: _Call, kind: str, path: str, gradient: torch.Tensor, replaced: list[torch.Tensor]
-    ) -> None:
+    def _gradient(self, waiting: list[_Awaited], gradient: torch.Tensor, replaced: list[torch.Tensor]) -> None:
         if self._tracer is None or not self._tracer.records:
             return
         self._await_end()
-        if kind == INPUT_GRADIENTS:  # as the module gives it
+        for call, kind, path in waiting:
             self._keep(call, kind, path, gradient)
-        if (other := self._grafted(call, kind, path, gradient)) is not None:
-            with unnoticed():
-                copy = self._local(gradient).detach().clone()
-                copy.copy_(other)
-                spec = getattr(gradient, "_spec", None)
-                gradient = copy if spec is None else type(gradient)(copy, spec, requires_grad=False)  # type: ignore[call-arg]
-            replaced.append(gradient)
-        if kind == OUTPUT_GRADIENTS:
-            self._keep(call, kind, path, gradient)
+        others = [self._grafted(call, kind, path, gradient) for call, kind, path in waiting]
+        waiting.clear()  # another backward pass through the same graph has other gradients
+        for other in others:
+            if other is not None:
+                with unnoticed():
+                    copy = self._local(gradient).detach().clone()
+                    copy.copy_(other)
+                    spec = getattr(gradient, "_spec", None)
+                    gradient = copy if spec is None else type(gradient)(copy, spec, requires_grad=False)  # type: ignore[call-arg]
+                replaced[:] = [gradient]
 
     def _await_end(self) -> None:
         """Have the end of the running backward pass told, after what others do there, such as DDP."""
@@ -270,7 +279,10 @@ class Boundaries:
             return None
         try:
             part = self._local(tensor)
-            return self._grafts.value(call.told, kind, path, part, self._placement(tensor, part))
+            value = self._grafts.value(call.told, kind, path, part, self._placement(tensor, part))
+            if value is not None:
+                call.told.setdefault("grafted", {}).setdefault(kind, []).append(path)
+            return value
         except (TooMuch, Unmeasurable) as reason:
             self._grafts.refused(call.told, kind, path, str(reason))
             return None

@@ -192,6 +192,9 @@ class _Checked:
             raise ValueError("a call of a module has its name and number")
         if not isinstance(call["micro_batch"], (int, type(None))) or not isinstance(call["within"], (str, type(None))):
             raise ValueError("a call of a module has a micro-batch, and a module that calls it")
+        grafted = call.setdefault("grafted", {})
+        if not all(isinstance(name, str) for side in SIDES for name in grafted.get(side, ())):
+            raise ValueError("what was grafted has names")
         for told in (each for side in SIDES for each in call.get(side, {}).values()):
             self._tensor(told)
             if _numel(told) * ITEMSIZE[told["dtype"]] > self._most:

@@ -17,6 +17,7 @@ _COMMANDS = (
     "explain",
     "plan",
     "replay",
+    "isolate",
     "merge",
     "check",
     "convert",
@@ -30,6 +31,8 @@ _COMMANDS = (
     "completion",
 )
 """The sub-commands. Each has a module of its name, which is imported for the one that is asked for."""
+_WITH_COMMAND = ("isolate",)
+"""Those that are given a command line of their own after `--`, which argparse cuts off behind options."""
 _EXPLORE = "explore"
 """The module of the command without a name."""
 
@@ -47,6 +50,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
             "numtui --help lists the rest"
         )
     argv = _command_first(argv)
+    argv, command = _with_command(argv)
     if argv[0] in _COMMANDS:
         root = _parser_of(argv[0])
     else:
@@ -56,10 +60,20 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
         argv = [HIDDEN, *argv]
     args, unknown = root.parse_known_args(argv)
+    if command is not None:
+        args.command = command
     if unknown:
         # Report with the sub-command's usage; argparse would use the root's.
         args.error(f"unrecognized arguments: {' '.join(unknown)}")
     return args
+
+
+def _with_command(argv: Sequence[str]) -> tuple[Sequence[str], list[str] | None]:
+    """Split off the command line after `--` that a sub-command is given; None for others."""
+    if argv[0] not in _WITH_COMMAND or "--" not in argv:
+        return argv, None
+    cut = list(argv).index("--")
+    return argv[:cut], list(argv[cut + 1 :])
 
 
 def _command_first(argv: Sequence[str]) -> Sequence[str]:
