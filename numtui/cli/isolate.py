@@ -32,7 +32,8 @@ from numtui.terminal.tty import wants_color
 
 if TYPE_CHECKING:
     from matchers.comparison import Comparison
-    from numtui.report.isolation import Called, Isolation
+    from numtui.report.isolation import Called, Found, Isolation
+    from numtui.report.own_errors import OwnError
 
 __all__ = ["add_parser"]
 
@@ -117,28 +118,25 @@ class _Isolating:
 
     def run(self) -> Isolation:
         """Capture and compare until the causes of the last comparison need no other grafts."""
-        from numtui.report.isolation import Called, Found, found_causes, grafts_behind
+        from numtui.report.isolation import Called, found_causes, grafts_behind
 
         called = Called.of(call for bundle in self._bundles for call in bundle.boundaries)
-        first: dict[tuple[str, str], int] = {}
         before, after, why = self._first_grafts(called), [], ""
         causes: list[Found] = []
         for number in range(self._args.runs):
             run = self._captured(number, before, after)
             c = self._compared(run)
-            causes = found_causes(c, called, number)
-            for cause in causes:
-                first.setdefault((cause.key_a, cause.key_b), number)
+            errors = self._own_errors(run, called)
+            causes = found_causes(c, called, errors)
             self._say(number, len(causes))
             more = [[one for one in new if one not in known]
-                    for new, known in zip(grafts_behind(c, called), (before, after), strict=True)]  # fmt: skip
+                    for new, known in zip(grafts_behind(c, called, causes), (before, after), strict=True)]  # fmt: skip
             if self._args.all or not any(more):
                 break
             before, after = [*before, *more[0]], [*after, *more[1]]
         else:
             why = f"There may be more causes: {self._args.runs} captures were made (--runs)."
-        causes = [Found(**{**asdict(one), "run": first[one.key_a, one.key_b]}) for one in causes]
-        return self._outcome(c, run, causes, called, why, number + 1, [*before, *after])
+        return self._outcome(c, causes, errors, why, number + 1, [*before, *after])
 
     def _first_grafts(self, called: Called) -> list[str]:
         return self._modules(called) if self._args.all else []
@@ -151,22 +149,29 @@ class _Isolating:
             raise InputError(f"--modules {glob}: {self._a} kept no such module")
         return found
 
-    def _outcome(
-        self, c: Comparison, run: Path, causes: Sequence[Any], called: Called, why: str, runs: int, grafted: list[str]
-    ) -> Isolation:
-        import numpy as np
-
-        from numtui.report.isolation import Isolation
+    def _own_errors(self, run: Path, called: Called) -> list[OwnError]:
         from numtui.report.own_errors import own_errors
 
         modules = set(self._modules(called)) if self._args.all else set(called.inner)
-        errors = own_errors(self._bundles, _bundles(run, self._args.step), modules.__contains__)
+        return own_errors(self._bundles, _bundles(run, self._args.step), modules.__contains__)
+
+    def _outcome(
+        self,
+        c: Comparison,
+        causes: Sequence[Found],
+        errors: Sequence[OwnError],
+        why: str,
+        runs: int,
+        grafted: Sequence[str],
+    ) -> Isolation:
+        from numtui.report.isolation import Isolation
+
         missed: dict[str, str] = {}
         for log in (c.b,):
             of_log = log.header.run.get("grafts")
             missed |= of_log.get("missed", {}) if isinstance(of_log, dict) else {}
         names = str(self._args.a), shlex.join(self._args.command)
-        red = int(np.count_nonzero(c.red))
+        red = int(c.red.sum())
         return Isolation(names, runs, causes, red, errors, grafted, missed, why)
 
     # Captures

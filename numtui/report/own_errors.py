@@ -7,7 +7,7 @@ gives after that follows from a's values again.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
@@ -20,11 +20,13 @@ from capture.keeping.form import INPUT_GRADIENTS, INPUTS, OUTPUT_GRADIENTS, OUTP
 from matchers.tensor import Tensor
 from numtui.report.elements import read_whole
 
-__all__ = ["OwnError", "own_errors"]
+__all__ = ["BEFORE_OPTIMIZER", "OUTSIDE", "OwnError", "own_errors"]
 
 _EPSILON: Final = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 """Distance of 1 to the next number, by dtype."""
-_OF_WEIGHTS: Final = "gradients"
+_OF_WEIGHTS, _OF_OPTIMIZER = "gradients", "optimizer"
+OUTSIDE, BEFORE_OPTIMIZER = "(outside modules)", "(before the optimizer)"
+"""What no module does: a loss, by the gradients that enter the models; clipping, by what the optimizer is given."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +95,11 @@ class _Kept:
     def keys(self) -> list[Key]:
         return list(self._calls)
 
+    @property
+    def outermost(self) -> list[Key]:
+        named = (_OF_WEIGHTS, _OF_OPTIMIZER)
+        return [key for key, of in self._calls.items() if of[0][1]["within"] is None and key[0] not in named]
+
     def grafted(self, key: Key, side: str) -> set[str]:
         """Return the names of the tensors of a side that were overwritten by those of the other run."""
         return {name for _, call in self._calls.get(key, ()) for name in call.get("grafted", {}).get(side, ())}
@@ -132,14 +139,33 @@ def own_errors(a: Sequence[Bundle], b: Sequence[Bundle], wanted: Callable[[str],
     one, other = _Kept(a), _Kept(b)
     by_module: dict[str, list[Key]] = {}
     for key in one.keys:
-        if key in other.keys and key[0] not in (_OF_WEIGHTS, "optimizer") and wanted(key[0]):
+        if key in other.keys and key[0] not in (_OF_WEIGHTS, _OF_OPTIMIZER) and wanted(key[0]):
             by_module.setdefault(key[0], []).append(key)
-    weights = _weight_errors(one, other)
-    return [_of_module(module, keys, one, other, weights) for module, keys in by_module.items()]
+    weights = _weight_errors(one, other, by_module)
+    found = [_of_module(module, keys, one, other, weights) for module, keys in by_module.items()]
+    return [*found, *_outside(one, other), *_before_optimizer(one, other)]
+
+
+def _outside(a: _Kept, b: _Kept) -> Iterator[OwnError]:
+    keys = [key for key in a.outermost if key in b.keys]
+    if keys and all(_equal(a.side(key, OUTPUTS), b.side(key, OUTPUTS), b.grafted(key, OUTPUTS)) for key in keys):
+        pairs = [(a.side(key, OUTPUT_GRADIENTS), b.side(key, OUTPUT_GRADIENTS)) for key in keys]
+        errors = [error for x, y in pairs for error in _errors(x, y).values()]
+        if errors:
+            yield OwnError(OUTSIDE, None, _worst(errors), None, _coarsest(errors))
+
+
+def _before_optimizer(a: _Kept, b: _Kept) -> Iterator[OwnError]:
+    of_weights = [key for key in a.keys if key[0] == _OF_WEIGHTS and key in b.keys][-1:]
+    of_optimizer = [key for key in a.keys if key[0] == _OF_OPTIMIZER and key in b.keys][:1]
+    for key, then in zip(of_weights, of_optimizer, strict=False):
+        if _equal(a.side(key, INPUTS), b.side(key, INPUTS), b.grafted(key, INPUTS)):
+            errors = [*_errors(a.side(then, INPUTS), b.side(then, INPUTS)).values()]
+            yield OwnError(BEFORE_OPTIMIZER, None, None, _worst(errors), _coarsest(errors))
 
 
 def _of_module(
-    module: str, keys: Iterable[Key], a: _Kept, b: _Kept, weights: Mapping[str, tuple[float, str]]
+    module: str, keys: Iterable[Key], a: _Kept, b: _Kept, weights: Mapping[str, Sequence[tuple[float, str]]]
 ) -> OwnError:
     forward: list[tuple[float, str]] = []
     backward: list[tuple[float, str]] = []
@@ -157,20 +183,29 @@ def _of_module(
         found = _errors(a.side(key, side), b.side(key, side))
         of_side = forward if side == INPUTS else backward
         of_side += [error for name, error in found.items() if name in names]
-    of_weights = [error for name, error in weights.items() if name.startswith(module + ".")] if sound else []
-    dtypes = [dtype for _, dtype in (*forward, *backward, *of_weights)]
-    dtype = max(dtypes, key=lambda name: _EPSILON[name], default="")
+    of_weights = weights.get(module, []) if sound else []
+    dtype = _coarsest([*forward, *backward, *of_weights])
     return OwnError(module, _worst(forward), _worst(backward), _worst(of_weights), dtype)
+
+
+def _coarsest(errors: Iterable[tuple[float, str]]) -> str:
+    return max((dtype for _, dtype in errors), key=lambda name: _EPSILON.get(name, 1.0), default="")
 
 
 def _worst(errors: Sequence[tuple[float, str]]) -> float | None:
     return max((error for error, _ in errors), default=None)
 
 
-def _weight_errors(a: _Kept, b: _Kept) -> dict[str, tuple[float, str]]:
-    """Return the errors of the gradients of weights after the last backward pass that both runs kept."""
+def _weight_errors(a: _Kept, b: _Kept, modules: Container[str]) -> dict[str, list[tuple[float, str]]]:
+    """Return the errors of the gradients of weights after the last backward pass that both runs kept, by module."""
     keys = [key for key in a.keys if key[0] == _OF_WEIGHTS and key in b.keys]
-    return _errors(a.side(keys[-1], INPUTS), b.side(keys[-1], INPUTS)) if keys else {}
+    found: dict[str, list[tuple[float, str]]] = {}
+    for name, error in _errors(a.side(keys[-1], INPUTS), b.side(keys[-1], INPUTS)).items() if keys else ():
+        module = name.rpartition(".")[0]
+        while module and module not in modules:
+            module = module.rpartition(".")[0]
+        found.setdefault(module, []).append(error)
+    return found
 
 
 def _equal(a: Side, b: Side, grafted: Collection[str]) -> bool:
