@@ -141,6 +141,11 @@ class StepTracer(DebugMode):
         state = self.measuring.state(part)
         return None if state is None else (state.number, plain(part).storage_offset())
 
+    def settle(self) -> None:
+        """Record the results of the last operation, if they still wait for their placement."""
+        with self._guard():
+            self._flush(None)
+
     def made(self, tensor: torch.Tensor) -> bool:
         """Return True if a recorded operation made a tensor."""
         state = self.measuring.state(local_part(tensor))

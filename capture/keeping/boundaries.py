@@ -121,13 +121,14 @@ class Boundaries:
         given = _named_inputs(module, args)
         random = state_of(torch.default_generator)
         if self._grafts is not None and self._grafts.wants(name):
-            self._grafts.called(call.told)
             if (state := self._grafts.random(call.told)) is not None and state != random:
                 with unnoticed():
                     torch.default_generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
         if call.kept:
             call.told["random"] = {"device": "cpu", "state": self._hold(self._contents.of_bytes(random))}
-        for path, tensor in given:
+        for number, (path, tensor) in enumerate(given):
+            if not number and call.told["within"] is None and self._grafts is not None:
+                self._grafts.batch(call.told["micro_batch"], local_part(tensor))
             self._keep(call, INPUTS, path, tensor)
             self._overwrite(call, INPUTS, path, tensor)
             if tensor.requires_grad and not isinstance(tensor, nn.Parameter):
@@ -151,7 +152,8 @@ class Boundaries:
 
     def _call(self, name: str, module: nn.Module | None = None, *, recompute: bool = False) -> _Call:
         assert self._tracer is not None
-        batch = self._micro_batch(self._tracer.attribution.current_pass(recompute=recompute))
+        of_module = module is not None
+        batch = self._micro_batch(self._tracer.attribution.current_pass(recompute=recompute)) if of_module else None
         key = name, batch, recompute
         told: dict[str, Any] = {"module": name, "micro_batch": batch, "recompute": recompute, "nth": self._count[key]}
         told["within"] = self._running[-1].told["module"] if self._running else None
@@ -223,8 +225,6 @@ class Boundaries:
         """Take the gradients of all weights, as if they were the inputs of a module."""
         call = self._call(name)
         call.kept = self._wanted("")
-        if self._grafts is not None:
-            self._grafts.called(call.told)
         for path, parameter in self._names.parameters():
             if (gradient := parameter.grad) is not None:
                 self._keep(call, INPUTS, path, gradient)
@@ -294,6 +294,7 @@ class Boundaries:
         if value is None or tracer is None or self._grafts is None:
             return
         part = self._local(tensor)
+        tracer.settle()
         state = tracer.measuring.state(part)
         if isinstance(tensor, nn.Parameter) or not (kind == INPUTS and call.module is None or tracer.made(part)):
             self._grafts.refused(call.told, kind, path, "it is data or a weight, which stay as they are")

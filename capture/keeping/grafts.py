@@ -73,7 +73,6 @@ class Grafts:
     equal: int = 0
     missed: dict[str, str] = field(default_factory=dict)
     _grafts: list[_Graft] = field(default_factory=list)
-    _calls: int = 0
 
     @classmethod
     def of(cls, before: Sequence[str], after: Sequence[str]) -> Grafts | None:
@@ -100,9 +99,9 @@ class Grafts:
 
     def begin(self, rank: int, step: int) -> None:
         """Begin a step."""
-        self.overwritten = self.equal = self._calls = 0
+        self.overwritten = self.equal = 0
         self.missed.clear()
-        for run in {id(graft.run): graft.run for graft in self._grafts}.values():
+        for run in self._runs:
             run.begin(rank, step)
 
     def wants(self, module: str) -> bool:
@@ -121,9 +120,14 @@ class Grafts:
                 return graft, module
         return None
 
-    def called(self, call: Mapping[str, Any]) -> None:
-        """Count a call of a module that is meant."""
-        self._calls += 1
+    def batch(self, micro_batch: int | None, batch: torch.Tensor) -> None:
+        """Take the batch of this rank, whose rows say which rows of the other run's tensors are meant."""
+        for run in self._runs:
+            run.called(micro_batch, batch)
+
+    @property
+    def _runs(self) -> list[KeptRun]:
+        return list({id(graft.run): graft.run for graft in self._grafts}.values())
 
     def random(self, call: Mapping[str, Any]) -> bytes | None:
         """Return the state of the random generator that the other run had before a call; None if it is not meant."""
@@ -161,6 +165,8 @@ class Grafts:
         """Return what came of the grafts, for the run info."""
         found: dict[str, Any] = {name: list(of) for name, of in self.specs.items() if of}
         found |= {"overwritten": self.overwritten, "equal": self.equal}
+        if factors := [run.factor for run in self._runs if run.factor not in (None, 1.0)]:
+            found["gradients_times"] = factors[0]
         return found | ({"missed": dict(list(self.missed.items())[:100])} if self.missed else {})
 
     def said(self) -> str:
@@ -171,6 +177,8 @@ class Grafts:
             text = f", all {self.equal:,} grafted tensors had these bits already"
         else:
             text = f", grafted {self.overwritten:,} tensors: this changes the run ({self.equal:,} had these bits already)"
+        if factors := [run.factor for run in self._runs if run.factor not in (None, 1.0)]:
+            text += f", gradients times {factors[0]:g} for this rank's part of the batch"
         if self.missed:
             what, why = next(iter(self.missed.items()))
             text += f", {len(self.missed):,} not (the first: {what}: {why})"

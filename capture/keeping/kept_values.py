@@ -1,4 +1,8 @@
-"""Values of module boundaries that another run kept, as tensors: the part that a tensor of this run is of them."""
+"""Values of module boundaries that another run kept, as tensors: the part that a tensor of this run is of them.
+
+Where the ranks of both runs are the same, a tensor has its like there. Else the rows of the batch, known by their bytes,
+say which rows of that run's tensors these are, and placements which part of each.
+"""
 
 from __future__ import annotations
 
@@ -11,9 +15,13 @@ import torch
 from ..kernels.guards import unnoticed
 from .bundle import Bundle
 from .contents import bytes_of
+from .form import INPUTS
+from .layout import Group, NoWhole, Rows, cut, nearest_factor, put_together, row_names
 from .perform import Memory, Refused
 
 __all__ = ["KeptRun", "NotKept", "same_bits"]
+
+_OF_WEIGHTS = ("gradients", "optimizer")
 
 
 class NotKept(Exception):
@@ -34,28 +42,53 @@ class KeptRun:
 
     Args:
         bundles: of its ranks and steps.
+
+    Attributes:
+        factor: that the kept gradients are multiplied with, None before the first: a mean over all rows of the batch
+            is not one over this rank's.
     """
 
     def __init__(self, bundles: Sequence[Bundle]) -> None:
         self._bundles = bundles
-        self._of_step: dict[int, dict[tuple[Any, ...], Mapping[str, Any]]] = {}
-        self._rank = 0
+        self._of_rank: dict[int, dict[tuple[Any, ...], Mapping[str, Any]]] = {}
+        self._rank, self._world = 0, 1
         self._folders: dict[int, str] = {}
+        self._rows = Rows({})
+        self._own: dict[int | None, list[str]] = {}
+        self.factor: float | None = None
 
     def begin(self, rank: int, step: int) -> None:
         """Begin a step of a rank."""
-        self._rank = rank
+        distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
+        self._rank, self._world = rank, torch.distributed.get_world_size() if distributed else 1
         steps = {bundle.run.get("step") for bundle in self._bundles}
-        self._of_step, self._folders = {}, {}
+        self._of_rank, self._folders, self._own, self.factor = {}, {}, {}, None
+        names: dict[tuple[int, int | None], list[str]] = {}
         for bundle in self._bundles:
-            if bundle.run.get("step") == step or (len(steps) == 1 and None in steps):
-                number = int(bundle.run.get("rank") or 0)
-                self._of_step[number] = {_key(entry): entry for entry in bundle.boundaries}
-                self._folders[number] = str(bundle.folder)
+            if bundle.run.get("step") != step and steps != {None}:
+                continue
+            number = int(bundle.run.get("rank") or 0)
+            self._of_rank[number] = {_key(entry): entry for entry in bundle.boundaries}
+            self._folders[number] = str(bundle.folder)
+            for entry in bundle.boundaries:
+                key = number, entry["micro_batch"]
+                if entry["within"] is None and entry["module"] not in _OF_WEIGHTS and key not in names:
+                    for told in list(entry.get(INPUTS, {}).values())[:1]:
+                        names[key] = self._row_names(self._tensor(number, told))
+        self._rows = Rows(names)
+
+    def called(self, micro_batch: int | None, batch: torch.Tensor) -> None:
+        """Note the rows of a micro-batch of this run."""
+        if micro_batch not in self._own and self._world != len(self._of_rank):
+            self._own[micro_batch] = self._row_names(batch)
+
+    def _row_names(self, batch: torch.Tensor) -> list[str]:
+        with unnoticed():
+            return row_names(bytes_of(batch.detach().cpu().contiguous().clone()), batch.shape[0] if batch.dim() else 0)
 
     def random(self, call: Mapping[str, Any]) -> bytes | None:
-        """Return the state of the random generator before a call; None if it was not kept, or by another rank."""
-        entry = self._entry(self._rank, call)
+        """Return the state of the random generator before a call; None if it was not kept, or in another layout."""
+        entry = self._entry(self._rank, call) if self._world == len(self._of_rank) else None
         if entry is None or "random" not in entry:
             return None
         with suppress(Refused, OSError), unnoticed():
@@ -75,26 +108,117 @@ class KeptRun:
         Raises:
             NotKept: there are none.
         """
-        entry = self._entry(self._rank, call)
-        if entry is None:
-            raise NotKept("that run kept no such call")
-        told = _named(entry, kind, path)
-        if told is None:
-            missed = entry.get("missed", {}).get(f"{kind} {path}")
-            raise NotKept(missed or f"that run kept no {kind.replace('_', ' ')} {path}".strip())
         try:
             with unnoticed():
-                value: torch.Tensor = Memory(self._folders[self._rank]).tensor({**told, "device": "cpu"}).to(part.device)
-        except (Refused, OSError) as reason:
+                value = self._value(call, kind, path, part, placement).to(part.device)
+        except (NoWhole, Refused, OSError) as reason:
             raise NotKept(str(reason)) from None
         if value.shape != part.shape:
             raise NotKept(f"its shape is {list(part.shape)} here, {list(value.shape)} there")
         return value
 
+    def _value(
+        self,
+        call: Mapping[str, Any],
+        kind: str,
+        path: str,
+        part: torch.Tensor,
+        placement: Mapping[str, Any] | None,
+    ) -> torch.Tensor:
+        if self._world == len(self._of_rank):
+            ((_, own),) = self._parts(call, kind, path, [self._rank])
+            if own.shape == part.shape:
+                return own
+        if call["module"] in _OF_WEIGHTS:
+            if call["module"] == _OF_WEIGHTS[0]:
+                call = {**call, "nth": self._last_backward()}
+            whole = put_together(self._parts(call, kind, path, sorted(self._of_rank)), _empty)
+            value: torch.Tensor = cut(whole, placement, part.shape)
+            return value
+
+        def fetch(group: Group) -> torch.Tensor:
+            batch, ranks = group
+            found: torch.Tensor = put_together(
+                self._parts({**call, "micro_batch": batch}, kind, path, ranks), _empty
+            )
+            return found
+
+        names = self._own.get(call["micro_batch"], [])
+        shape = part.shape if placement is None else placement.get("shape", part.shape)
+        whole = self._rows.gathered(names, shape, fetch, _empty)
+        value = cut(whole, placement, part.shape)
+        if placement is None and self._world > 1 and len(names) == self._rows.total:
+            value = nearest_part(part, value)  # ranks share these rows, and nothing says how
+        if "gradients" in kind and len(names) != self._rows.total:
+            if self.factor is None:
+                norm, kept = (float(torch.linalg.vector_norm(x.detach().double())) for x in (part, value))
+                self.factor = nearest_factor(norm, kept, self._rows.total / len(names))
+            value = value * self.factor
+        return value
+
+    def _last_backward(self) -> int:
+        """Return the number of the last backward pass that was kept, if this is the last one here.
+
+        Raises:
+            NoWhole: this rank has not all its rows of the batch yet.
+        """
+        seen = sum(map(len, self._own.values()))
+        if self._rows.total not in (seen, seen * self._world):
+            raise NoWhole("gradients of several micro-batches, in another layout")
+        last = [key[3] for entries in self._of_rank.values() for key in entries if key[0] == _OF_WEIGHTS[0]]
+        return max(last, default=0)
+
+    def _parts(
+        self, call: Mapping[str, Any], kind: str, path: str, ranks: Sequence[int]
+    ) -> list[tuple[Mapping[str, Any], torch.Tensor]]:
+        found = []
+        for rank in ranks:
+            entry = self._entry(rank, call)
+            if entry is None:
+                raise NoWhole("that run kept no such call")
+            told = _named(entry, kind, path)
+            if told is None:
+                missed = entry.get("missed", {}).get(f"{kind} {path}")
+                raise NoWhole(missed or f"that run kept no {kind.replace('_', ' ')} {path}".strip())
+            found.append((told, self._tensor(rank, told)))
+        return found
+
+    def _tensor(self, rank: int, told: Mapping[str, Any]) -> torch.Tensor:
+        with unnoticed():
+            tensor: torch.Tensor = Memory(self._folders[rank]).tensor({**told, "device": "cpu"})
+            return tensor
+
     def _entry(self, rank: int, call: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Return the entry of a call; of a recomputed one, where that run did not recompute, of the call before."""
-        entries = self._of_step.get(rank, {})
+        entries = self._of_rank.get(rank, {})
         return entries.get(_key(call)) or entries.get(_key({**call, "recompute": False}))
+
+
+def nearest_part(part: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
+    """Return the chunk of a whole that a tensor is, by its values: nothing else says which.
+
+    Raises:
+        NoWhole: it is near none: the other elements, or a term of a sum.
+    """
+    chunks = [whole]
+    if whole.shape != part.shape:
+        sizes = list(zip(whole.shape, part.shape, strict=True)) if whole.dim() == part.dim() else []
+        other = [dim for dim, (size, own) in enumerate(sizes) if size != own]
+        if len(other) != 1 or not part.numel() or whole.shape[other[0]] % part.shape[other[0]]:
+            raise NoWhole(f"its shape is {list(part.shape)} here, {list(whole.shape)} there")
+        chunks = list(whole.split(part.shape[other[0]], other[0]))
+    own = part.detach().double().cpu()
+    far = [float(torch.linalg.vector_norm(own - chunk.double())) for chunk in chunks]
+    nearest = min(range(len(far)), key=far.__getitem__)
+    size = float(torch.linalg.vector_norm(chunks[nearest].double()))
+    rival = min((one for k, one in enumerate(far) if k != nearest), default=float("inf"))
+    if not (far[nearest] <= size / 2 and far[nearest] <= rival / 2):
+        raise NoWhole("it is far from what that run kept, and nothing says which part of it")
+    return chunks[nearest]
+
+
+def _empty(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
+    return torch.empty(shape, dtype=like.dtype)
 
 
 def _key(entry: Mapping[str, Any]) -> tuple[Any, ...]:
