@@ -8,23 +8,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Optional
 
 import numpy as np
 from numpy.typing import NDArray
 
 from capture.keeping.bundle import Bundle
-from capture.keeping.form import INPUT_GRADIENTS, INPUTS, OUTPUT_GRADIENTS, OUTPUTS
-from matchers.tensor import Tensor
-from numtui.report.elements import read_whole
+from capture.keeping.form import INPUT_GRADIENTS, INPUTS, OUTPUT_GRADIENTS, OUTPUTS, read_content
+from capture.keeping.layout import Group, NoWhole, Rows, nearest_factor, put_together, row_names
+from numtui.report.elements import read_tensor
 
 __all__ = ["BEFORE_OPTIMIZER", "OUTSIDE", "OwnError", "own_errors"]
 
 _EPSILON: Final = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
 """Distance of 1 to the next number, by dtype."""
-_OF_WEIGHTS, _OF_OPTIMIZER = "gradients", "optimizer"
+_OF_NO_MODULE: Final = ("gradients", "optimizer")
+_OF_WEIGHTS, _OF_OPTIMIZER = _OF_NO_MODULE
 OUTSIDE, BEFORE_OPTIMIZER = "(outside modules)", "(before the optimizer)"
 """What no module does: a loss, by the gradients that enter the models; clipping, by what the optimizer is given."""
 
@@ -68,25 +70,44 @@ def _shown(error: float | None) -> str:
     return "-" if error is None else "0" if error == 0 else f"{error:.2g}" if error < 1e5 else f"{error:.1e}"
 
 
-Key = tuple[str, object, int]
-Side = dict[str, Tensor]
+Key = tuple[str, Optional[int], int]
+"""Module, micro-batch, and number of the call among those."""
+
+
+@dataclass(frozen=True)
+class _Values:
+    """Numbers of a tensor, and its dtype."""
+
+    numbers: NDArray[np.float64]
+    dtype: str
+
+
+Side = dict[str, _Values]
 
 
 class _Kept:
     """Kept boundaries of a run, of all its ranks."""
 
     def __init__(self, bundles: Sequence[Bundle]) -> None:
-        self._calls: dict[Key, list[tuple[Path, Mapping[str, Any]]]] = {}
+        self._calls: dict[Key, dict[int, tuple[Path, Mapping[str, Any]]]] = {}
+        self.ranks = sorted({int(bundle.run.get("rank") or 0) for bundle in bundles})
+        names: dict[tuple[int, int | None], list[str]] = {}
         for bundle in bundles:
+            rank = int(bundle.run.get("rank") or 0)
             for call in bundle.boundaries:
-                if not call["recompute"]:
-                    key = call["module"], call["micro_batch"], call["nth"]
-                    self._calls.setdefault(key, []).append((bundle.folder, call))
-
+                if call["recompute"]:
+                    continue
+                batch = call["micro_batch"]
+                self._calls.setdefault((call["module"], batch, call["nth"]), {})[rank] = bundle.folder, call
+                if call["within"] is None and call["module"] not in _OF_NO_MODULE and (rank, batch) not in names:
+                    for told in list(call.get(INPUTS, {}).values())[:1]:
+                        rows = told["shape"][0] if told["shape"] else 0
+                        names[rank, batch] = row_names(read_content(bundle.folder, told["storage"]), rows)
+        self.rows = Rows(names)
         self._made = {
             told["storage"]
             for of_key in self._calls.values()
-            for _, call in of_key
+            for _, call in of_key.values()
             for side in (OUTPUTS, INPUT_GRADIENTS)
             for told in call.get(side, {}).values()
         }
@@ -97,12 +118,17 @@ class _Kept:
 
     @property
     def outermost(self) -> list[Key]:
-        named = (_OF_WEIGHTS, _OF_OPTIMIZER)
-        return [key for key, of in self._calls.items() if of[0][1]["within"] is None and key[0] not in named]
+        found = ((key, next(iter(of.values()))[1]) for key, of in self._calls.items())
+        return [key for key, call in found if call["within"] is None and key[0] not in _OF_NO_MODULE]
+
+    def has(self, key: Key) -> bool:
+        """Return True if a module was called so often in any micro-batch."""
+        return any(module == key[0] and nth == key[2] for module, _, nth in self._calls)
 
     def grafted(self, key: Key, side: str) -> set[str]:
         """Return the names of the tensors of a side that were overwritten by those of the other run."""
-        return {name for _, call in self._calls.get(key, ()) for name in call.get("grafted", {}).get(side, ())}
+        calls = [call for at, of in self._calls.items() if at[::2] == key[::2] for _, call in of.values()]
+        return {name for call in calls for name in call.get("grafted", {}).get(side, ())}
 
     def handed_in(self, module: str) -> Iterator[tuple[Key, str, set[str]]]:
         """Yield sides of calls that a module makes, with the names of the grafted tensors that it made itself."""
@@ -111,7 +137,7 @@ class _Kept:
                 names = self.grafted(key, side)
                 own = {
                     name
-                    for _, call in of_key
+                    for _, call in of_key.values()
                     if call["within"] == module
                     for name, told in call.get(side, {}).items()
                     if name in names and told["storage"] not in self._made
@@ -119,14 +145,90 @@ class _Kept:
                 if own:
                     yield key, side, own
 
-    def side(self, key: Key, side: str) -> Side:
-        """Return the tensors of one side of a call, as far as the ranks' parts make wholes."""
-        found: dict[str, list[tuple[Path, Mapping[str, Any]]]] = {}
-        for folder, call in self._calls.get(key, ()):
-            for name, told in call.get(side, {}).items():
-                found.setdefault(name, []).append((folder, told))
-        wholes = {name: read_whole(tuple(parts)) for name, parts in found.items()}
-        return {name: whole for name, whole in wholes.items() if whole is not None and whole.is_float}
+    def side(self, key: Key, side: str, ranks: Collection[int]) -> Side:
+        """Return the tensors of one side of a call, as far as the parts of these ranks make wholes."""
+        parts: dict[str, list[tuple[Mapping[str, Any], NDArray[np.float64]]]] = {}
+        dtypes: dict[str, str] = {}
+        for rank, (folder, call) in self._calls.get(key, {}).items():
+            for name, told in call.get(side, {}).items() if rank in ranks else ():
+                tensor = read_tensor(folder, told)
+                if tensor.is_float and tensor.values is not None:
+                    parts.setdefault(name, []).append((told, tensor.values.astype(np.float64)))
+                    dtypes[name] = tensor.dtype
+        found = {}
+        for name, of in parts.items():
+            with suppress(NoWhole):
+                found[name] = _Values(put_together(of, _empty), dtypes[name])
+        return found
+
+
+def _empty(shape: tuple[int, ...], _like: object) -> NDArray[np.float64]:
+    return np.empty(shape, np.float64)
+
+
+class _Both:
+    """Boundaries of both runs: what b has of the rows that ranks of a have."""
+
+    def __init__(self, a: _Kept, b: _Kept) -> None:
+        self.a, self.b = a, b
+        self._alike = a.ranks == b.ranks
+        self._factor: float | None = None
+
+    def sides(self, key: Key, side: str) -> Iterator[tuple[Side, Side]]:
+        """Yield the tensors of a side of a call in a and in b, by the ranks that hold the same rows."""
+        a, b = self.a, self.b
+        if self._alike:
+            for rank in a.ranks:
+                yield a.side(key, side, [rank]), b.side(key, side, [rank])
+        elif key[0] in _OF_NO_MODULE:
+            own = max((at for at in b.keys if at[0] == key[0]), key=lambda at: at[2], default=key)
+            yield a.side(key, side, a.ranks), b.side(own, side, b.ranks)
+        else:
+            for (batch, ranks), names in a.rows.groups.items():
+                if batch == key[1]:
+                    one = a.side(key, side, ranks)
+                    yield one, self._rows_of_b(key, side, one, names)
+
+    def _rows_of_b(self, key: Key, side: str, one: Side, names: Sequence[str]) -> Side:
+        found: Side = {}
+        for name, x in one.items():
+            dtype = x.dtype
+
+            def fetch(group: Group, name: str = name) -> NDArray[np.float64]:
+                nonlocal dtype
+                held = self.b.side((key[0], group[0], key[2]), side, group[1])
+                if name not in held:
+                    raise NoWhole
+                dtype = held[name].dtype
+                return held[name].numbers
+
+            with suppress(NoWhole):
+                numbers = self.b.rows.gathered(names, x.numbers.shape, fetch, _empty)
+                if "gradients" in side:
+                    numbers = numbers / self._gradient_factor(x.numbers, numbers, names)
+                found[name] = _Values(numbers, dtype)
+        return found
+
+    def _gradient_factor(self, x: NDArray[np.float64], y: NDArray[np.float64], names: Sequence[str]) -> float:
+        """Return by how much gradients in b are larger: of means over fewer rows."""
+        if self._factor is None:
+            rows = max(map(len, self.b.rows.groups.values()), default=1)
+            norms = float(np.linalg.norm(y)), float(np.linalg.norm(x))
+            self._factor = nearest_factor(*norms, len(names) / rows)
+        return self._factor
+
+    def given(self, key: Key, side: str) -> bool:
+        """Return True if b was given what a was, in the precision of b."""
+        return all(_equal(x, y, self.b.grafted(key, side)) for x, y in self.sides(key, side))
+
+    def errors(self, key: Key, side: str) -> dict[str, list[tuple[float, str]]]:
+        """Return the errors of the tensors of a side, by name."""
+        found: dict[str, list[tuple[float, str]]] = {}
+        for x, y in self.sides(key, side):
+            for name, (one, other) in _pairs(x, y).items():
+                if one.numbers.shape == other.numbers.shape:
+                    found.setdefault(name, []).append(_error(one, other))
+        return found
 
 
 def own_errors(a: Sequence[Bundle], b: Sequence[Bundle], wanted: Callable[[str], bool]) -> list[OwnError]:
@@ -136,53 +238,53 @@ def own_errors(a: Sequence[Bundle], b: Sequence[Bundle], wanted: Callable[[str],
         a, b: bundles of the ranks of each run.
         wanted: returns True for the modules that are looked at.
     """
-    one, other = _Kept(a), _Kept(b)
+    both = _Both(_Kept(a), _Kept(b))
     by_module: dict[str, list[Key]] = {}
-    for key in one.keys:
-        if key in other.keys and key[0] not in (_OF_WEIGHTS, _OF_OPTIMIZER) and wanted(key[0]):
+    for key in both.a.keys:
+        if both.b.has(key) and key[0] not in _OF_NO_MODULE and wanted(key[0]):
             by_module.setdefault(key[0], []).append(key)
-    weights = _weight_errors(one, other, by_module)
-    found = [_of_module(module, keys, one, other, weights) for module, keys in by_module.items()]
-    return [*found, *_outside(one, other), *_before_optimizer(one, other)]
+    outside = [*_outside(both)]  # first: its gradients tell how those of both runs are scaled
+    weights = _weight_errors(both, by_module)
+    found = [_of_module(module, keys, both, weights) for module, keys in by_module.items()]
+    return [*found, *outside, *_before_optimizer(both)]
 
 
-def _outside(a: _Kept, b: _Kept) -> Iterator[OwnError]:
-    keys = [key for key in a.outermost if key in b.keys]
-    if keys and all(_equal(a.side(key, OUTPUTS), b.side(key, OUTPUTS), b.grafted(key, OUTPUTS)) for key in keys):
-        pairs = [(a.side(key, OUTPUT_GRADIENTS), b.side(key, OUTPUT_GRADIENTS)) for key in keys]
-        errors = [error for x, y in pairs for error in _errors(x, y).values()]
-        if errors:
-            yield OwnError(OUTSIDE, None, _worst(errors), None, _coarsest(errors))
+def _flat(errors: Mapping[str, Sequence[tuple[float, str]]]) -> list[tuple[float, str]]:
+    return [error for of_name in errors.values() for error in of_name]
 
 
-def _before_optimizer(a: _Kept, b: _Kept) -> Iterator[OwnError]:
-    of_weights = [key for key in a.keys if key[0] == _OF_WEIGHTS and key in b.keys][-1:]
-    of_optimizer = [key for key in a.keys if key[0] == _OF_OPTIMIZER and key in b.keys][:1]
+def _outside(both: _Both) -> Iterator[OwnError]:
+    keys = [key for key in both.a.outermost if both.b.has(key)]
+    errors = [error for key in keys for error in _flat(both.errors(key, OUTPUT_GRADIENTS))]
+    if errors and all(both.given(key, OUTPUTS) for key in keys):
+        yield OwnError(OUTSIDE, None, _worst(errors), None, _coarsest(errors))
+
+
+def _before_optimizer(both: _Both) -> Iterator[OwnError]:
+    of_weights = [key for key in both.a.keys if key[0] == _OF_WEIGHTS and both.b.has((*key[:2], 0))][-1:]
+    of_optimizer = [key for key in both.a.keys if key[0] == _OF_OPTIMIZER and both.b.has(key)][:1]
     for key, then in zip(of_weights, of_optimizer, strict=False):
-        if _equal(a.side(key, INPUTS), b.side(key, INPUTS), b.grafted(key, INPUTS)):
-            errors = [*_errors(a.side(then, INPUTS), b.side(then, INPUTS)).values()]
+        if both.given(key, INPUTS):
+            errors = _flat(both.errors(then, INPUTS))
             yield OwnError(BEFORE_OPTIMIZER, None, None, _worst(errors), _coarsest(errors))
 
 
 def _of_module(
-    module: str, keys: Iterable[Key], a: _Kept, b: _Kept, weights: Mapping[str, Sequence[tuple[float, str]]]
+    module: str, keys: Iterable[Key], both: _Both, weights: Mapping[str, Sequence[tuple[float, str]]]
 ) -> OwnError:
     forward: list[tuple[float, str]] = []
     backward: list[tuple[float, str]] = []
     sound = True
     for key in keys:
-        given, entering = (
-            _equal(a.side(key, side), b.side(key, side), b.grafted(key, side)) for side in (INPUTS, OUTPUT_GRADIENTS)
-        )
+        given, entering = (both.given(key, side) for side in (INPUTS, OUTPUT_GRADIENTS))
         if given:
-            forward += _errors(a.side(key, OUTPUTS), b.side(key, OUTPUTS)).values()
+            forward += _flat(both.errors(key, OUTPUTS))
         if given and entering:
-            backward += _errors(a.side(key, INPUT_GRADIENTS), b.side(key, INPUT_GRADIENTS)).values()
+            backward += _flat(both.errors(key, INPUT_GRADIENTS))
         sound &= given and entering
-    for key, side, names in b.handed_in(module) if sound else ():
-        found = _errors(a.side(key, side), b.side(key, side))
+    for key, side, names in both.b.handed_in(module) if sound else ():
         of_side = forward if side == INPUTS else backward
-        of_side += [error for name, error in found.items() if name in names]
+        of_side += _flat({name: of for name, of in both.errors(key, side).items() if name in names})
     of_weights = weights.get(module, []) if sound else []
     dtype = _coarsest([*forward, *backward, *of_weights])
     return OwnError(module, _worst(forward), _worst(backward), _worst(of_weights), dtype)
@@ -196,55 +298,45 @@ def _worst(errors: Sequence[tuple[float, str]]) -> float | None:
     return max((error for error, _ in errors), default=None)
 
 
-def _weight_errors(a: _Kept, b: _Kept, modules: Container[str]) -> dict[str, list[tuple[float, str]]]:
+def _weight_errors(both: _Both, modules: Container[str]) -> dict[str, list[tuple[float, str]]]:
     """Return the errors of the gradients of weights after the last backward pass that both runs kept, by module."""
-    keys = [key for key in a.keys if key[0] == _OF_WEIGHTS and key in b.keys]
+    keys = [key for key in both.a.keys if key[0] == _OF_WEIGHTS and both.b.has((*key[:2], 0))]
     found: dict[str, list[tuple[float, str]]] = {}
-    for name, error in _errors(a.side(keys[-1], INPUTS), b.side(keys[-1], INPUTS)).items() if keys else ():
+    for name, errors in both.errors(keys[-1], INPUTS).items() if keys else ():
         module = name.rpartition(".")[0]
         while module and module not in modules:
             module = module.rpartition(".")[0]
-        found.setdefault(module, []).append(error)
+        found.setdefault(module, []).extend(errors)
     return found
 
 
 def _equal(a: Side, b: Side, grafted: Collection[str]) -> bool:
-    """Return True if b was given what a was, in the precision of b."""
     for name, (x, y) in _pairs(a, b).items():
         if name in grafted:
             continue
-        rounded = _values(x) if x.dtype == y.dtype else _rounded(_values(x), y.dtype)
-        if rounded.shape != _values(y).shape or not np.array_equal(rounded, _values(y), equal_nan=True):
+        rounded = x.numbers if x.dtype == y.dtype else _rounded(x.numbers, y.dtype)
+        if rounded.shape != y.numbers.shape or not np.array_equal(rounded, y.numbers, equal_nan=True):
             return False
     return True
 
 
-def _pairs(a: Side, b: Side) -> dict[str, tuple[Tensor, Tensor]]:
+def _pairs(a: Side, b: Side) -> dict[str, tuple[_Values, _Values]]:
     """Return the tensors of both by their names; one alone also under another name."""
     if len(a) == len(b) == 1:
         return {next(iter(a)): (next(iter(a.values())), next(iter(b.values())))}
     return {name: (a[name], b[name]) for name in a if name in b}
 
 
-def _errors(a: Side, b: Side) -> dict[str, tuple[float, str]]:
-    return {name: _error(x, y) for name, (x, y) in _pairs(a, b).items() if x.bits.shape == y.bits.shape}
-
-
-def _error(x: Tensor, y: Tensor) -> tuple[float, str]:
+def _error(x: _Values, y: _Values) -> tuple[float, str]:
     """Return ‖y − x‖ / ‖x‖ in ε of the coarser dtype, and that; infinite where NaN or Inf is in one alone."""
     dtype = max(x.dtype, y.dtype, key=lambda name: _EPSILON.get(name, 0.0))
-    one, other = _values(x), _values(y)
+    one, other = x.numbers, y.numbers
     finite = np.isfinite(one) & np.isfinite(other)
     if not np.array_equal(np.isfinite(one), np.isfinite(other)):
         return math.inf, dtype
     off = float(np.linalg.norm((other - one)[finite]))
     size = float(np.linalg.norm(one[finite]))
     return (0.0 if off == 0 else math.inf if size == 0 else off / size / _EPSILON.get(dtype, 2.0**-3)), dtype
-
-
-def _values(tensor: Tensor) -> NDArray[np.float64]:
-    assert tensor.values is not None
-    return tensor.values.astype(np.float64)
 
 
 def _rounded(values: NDArray[np.float64], dtype: str) -> NDArray[np.float64]:
