@@ -157,8 +157,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--perturb", type=int, nargs="?", const=0, default=None, metavar="SEED",
         help="move all parameters by one rounding error before the first step, for numtui --noise")  # fmt: skip
     add("--graft", action="append", default=[], metavar="MODULES=RUN",
-        help="overwrite what these modules are given, inputs and gradients, by what RUN kept with --save boundary:GLOB; "
-        "HERE:THERE=RUN where they have other names there")  # fmt: skip
+        help="overwrite what these modules are given, inputs and gradients, by what RUN kept with --save "
+        "boundary:GLOB; HERE:THERE=RUN where they have other names there")  # fmt: skip
     add("--graft-after", action="append", default=[], metavar="MODULES=RUN",
         help="the same for what they give: outputs, gradients of inputs and of weights")  # fmt: skip
 

@@ -118,7 +118,7 @@ class Recorder:
         self._left_behind: list[StepTracer] = []
         self._keeping: Any = None
         self._make_tracer: Callable[..., StepTracer] = StepTracer
-        if settings.save or settings.against is not None or settings.grafts is not None:
+        if settings.save or settings.against is not None or settings.grafts:
             from .keeping.keeper import Keeping  # not needed otherwise
 
             self._keeping = Keeping(settings, self.named_so_far, lambda: (current_rank(), self.step))
@@ -504,8 +504,8 @@ class Recorder:
                 run["optimizer"] = optimizer
             if settings := self._window.optimizers.settings():
                 run["optimizer_settings"] = settings
-            if self.settings.grafts is not None:
-                run["grafts"] = self.settings.grafts.as_json()
+            if self._keeping is not None and self._keeping.grafting is not None:
+                run["grafts"] = self._keeping.grafting.as_json()
             if unread:
                 run["unread"] = unread
             run["seconds"] = round(time.perf_counter() - self._started, 3)

@@ -11,7 +11,7 @@ from typing import Any
 from .globs import inside
 from .guard import pass_on
 from .keeping.against import Table, read_table
-from .keeping.grafts import Grafts
+from .keeping.grafts import Graft, read_grafts
 from .keeping.wanted import Wanted
 from .messages import describe
 
@@ -74,7 +74,7 @@ class Settings:
     graft_after: tuple[str, ...] = ()
     wanted: Wanted = field(init=False, repr=False, compare=False)
     tables: Mapping[tuple[int, int], Table] = field(init=False, repr=False, compare=False)
-    grafts: Grafts | None = field(init=False, repr=False, compare=False)
+    grafts: tuple[Graft, ...] = field(init=False, repr=False, compare=False)
     hash_function: Callable[[Any], Any] | None = field(init=False, repr=False, compare=False)
     _known: dict[tuple[str, str], bool] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -87,7 +87,7 @@ class Settings:
         object.__setattr__(self, "forward", self.forward or bool(self.of))
         object.__setattr__(self, "wanted", Wanted.of(self.save))
         object.__setattr__(self, "tables", {} if self.against is None else read_table(self.against))
-        object.__setattr__(self, "grafts", Grafts.of(self.graft, self.graft_after))
+        object.__setattr__(self, "grafts", read_grafts(self.graft, self.graft_after))
         object.__setattr__(self, "hash_function", _resolved(self.hash))
 
     def wants_op(self, name: str) -> bool:
@@ -128,7 +128,9 @@ class Settings:
     def changes_run(self) -> list[str]:
         """The options that change the run, as of the command line."""
         given = [] if self.perturb is None else [f"--perturb {self.perturb}"]
-        return given + [f"--{name} {spec}" for name, of in (("graft", self.graft), ("graft-after", self.graft_after)) for spec in of]
+        return given + [
+            f"--{name} {spec}" for name, of in (("graft", self.graft), ("graft-after", self.graft_after)) for spec in of
+        ]
 
     def as_json(self) -> dict[str, Any]:
         """Return the settings that differ from the defaults, for the run info."""

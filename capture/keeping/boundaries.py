@@ -21,7 +21,7 @@ from torch.utils.weak import WeakTensorKeyDictionary
 
 from ..attribution import FORWARD, GRADIENTS, OPTIMIZER
 from ..calls import keywords
-from ..generators import generator_of, state_of
+from ..generators import state_of
 from ..guard import ends_no_run
 from ..kernels.guards import unnoticed
 from ..messages import describe, say
@@ -34,7 +34,7 @@ from .contents import Content, Contents, TooMuch
 from .form import INPUT_GRADIENTS, INPUTS, KNOWN, OUTPUT_GRADIENTS, OUTPUTS
 
 if TYPE_CHECKING:
-    from .grafts import Grafts
+    from .grafting import Grafting
 
 __all__ = ["Boundaries"]
 
@@ -73,7 +73,7 @@ class Boundaries:
         self,
         names: ModuleNames,
         wanted: Callable[[str], bool],
-        grafts: Grafts | None,
+        grafts: Grafting | None,
         contents: Contents,
         micro_batch: Callable[[int | None], int | None],
     ) -> None:
@@ -120,10 +120,10 @@ class Boundaries:
         self._running.append(call)
         given = _named_inputs(module, args)
         random = state_of(torch.default_generator)
-        if self._grafts is not None and self._grafts.wants(name):
-            if (state := self._grafts.random(call.told)) is not None and state != random:
-                with unnoticed():
-                    torch.default_generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
+        state = None if self._grafts is None else self._grafts.random(call.told)
+        if state is not None and state != random:
+            with unnoticed():
+                torch.default_generator.set_state(torch.frombuffer(bytearray(state), dtype=torch.uint8))
         if call.kept:
             call.told["random"] = {"device": "cpu", "state": self._hold(self._contents.of_bytes(random))}
         for number, (path, tensor) in enumerate(given):
@@ -199,7 +199,7 @@ class Boundaries:
                     copy = self._local(gradient).detach().clone()
                     copy.copy_(other)
                     spec = getattr(gradient, "_spec", None)
-                    gradient = copy if spec is None else type(gradient)(copy, spec, requires_grad=False)  # type: ignore[call-arg]
+                    gradient = copy if spec is None else type(gradient)(copy, spec, requires_grad=False)
                 replaced[:] = [gradient]
 
     def _await_end(self) -> None:
@@ -296,7 +296,7 @@ class Boundaries:
         part = self._local(tensor)
         tracer.settle()
         state = tracer.measuring.state(part)
-        if isinstance(tensor, nn.Parameter) or not (kind == INPUTS and call.module is None or tracer.made(part)):
+        if isinstance(tensor, nn.Parameter) or not ((kind == INPUTS and call.module is None) or tracer.made(part)):
             self._grafts.refused(call.told, kind, path, "it is data or a weight, which stay as they are")
             return
         with unnoticed():

@@ -131,7 +131,7 @@ def read_bundle(folder: Path) -> Bundle:
         raise BundleError(f"{manifest}: is no bundle of this version of numtui (version {VERSION})")
     checked, calls, weights = _Checked(folder), told.get("calls"), told.get("weights", [])
     boundaries = told.get("boundaries", [])
-    if not all(isinstance(each, list) for each in (calls, weights, boundaries)):
+    if not (isinstance(calls, list) and isinstance(weights, list) and isinstance(boundaries, list)):
         raise BundleError(f"{manifest}: has no list of calls")
     checks = [*((checked.call, call) for call in calls), *((checked.weight, weight) for weight in weights)]
     for number, (check, call) in enumerate([*checks, *((checked.boundary, each) for each in boundaries)]):

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["AGAIN", "CONTENT", "DIGESTS_VERSION", "ITEMSIZE", "KNOWN", "MANIFEST", "ONCE_MORE", "PLAN_VERSION",
-    "INPUTS", "INPUT_GRADIENTS", "OUTPUTS", "OUTPUT_GRADIENTS", "RESULT", "SIDES", "VERSION", "WIDE", "StoredBundle", "bundle_folder", "find_bundles", "given_to", "is_own", "parse_size",
-    "read_content", "remove_bundle", "results_of", "split_key", "stored_bundles", "tensors_of"]  # fmt: skip
+__all__ = ["AGAIN", "CONTENT", "DIGESTS_VERSION", "INPUTS", "INPUT_GRADIENTS", "ITEMSIZE", "KNOWN", "MANIFEST",
+    "ONCE_MORE", "OUTPUTS", "OUTPUT_GRADIENTS", "PLAN_VERSION", "RESULT", "SIDES", "VERSION", "WIDE", "StoredBundle",
+    "bundle_folder", "find_bundles", "given_to", "is_own", "parse_size", "read_content", "remove_bundle",
+    "results_of", "split_key", "stored_bundles", "tensors_of"]  # fmt: skip
 
 VERSION = 1
 """Of the manifest of a bundle."""

@@ -34,6 +34,7 @@ from .boundaries import Boundaries
 from .bundle import write_bundle
 from .contents import Content, Contents, TooMuch, shown_size
 from .form import KNOWN, bundle_folder
+from .grafting import Grafting
 from .perform import read_flags
 
 __all__ = ["Keeping", "KeepingTracer", "Kept", "noting", "random_state"]
@@ -242,7 +243,7 @@ class Keeping:
         self._against, self._tables = settings.against, settings.tables
         self._calls: list[tuple[Kept, Record]] = []
         self._rank = 0
-        self._grafts = settings.grafts
+        self.grafting = Grafting(settings.grafts) if settings.grafts else None
         self._boundaries: Boundaries | None = None
         self._first: tuple[str, str] | None = None
         self._reads_other = ""
@@ -255,13 +256,11 @@ class Keeping:
 
         return DifferingTracer(*args, keeping=self)
 
-    def boundaries(
-        self, names: ModuleNames, micro_batch: Callable[[int | None], int | None]
-    ) -> Boundaries | None:
+    def boundaries(self, names: ModuleNames, micro_batch: Callable[[int | None], int | None]) -> Boundaries | None:
         """Return what keeps and overwrites the boundaries of modules; None if nobody asks for that."""
-        if self.wanted.boundaries or self._grafts is not None:
+        if self.wanted.boundaries or self.grafting is not None:
             wanted = self.wanted.keeps_boundary
-            self._boundaries = Boundaries(names, wanted, self._grafts, self.contents, micro_batch)
+            self._boundaries = Boundaries(names, wanted, self.grafting, self.contents, micro_batch)
         return self._boundaries
 
     def table(self, rank: int | None = None) -> Table | None:
@@ -336,7 +335,7 @@ class Keeping:
         elif weights is not None:
             head |= weights.call
             contents |= {content.digest: content.data for content in weights.contents}
-        folder, said = bundle_folder(log), "" if self._grafts is None else self._grafts.said()
+        folder, said = bundle_folder(log), "" if self.grafting is None else self.grafting.said()
         if self.wanted.boundaries and self._boundaries is not None:
             head["boundaries"], held = self._boundaries.entries()
             contents |= held

@@ -1,7 +1,7 @@
 """Values of module boundaries that another run kept, as tensors: the part that a tensor of this run is of them.
 
-Where the ranks of both runs are the same, a tensor has its like there. Else the rows of the batch, known by their bytes,
-say which rows of that run's tensors these are, and placements which part of each.
+Where the ranks of both runs are the same, a tensor has its like there. Else the rows of the batch, known by their
+bytes, say which rows of that run's tensors these are, and placements which part of each.
 """
 
 from __future__ import annotations
@@ -16,12 +16,11 @@ from ..kernels.guards import unnoticed
 from .bundle import Bundle
 from .contents import bytes_of
 from .form import INPUTS
+from .grafts import OF_OPTIMIZER, OF_WEIGHTS
 from .layout import Group, NoWhole, Rows, cut, nearest_factor, put_together, row_names
 from .perform import Memory, Refused
 
 __all__ = ["KeptRun", "NotKept", "same_bits"]
-
-_OF_WEIGHTS = ("gradients", "optimizer")
 
 
 class NotKept(Exception):
@@ -72,7 +71,7 @@ class KeptRun:
             self._folders[number] = str(bundle.folder)
             for entry in bundle.boundaries:
                 key = number, entry["micro_batch"]
-                if entry["within"] is None and entry["module"] not in _OF_WEIGHTS and key not in names:
+                if entry["within"] is None and entry["module"] not in (OF_WEIGHTS, OF_OPTIMIZER) and key not in names:
                     for told in list(entry.get(INPUTS, {}).values())[:1]:
                         names[key] = self._row_names(self._tensor(number, told))
         self._rows = Rows(names)
@@ -129,8 +128,8 @@ class KeptRun:
             ((_, own),) = self._parts(call, kind, path, [self._rank])
             if own.shape == part.shape:
                 return own
-        if call["module"] in _OF_WEIGHTS:
-            if call["module"] == _OF_WEIGHTS[0]:
+        if call["module"] in (OF_WEIGHTS, OF_OPTIMIZER):
+            if call["module"] == OF_WEIGHTS:
                 call = {**call, "nth": self._last_backward()}
             whole = put_together(self._parts(call, kind, path, sorted(self._of_rank)), _empty)
             value: torch.Tensor = cut(whole, placement, part.shape)
@@ -138,9 +137,7 @@ class KeptRun:
 
         def fetch(group: Group) -> torch.Tensor:
             batch, ranks = group
-            found: torch.Tensor = put_together(
-                self._parts({**call, "micro_batch": batch}, kind, path, ranks), _empty
-            )
+            found: torch.Tensor = put_together(self._parts({**call, "micro_batch": batch}, kind, path, ranks), _empty)
             return found
 
         names = self._own.get(call["micro_batch"], [])
@@ -165,7 +162,7 @@ class KeptRun:
         seen = sum(map(len, self._own.values()))
         if self._rows.total not in (seen, seen * self._world):
             raise NoWhole("gradients of several micro-batches, in another layout")
-        last = [key[3] for entries in self._of_rank.values() for key in entries if key[0] == _OF_WEIGHTS[0]]
+        last = [key[3] for entries in self._of_rank.values() for key in entries if key[0] == OF_WEIGHTS]
         return max(last, default=0)
 
     def _parts(

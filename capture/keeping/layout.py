@@ -8,11 +8,11 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from math import log
-from typing import Any, Optional
+from typing import Any
 
 __all__ = ["Group", "NoWhole", "Rows", "cut", "nearest_factor", "put_together", "row_names"]
 
-Group = tuple[Optional[int], tuple[int, ...]]
+Group = tuple[int | None, tuple[int, ...]]
 """A micro-batch, and the ranks that have the same rows of it."""
 
 

@@ -7,12 +7,12 @@ import json
 import shlex
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from capture.keeping.bundle import Bundle, BundleError, read_bundle
 from capture.keeping.form import find_bundles
@@ -60,14 +60,14 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument(
         "command", nargs="*", metavar="-- COMMAND", help="the other run, as numtui capture takes it: train.py ARGS"
     )
-    parser.add_argument("--modules", metavar="GLOB", help="graft only in front of these modules ('layers.*'), with --all"
-        " those of the table (default: the layers and what stands beside them)")  # fmt: skip
+    about = "with --all: in front of these ('layers.*'; default: layers and what stands beside them)"
+    parser.add_argument("--modules", metavar="GLOB", help=about)
     parser.add_argument("--all", action="store_true", help="one capture, grafted in front of every block at once")
     parser.add_argument("--runs", type=_runs, default=8, metavar="N", help="captures at most (default: 8)")
     parser.add_argument("--reference", metavar="'COMMAND_A'", help="make RUN_A's tensors again by this command")
     parser.add_argument("--capture", metavar="'OPTIONS'", default="", help="options for every numtui capture")
     parser.add_argument("--resume", action="store_true", help="go on with what an interrupted isolation has in DIR")
-    file_argument(parser, "-o", "--output", metavar="DIR", default="isolated", help="captures go here (default: isolated)")
+    file_argument(parser, "-o", "--output", metavar="DIR", default="isolated", help="captures go to DIR (isolated)")
     parser.add_argument("--format", choices=("text", "json"), default="text", help="the form (default: text)")
     add_log_options(parser)
     add_expectation(parser)
@@ -121,7 +121,8 @@ class _Isolating:
         from numtui.report.isolation import Called, found_causes, grafts_behind
 
         called = Called.of(call for bundle in self._bundles for call in bundle.boundaries)
-        before, after, why = self._first_grafts(called), [], ""
+        before, why = self._first_grafts(called), ""
+        after: list[str] = []
         causes: list[Found] = []
         for number in range(self._args.runs):
             run = self._captured(number, before, after)

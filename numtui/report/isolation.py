@@ -141,7 +141,7 @@ def found_causes(c: Comparison, called: Called, errors: Iterable[OwnError]) -> l
         elif cause.alone or known_here.alone or cause.phase != known_here.phase:
             merged[key] = replace(known_here, rows=(*known_here.rows, *cause.rows))
         else:
-            merged[*key, cause.sentence] = cause
+            merged[cause.module, cause.line, cause.sentence] = cause
     return [*merged.values()]
 
 
@@ -153,7 +153,7 @@ def _found(c: Comparison, called: Called, rows: tuple[int, ...]) -> Found:
     log, record = (c.b, int(c.row_b[row])) if c.row_b[row] >= 0 else (c.a, int(c.row_a[row]))
     phase = Phase(log.phase[record]).label
     sentence = headline(c, row).removeprefix("FIRST CAUSE: ")
-    module = called.nearest(_module(key_a or key_b)) if phase not in (Phase.OPTIMIZER.label,) else ""
+    module = called.nearest(_module(key_a or key_b)) if phase != Phase.OPTIMIZER.label else ""
     return Found(key_a, key_b, rows, module, phase, log.location_text(record), sentence, bool(c.pair[row] < 0))
 
 

@@ -11,7 +11,7 @@ from collections.abc import Callable, Collection, Container, Iterable, Iterator,
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, Optional
+from typing import Any, Final
 
 import numpy as np
 from numpy.typing import NDArray
@@ -70,7 +70,7 @@ def _shown(error: float | None) -> str:
     return "-" if error is None else "0" if error == 0 else f"{error:.2g}" if error < 1e5 else f"{error:.1e}"
 
 
-Key = tuple[str, Optional[int], int]
+Key = tuple[str, int | None, int]
 """Module, micro-batch, and number of the call among those."""
 
 
