@@ -104,6 +104,8 @@ def put_together(parts: Sequence[tuple[Mapping[str, Any], Any]], empty: Callable
     told, first = parts[0]
     placement = told.get("placement")
     if placement is None or all(kind == "Replicate" for kind in _kinds(placement)):
+        if len({form.get("storage") for form, _ in parts}) > 1:
+            raise NoWhole("ranks hold different values, and nothing says how they make a whole")
         return first
     shape = _shape(placement)
     out = empty(shape, first)

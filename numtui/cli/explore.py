@@ -50,6 +50,7 @@ commands:
   numtui A               explore one log: first NaN or Inf, largest values
   numtui diff A B        print the comparison; see numtui diff --help
   numtui explain A B ROW explain the verdict on one row, step by step
+  numtui isolate A -- X  find all causes, by captures of X with grafts of A
   numtui check RUN       check one run against itself, across its ranks
   numtui merge PART …    join the parts of a comparison of many ranks
   numtui weights RUN …   show at which step the weights of runs diverge

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING
 from capture.keeping.bundle import Bundle, BundleError, read_bundle
 from capture.keeping.form import find_bundles
 from matchers.errors import InputError
+from matchers.runs.run import find_logs
 from numtui.cli.arguments import (
     Commands,
     add_command,
@@ -193,7 +194,7 @@ class _Isolating:
         again = self._folder / "a"
         if not (self._args.resume and _keeps_boundaries(again)):
             self._capture(again, ["--save", "boundary:*"], shlex.split(command))
-        if path.exists():
+        if path.is_dir() and find_logs(path):
             self._check_same(path, again)
         return again
 
@@ -221,7 +222,7 @@ class _Isolating:
         given = [*shlex.split(self._args.capture), *steps, *options, "-o", str(run)]
         line = [sys.executable, "-m", "numtui", "capture", *given, "--", *command]
         _remove_bundles(run)
-        code = subprocess.run(line, stdout=sys.stderr, check=False).returncode  # noqa: S603 - the user's own command
+        code = _launched(line)
         if not find_bundles(run):
             raise InputError(f"{shlex.join(command)}: ended with {code} and left no capture in {run}")
         if code:
@@ -300,6 +301,11 @@ def _keeps_boundaries(path: Path) -> bool:
         return any(read_bundle(folder).boundaries for folder in find_bundles(path))
     except BundleError as error:
         raise InputError(str(error)) from None
+
+
+def _launched(line: Sequence[str]) -> int:
+    """Run a command line, what it prints on standard error, and return its exit code."""
+    return subprocess.run(line, stdout=sys.stderr, check=False).returncode  # noqa: S603 - the user's own command
 
 
 def _remove_bundles(run: Path) -> None:
