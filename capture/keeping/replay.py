@@ -175,7 +175,7 @@ def _performed(job: Mapping[str, Any], python: str, running: Running) -> list[An
         patience.start()
         found: list[Any] = []
         try:
-            with process, suppress(BrokenPipeError):
+            with suppress(BrokenPipeError), process:  # it may end before it has read all
                 assert process.stdin is not None
                 assert process.stdout is not None
                 json.dump(job, process.stdin)

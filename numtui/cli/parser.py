@@ -18,6 +18,7 @@ _COMMANDS = (
     "plan",
     "replay",
     "isolate",
+    "bisect",
     "merge",
     "check",
     "convert",

@@ -10,7 +10,6 @@ from __future__ import annotations
 import ast
 import os
 import re
-import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,17 +19,13 @@ from matchers.comparison import Comparison
 from matchers.errors import InputError
 from matchers.logs.op_log import OpLog
 from matchers.ops.start import table
+from numtui.query.git import git_or_none
 from numtui.query.source_line import find_source, split_location
 
-__all__ = ["MAX_SOURCE", "Commit", "Repository", "Touched", "commits", "committed", "revisions", "uncommitted_files"]
+__all__ = ["MAX_SOURCE", "Commit", "Repository", "Touched", "commits", "committed", "locations", "revisions",
+    "uncommitted_files"]  # fmt: skip
 
 _REVISION = re.compile(r"[0-9a-f]{40}(?:[0-9a-f]{24})?", re.ASCII)
-_GIT = (
-    *("git", "--no-pager", "--no-optional-locks", "--no-replace-objects", "-c", "core.fsmonitor=false"),
-    *("-c", "core.hooksPath=/dev/null", "-c", "log.showSignature=false"),
-)
-_PATIENCE = 20.0
-"""Seconds for one call of git, in a thread."""
 _MAX_COMMITS = 50
 _MAX_LINES = 12
 """Source lines of the data path that are looked up, the nearest ones."""
@@ -95,7 +90,7 @@ def commits(c: Comparison, row: int, roots: Sequence[Path]) -> list[Touched]:
     found: dict[str, dict[str, Commit]] = {_LINE: {}, _FUNCTION: {}, _PATH: {}}
     repositories: dict[Path, Repository | None] = {}
     for side, record, (new, old) in (("a", c.row_a[row], known), ("b", c.row_b[row], known[::-1])):
-        for n, location in enumerate(_locations(c, side, int(record))):
+        for n, location in enumerate(locations(c, side, int(record))):
             name, line = split_location(location)
             path = find_source(name, roots)
             if path is not None and path not in repositories:
@@ -128,7 +123,7 @@ def _uncommitted(c: Comparison) -> str:
     return "".join(f"; uncommitted changes of {side}: {', '.join(names)}" for side, names in files if names)
 
 
-def _locations(c: Comparison, side: str, record: int) -> Iterator[str]:
+def locations(c: Comparison, side: str, record: int) -> Iterator[str]:
     """The source line of a record, then those of what made its inputs, the nearest first."""
     assert c.flow is not None
     log, flow = (c.a, c.flow.a) if side == "a" else (c.b, c.flow.b)
@@ -154,18 +149,20 @@ class Repository:
     def of(cls, path: Path, revisions: Sequence[str]) -> Repository | None:
         """The repository of a file; None where it has none, or one without these commits."""
         real = os.path.realpath(path)
-        top = _git(os.path.dirname(real), "rev-parse", "--show-toplevel")
+        top = git_or_none(os.path.dirname(real), "rev-parse", "--show-toplevel")
         if not top:
             return None
         folder = os.path.realpath(top.removesuffix("\n"))
         inside = os.path.commonpath((folder, real)) == folder
-        known = inside and all(_git(folder, "cat-file", "-e", f"{one}^{{commit}}") is not None for one in revisions)
+        known = inside and all(
+            git_or_none(folder, "cat-file", "-e", f"{one}^{{commit}}") is not None for one in revisions
+        )
         return cls(folder, os.path.relpath(real, folder)) if known else None
 
     def log(self, old: str, new: str, lines: tuple[int, int]) -> Iterator[Commit]:
         """The commits of one revision that another does not have, and that touch some lines of the file."""
         form = "--format=%H%x00%ct%x00%as%x00%an%x00%s"
-        told = _git(
+        told = git_or_none(
             self.top,
             *("log", "--no-patch", "--no-ext-diff", "--no-textconv", "--no-color", f"--max-count={_MAX_COMMITS}", form),
             *(f"-L{lines[0]},{lines[1]}:{self.path}", f"{old}..{new}"),
@@ -177,7 +174,7 @@ class Repository:
 
     def text(self, revision: str) -> str | None:
         """The file at a revision; None where it is not there, or too large."""
-        source = _git(self.top, "cat-file", "blob", f"{revision}:{self.path}")
+        source = git_or_none(self.top, "cat-file", "blob", f"{revision}:{self.path}")
         return None if source is None or len(source) > MAX_SOURCE else source
 
     def function(self, revision: str, line: int) -> tuple[int, int] | None:
@@ -196,27 +193,3 @@ class Repository:
         ]
         node = max(inside, key=lambda each: each.lineno, default=None)
         return None if node is None else (node.lineno, node.end_lineno or node.lineno)
-
-
-def _git(folder: str, *arguments: str) -> str | None:
-    """What git prints; None where it fails."""
-    quiet = {"GIT_TERMINAL_PROMPT": "0", "GIT_NO_LAZY_FETCH": "1", "LC_ALL": "C"}
-    kept = {
-        name: value
-        for name, value in os.environ.items()
-        if not name.startswith("GIT_") or name == "GIT_CEILING_DIRECTORIES"
-    }
-    try:
-        done = subprocess.run(  # noqa: S603 - fixed arguments, hashes and paths below the folder
-            [*_GIT, "-C", folder, *arguments],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=_PATIENCE,
-            check=False,
-            env=kept | quiet,
-        )
-    except (OSError, subprocess.SubprocessError, ValueError):
-        return None
-    return done.stdout if done.returncode == 0 else None

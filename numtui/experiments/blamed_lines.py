@@ -1,0 +1,80 @@
+"""The part of a commit's changes that touches the source lines of a cause."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from numtui.experiments.worktree import Worktree
+from numtui.query.commits import Repository
+from numtui.query.source_line import split_location
+
+__all__ = ["Change", "changes_of"]
+
+_HUNK = re.compile(r"^@@ -\d+(?:,\d+)? \+(\d+)(?:,(\d+))? @@", re.MULTILINE)
+_MAX_LINES = 60
+
+
+@dataclass(frozen=True, slots=True)
+class Change:
+    """Hunks of a commit.
+
+    Attributes:
+        path: the file in the repository.
+        what: of the cause they touch: `its line`, `its function`, `a line on its data path`.
+        diff: as `git diff` writes them; cut after 60 lines.
+    """
+
+    path: str
+    what: str
+    diff: str
+
+
+def changes_of(worktree: Worktree, commit: str, places: Sequence[str]) -> tuple[Change, ...]:
+    """Return what a commit changed of the nearest source lines that it touches.
+
+    Args:
+        places: `model.py:12`, in the code of this commit, the cause's own first.
+    """
+    files = tuple(worktree.files(commit))
+    told: dict[str, Change] = {}
+    for number, place in enumerate(places):
+        name, line = split_location(place)
+        path = _path_of(name, files)
+        if path is None or path in told:
+            continue
+        hunks = [*_hunks(worktree.changes(commit, path))]
+        near = [("a line on its data path" if number else "its line", (line, line))]
+        if not number and (around := Repository(str(worktree.repository), path).function(commit, line)):
+            near.append(("its function", around))
+        for what, (first, last) in near:
+            touched = [text for begin, end, text in hunks if begin <= last and first <= end]
+            if touched and path not in told:
+                told[path] = Change(path, what, _cut(touched))
+        if told and not number:
+            break
+    return tuple(told.values())
+
+
+def _path_of(name: str, files: Sequence[str]) -> str | None:
+    """Return the file that a log calls `name`: the end of its path, perhaps from a folder above the repository on."""
+    likely = (f for f in files if f == name or f.endswith(f"/{name}") or name.endswith(f"/{f}"))
+    return max(likely, key=len, default=None)
+
+
+def _hunks(diff: str) -> Iterator[tuple[int, int, str]]:
+    """Yield first and last line in the new file, and text, of each hunk."""
+    begins = [found.start() for found in _HUNK.finditer(diff)]
+    for start, end in zip(begins, [*begins[1:], len(diff)], strict=True):
+        text = diff[start:end].rstrip("\n")
+        found = _HUNK.match(text)
+        assert found is not None
+        first, many = int(found[1]), int(found[2] or 1)
+        yield first, first + max(many, 1) - 1, text
+
+
+def _cut(hunks: Sequence[str]) -> str:
+    lines = "\n".join(hunks).split("\n")
+    more = len(lines) - _MAX_LINES
+    return "\n".join([*lines[:_MAX_LINES], *([f"… {more:,} more lines"] if more > 0 else [])])
