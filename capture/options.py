@@ -155,12 +155,14 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--deterministic", type=_seed, nargs="?", const=42, default=None, metavar="SEED",
         help="seed everything and use deterministic algorithms before the script starts (seed: 42)")  # fmt: skip
     add("--perturb", type=int, nargs="?", const=0, default=None, metavar="SEED",
-        help="move all parameters by one rounding error before the first step, for numtui --noise")  # fmt: skip
+        help="move all parameters, and floats of the batch, by one rounding error before the first step")  # fmt: skip
     add("--graft", action="append", default=[], metavar="MODULES=RUN",
         help="overwrite what these modules are given, inputs and gradients, by what RUN kept with --save "
         "boundary:GLOB; HERE:THERE=RUN where they have other names there")  # fmt: skip
     add("--graft-after", action="append", default=[], metavar="MODULES=RUN",
         help="the same for what they give: outputs, gradients of inputs and of weights")  # fmt: skip
+    add("--synthetic", type=_seed, default=None, metavar="SEED",
+        help="give weights and batch values by name and position, the same in every layout")  # fmt: skip
 
 
 def make_parser(prog: str) -> argparse.ArgumentParser:
@@ -246,4 +248,5 @@ def settings_of(args: argparse.Namespace) -> Settings:
         perturb=args.perturb,
         graft=tuple(args.graft),
         graft_after=tuple(args.graft_after),
+        synthetic=args.synthetic,
     )

@@ -19,6 +19,7 @@ from torch.utils._pytree import tree_leaves
 from .attribution import AFTER, FORWARD, NO_TASK, PHASES, PREPARE
 from .autocast import autocast_changes
 from .calls import keywords
+from .changed_start import ChangedStart
 from .event import Event
 from .flat_parameters import NamedSlice, members_of_flat, named_slices
 from .guard import ends_no_run, no_harm, pass_on
@@ -27,7 +28,6 @@ from .messages import describe, say, warn
 from .mode_stack import is_tracing
 from .modules import ModuleNames, ModuleStack, holder_of, holders_of, models_with
 from .optimizers import OptimizerNames, makes_states, name_written
-from .perturb import perturb
 from .places import say_if_open_to_others
 from .privacy import without_private
 from .run_info import run_info
@@ -113,7 +113,7 @@ class Recorder:
         self.inner_calls = False
         self._window = Window()
         self._start: StepStart | None = None
-        self._perturbed = self._is_broken = False
+        self._changed, self._changed_step, self._is_broken = ChangedStart(settings), 0, False
         self._started = 0.0
         self._left_behind: list[StepTracer] = []
         self._keeping: Any = None
@@ -163,7 +163,7 @@ class Recorder:
             self._forward_pass(tracer)
         if isinstance(module, torch.fx.GraphModule) and self.names.name(module) is None:
             tracer.attribution.entered_root(module)
-            self._begin_values(self._of_batch(tracer, args))
+            self._begin_values(module, self._of_batch(tracer, args))
             return
         if self.names.name(module) is None:
             top = self.modules.top_of(module)
@@ -177,14 +177,15 @@ class Recorder:
         elif trains and (top := self.modules.top_of(module)) in self.names.roots:
             tracer.attribution.entered_part(top)
         if trains:
-            self._begin_values([args, keywords()])
+            self._begin_values(module, [args, keywords()])
 
-    def _begin_values(self, batch: Any) -> None:
+    def _begin_values(self, module: nn.Module, batch: Any) -> None:
         """Measure what the step begins with, when a model runs with values for the first time."""
         if is_tracing():
             return
+        if self._changed.wanted:
+            self._change_start(module, batch)
         if self._start is None:
-            self._perturb_once()
             self._start = self._measure_start(batch)
         elif self._window.mark is not None and self._window.start_at_mark is None:
             self._window.start_at_mark = self._measure_start(batch)
@@ -221,12 +222,18 @@ class Recorder:
             self._is_broken = True
             warn(f"step {self.step} is not recorded: {describe(error)}")
 
-    def _perturb_once(self) -> None:
-        seed = self.settings.perturb
-        if seed is not None and not self._perturbed:
-            self._perturbed = True
-            count = perturb(self.names.parameters(), seed)
-            say(f"perturbed {count:,} parameters by one rounding error (--perturb {seed}): this changes the run")
+    def _change_start(self, module: nn.Module, batch: Any) -> None:
+        """Change weights and batch where a setting asks for that, in the first recorded step alone."""
+        if self._changed.undone:
+            held, names = list(self._held()), self.names
+
+            def measured() -> dict[str, Any]:
+                return StepStart(held, names.buffers(), batch).as_json()
+
+            self._changed.first(module, batch, (held, names.buffers()), names.parameters(), measured)
+            self._changed_step = self.step
+        elif self.step == self._changed_step and self._window.stepped is None:
+            self._changed.further(module, batch)
 
     def _measure_start(self, batch: Any) -> StepStart | None:
         try:
@@ -400,8 +407,9 @@ class Recorder:
         tracer = self.tracer
         if tracer is None:
             return
-        if self.settings.perturb is not None and not self._perturbed:
-            say("nothing was perturbed (--perturb): the step called no model with parameters")
+        if self._changed.undone:
+            what = "perturbed (--perturb)" if self.settings.synthetic is None else "given values (--synthetic)"
+            say(f"nothing was {what}: the step called no model with parameters")
         with no_harm(f"the log of step {self.step} was not written"):
             tracer.stop()
             tracer.finish()
@@ -488,6 +496,8 @@ class Recorder:
                 simulated=ranks is not None,
                 keep_diff=self.settings.keep_diff,
             )
+            if self._changed.before:
+                run["before_perturbation"] = self._changed.before
             if detached:
                 run["detached"] = detached
             run["autocast_changes"] = changes

@@ -45,11 +45,13 @@ class Settings:
         save_limit: bytes that they may fill together.
         against: path of the digests of another run; the first operations that differ from it are kept whole.
         stop: end the process at the first of these.
-        perturb: seed of a perturbation of all parameters by one ε before the first recorded step, None for none.
+        perturb: seed of a perturbation of all parameters, and of the floats of the batch, by one ε before the first
+            recorded step, None for none.
+        synthetic: seed of values by name and position that weights and batch get before the first recorded step.
         graft: `MODULES=RUN`: what these modules are given is overwritten by what that run kept.
         graft_after: the same, of what they give.
 
-    The last three change the run, and no others.
+    The last four change the run, and no others.
     """
 
     ops: tuple[str, ...] = ()
@@ -72,6 +74,7 @@ class Settings:
     perturb: int | None = None
     graft: tuple[str, ...] = ()
     graft_after: tuple[str, ...] = ()
+    synthetic: int | None = None
     wanted: Wanted = field(init=False, repr=False, compare=False)
     tables: Mapping[tuple[int, int], Table] = field(init=False, repr=False, compare=False)
     grafts: tuple[Graft, ...] = field(init=False, repr=False, compare=False)
@@ -127,8 +130,8 @@ class Settings:
     @property
     def changes_run(self) -> list[str]:
         """The options that change the run, as of the command line."""
-        given = [] if self.perturb is None else [f"--perturb {self.perturb}"]
-        return given + [
+        seeds = (("perturb", self.perturb), ("synthetic", self.synthetic))
+        return [f"--{name} {seed}" for name, seed in seeds if seed is not None] + [
             f"--{name} {spec}" for name, of in (("graft", self.graft), ("graft-after", self.graft_after)) for spec in of
         ]
 
@@ -145,6 +148,8 @@ class Settings:
             out["forward"] = True
         if self.perturb is not None:
             out["perturb"] = self.perturb
+        if self.synthetic is not None:
+            out["synthetic"] = self.synthetic
         if changes := self.changes_run:
             out["changes_run"] = changes
         if self.hash is not None:

@@ -64,6 +64,8 @@ class OpenRequest:
         rules_given: the user named that path (else it is the default).
         auto_rules: reports apply the rule file of the default path if it exists (else only one that the user named).
         expect: the name of a preset, rtol: a tolerance, noise_path: a third log; see docs/matching.md.
+        floor: `required`: the noise floor beside a log is applied (`--floor`), `found`: if there is one and nothing
+            else is expected; empty: it is not.
         color: False to do without colours (`--no-color`; `NO_COLOR` is Textual's own).
         theme: the name of a Textual theme, None for the default.
         keys: keys by the id of an action, in place of its own.
@@ -87,6 +89,7 @@ class OpenRequest:
     expect: str | None = None
     rtol: float | None = None
     noise_path: str | None = None
+    floor: str = ""
     color: bool = True
     theme: str | None = None
     keys: Mapping[str, tuple[str, ...]] = field(default_factory=dict)

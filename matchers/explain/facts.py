@@ -312,11 +312,17 @@ def _measured(c: Comparison, row: int, i: int, j: int) -> list[Fact]:
 
 
 def _noise(c: Comparison, row: int) -> list[Fact]:
-    """The noise that a third run shows here, and the error of the row as a multiple of it."""
-    if c.arithmetic is None or c.pair[row] < 0 or not (noise := float(c.arithmetic.noise[c.pair[row]])) >= 0:
+    """The noise that further runs show here, and the error of the row as a multiple of it."""
+    measured = c.expectation.noise
+    if (
+        measured is None
+        or c.arithmetic is None
+        or c.pair[row] < 0
+        or not (noise := float(c.arithmetic.noise[c.pair[row]])) >= 0
+    ):
         return []
     times = f"{float(c.error[row]) / noise:.1f} times" if noise > 0 and math.isfinite(c.error[row]) else ""
-    return [Fact("noise", "by the third run", format_error(noise, False), times, None)]
+    return [Fact("noise", f"by {measured.source}", format_error(noise, False), times, None)]
 
 
 def _digests(log: OpLog, record: int) -> str:
@@ -410,7 +416,14 @@ def ground_of(c: Comparison, row: int) -> str:
     g, limit = c.arithmetic, f"{float(c.tolerance[row]):.1e}"
     noise = float(g.noise[pair])
     received = f"an input error of {format_error(float(g.received[pair]), False)}"
-    source = f"noise of {noise:.1e} in a third run" if noise > 0 else received if g.received[pair] > 0 else ""
+    measured = c.expectation.noise
+    source = (
+        f"noise of {noise:.1e} in {measured.source}"
+        if measured is not None and noise > 0
+        else received
+        if g.received[pair] > 0
+        else ""
+    )
     own = f"{float(g.own[pair]):.1e} rounding" + (f" and {source}" if source else "")
     allows = "allow" if source else "allows"
     reason = g.reason[pair]

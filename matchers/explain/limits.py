@@ -101,9 +101,10 @@ def _of_inputs(of: Subject, limit: float) -> Iterator[str]:
             yield f"Limit {limit:.1e} = {f'{times}({told})' if times else told}"
             yield f"{own:.1e} is {rounds}"
             most = "room for growth in one operation" if growth == 4 else "the most that it may enlarge that"
+            measured = of.c.expectation.noise
             yield (
-                f"{noise / NOISE:.1e} is the noise of a third run here; {NOISE:g} times as much is allowed"
-                if by_noise
+                f"{noise / NOISE:.1e} is the noise of {measured.source} here; {NOISE:g} times as much is allowed"
+                if by_noise and measured is not None
                 else f"{came_in:.1e} is the largest error of its inputs, {growth:.3g} is {most}"
             )
         if times:

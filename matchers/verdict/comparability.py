@@ -183,6 +183,11 @@ def _micro_batches(a: OpLog, b: OpLog) -> Iterator[Note]:
 
 
 def _noise(noise: NoiseFloor, log: OpLog) -> Iterator[Note]:
+    if noise.runs:
+        many = int(np.count_nonzero(noise.error > 0))
+        text = f"limits from {noise.source} of {noise.side}, in which {many:,} of {len(noise.keys):,} operations differ"
+        yield Note(Severity.HARMLESS, "noise", text)
+        return
     third = f"the noise log repeats {noise.side}"
     if not noise.complete:
         yield Note(Severity.SUSPICIOUS, "noise", "the noise log is cut off: rows it lacks are judged by their inputs")

@@ -33,7 +33,7 @@ class Expectation:
     Attributes:
         preset: see `Expect`.
         rtol: relative error up to which a pair is close, unless a rule covers it.
-        noise: the noise floor from a third run of the same configuration.
+        noise: the noise floor from further runs of the same configuration.
     """
 
     preset: Expect | None = None
@@ -55,4 +55,4 @@ class Expectation:
         """The equivalent command-line options."""
         preset = () if self.preset is None else ("--expect", self.preset.value)
         rtol = () if self.rtol is None else ("--rtol", f"{self.rtol:g}")
-        return (*preset, *rtol, *(() if self.noise is None else ("--noise", self.noise.path)))
+        return (*preset, *rtol, *(() if self.noise is None else self.noise.option))

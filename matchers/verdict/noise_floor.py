@@ -1,7 +1,8 @@
-"""The noise floor: differences between two runs of the same configuration.
+"""The noise floor: differences between runs of the same configuration.
 
 The third log is paired with the one whose run it repeats, by the usual matching. Its error at an operation is the
-effect of repeating the run, or of perturbing it by one ε (`python -m capture --perturb`).
+effect of repeating the run, or of perturbing it by one ε (`python -m capture --perturb`). What several perturbed runs
+show is kept beside their reference (`floor_file.py`).
 """
 
 from __future__ import annotations
@@ -12,6 +13,7 @@ from typing import Any
 import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64
+from matchers.logs.columns import KeyColumn
 from matchers.logs.op_log import OpLog
 from matchers.pairing.pairing import Pairing
 from matchers.verdict.relative_error import relative
@@ -24,32 +26,49 @@ class NoiseFloor:
     """Noise per record of one log (`side`, a or b).
 
     Attributes:
-        path: the third log.
+        path: the third log, or the file in which the noise was kept.
+        keys: of the log that was measured; a comparison may have folded its records.
         error: float64[n], relative error against the third run; NaN where unpaired or not comparable.
         norm: float64[n], the relative error of the norms alone.
         unsteady: records with different results from bitwise equal inputs: non-deterministic operations. Empty for a
             perturbed run.
         perturbed: the third run was perturbed on purpose.
         complete: the third log is not known to be cut off.
+        runs: number of perturbed runs of a floor that was kept; 0 for a third log.
     """
 
     path: str
     side: str
+    keys: KeyColumn
     error: Float64
     norm: Float64
     unsteady: tuple[int, ...]
     perturbed: bool
     complete: bool
+    runs: int = 0
+
+    @property
+    def source(self) -> str:
+        """`a third run`, or `2 perturbed runs`."""
+        return f"{self.runs:,} perturbed run{'s' * (self.runs != 1)}" if self.runs else "a third run"
+
+    @property
+    def option(self) -> tuple[str, ...]:
+        """The equivalent command-line option."""
+        return ("--floor",) if self.runs else ("--noise", self.path)
 
     @property
     def silent(self) -> bool:
         """True if the third run is bitwise equal and shows no noise at all."""
         return not bool((self.error > 0).any())
 
-    def of(self, pairing: Pairing) -> tuple[Float64, Float64]:
-        """float64[p] each, the noise of the pairs, and that of their norms."""
-        rows = pairing.lead_a if self.side == "a" else pairing.lead_b
-        return self.error[rows], self.norm[rows]
+    def of(self, pairing: Pairing, log: OpLog) -> tuple[Float64, Float64]:
+        """float64[p] each, the noise of the pairs, and that of their norms; `log`: of this side, as it was paired."""
+        rows = (pairing.lead_a if self.side == "a" else pairing.lead_b).astype(np.int64)
+        if log.keys is not self.keys:
+            at = {key: record for record, key in enumerate(self.keys)}
+            rows = np.array([at.get(key, len(at)) for key in log.keys], np.int64)[rows]
+        return np.append(self.error, np.nan)[rows], np.append(self.norm, np.nan)[rows]
 
 
 def repeats_b(a: OpLog, b: OpLog, c: OpLog) -> bool:
@@ -93,7 +112,7 @@ def measure_noise(
     norms[i] = np.where(np.isfinite(change), change, 0.0)
     perturbed = _perturbed(third) != _perturbed(log)
     unsteady = () if perturbed else tuple(i[inputs_equal & (error > 0)].tolist())
-    return NoiseFloor(third.path, side, errors, norms, unsteady, perturbed, third.complete is not False)
+    return NoiseFloor(third.path, side, log.keys, errors, norms, unsteady, perturbed, third.complete is not False)
 
 
 def _perturbed(log: OpLog) -> Any:

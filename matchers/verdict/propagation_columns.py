@@ -90,7 +90,9 @@ class PropagationColumns:
         further = np.fmax(self.judged_by, self.times * _further_norms(a, b, x, y))
         self.judged_by = np.where(self.by_norms, further, self.judged_by)
         unknown: Float64 = np.full(len(i), np.nan)
-        self.noise, self.noise_norm = (unknown, unknown) if noise is None else noise.of(case.pairing)
+        self.noise, self.noise_norm = (
+            (unknown, unknown) if noise is None else noise.of(case.pairing, a if noise.side == "a" else case.b)
+        )
 
 
 def _signs(case: Case, found: Judgement, which: Bool) -> Float64:

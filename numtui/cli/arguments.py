@@ -147,6 +147,12 @@ def add_expectation(parser: argparse.ArgumentParser) -> None:
         help="a third log or run folder: one of the two runs again, or perturbed (numtui capture --perturb); "
         "what it differs by is noise",
     )
+    group.add_argument(
+        "--floor",
+        action="store_true",
+        default=None,
+        help="apply the noise floor that numtui floor has kept beside a log (the explorer always does)",
+    )
 
 
 def _tolerance(text: str) -> float:
@@ -255,6 +261,9 @@ def requested_for(
         raise InputError("--expect and --rtol exclude each other: give one of them")
     if expect == "bitwise" and noise is not None:
         raise InputError("--expect bitwise allows no noise: leave out --noise")
+    floor = bool(getattr(args, "floor", None))
+    if floor and (noise is not None or expect == "bitwise" or rtol is not None):
+        raise InputError("--floor says itself what to expect: leave out --noise, --rtol and --expect bitwise")
     request = OpenRequest(
         path_a=path_a,
         path_b=path_b,
@@ -266,6 +275,7 @@ def requested_for(
         expect=expect,
         rtol=rtol,
         noise_path=None if noise is None else _third_log(noise, rank),
+        floor="required" if floor else "",
     )
     return on_screen(request, args)
 
@@ -276,7 +286,7 @@ def requested_of_one(args: argparse.Namespace) -> OpenRequest:
     Raises:
         InputError: the log is not there, or an option is about two logs.
     """
-    for name in ("rules", "auto_rules", "name_b", "merged", "expect", "rtol", "noise", "allow"):
+    for name in ("rules", "auto_rules", "name_b", "merged", "expect", "rtol", "noise", "floor", "allow"):
         if getattr(args, name, None) is not None:
             raise InputError(f"--{name.replace('_', '-')} is about two logs, and only {args.a} was given")
     path = resolve_log(args.a, rank=args.rank, step=getattr(args, "step", None))

@@ -76,6 +76,7 @@ def _run(args: argparse.Namespace) -> int:
         return _of_one(args, form)
     if is_weight_log(args.a) or is_weight_log(args.b):
         return _of_weights(args, form)
+    _name_floor(args)
     fail_on = tuple(dict.fromkeys(args.fail_on or FAIL_ON))
     allow = None if args.allow is None else typed_path(args.allow)
     from numtui.cli.steps import at_first_difference
@@ -87,6 +88,16 @@ def _run(args: argparse.Namespace) -> int:
     if args.pages:
         raise InputError("--pages is about two runs of many ranks: A and B are their folders, without --rank")
     return report(requested(args), targets_of(args), fail_on=fail_on, allow=allow)
+
+
+def _name_floor(args: argparse.Namespace) -> None:
+    """Name the floor beside a log that is not applied, where nothing is said of what to expect."""
+    if any(getattr(args, name) is not None for name in ("floor", "noise", "expect", "rtol")):
+        return
+    from numtui.session.expectation import floors_beside
+
+    if found := next((floors for path in (args.a, args.b) if (floors := floors_beside(path))), None):
+        complain(f"{next(iter(found.values()))}: limits from perturbed runs are not applied; --floor applies them")
 
 
 def _of_one(args: argparse.Namespace, form: str) -> int:

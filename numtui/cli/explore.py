@@ -51,6 +51,8 @@ commands:
   numtui diff A B        print the comparison; see numtui diff --help
   numtui explain A B ROW explain the verdict on one row, step by step
   numtui isolate A -- X  find all causes, by captures of X with grafts of A
+  numtui bisect -- X.py  find the commit since which a run differs (git)
+  numtui floor -- X.py   measure what rounding does to a run, as limits
   numtui check RUN       check one run against itself, across its ranks
   numtui merge PART …    join the parts of a comparison of many ranks
   numtui weights RUN …   show at which step the weights of runs diverge
@@ -150,6 +152,7 @@ def configured(request: OpenRequest) -> OpenRequest:
         editor=config.editor,
         sources=config.sources,
         replay_python=config.replay_python,
+        floor=request.floor or "found",
         theme=request.theme or config.theme,
         color=request.color and config.color,
         mouse=request.mouse or config.mouse,

@@ -57,13 +57,13 @@ class KeptReport:
         """The place of the report on a request; None where it is made anew each time.
 
         Args:
-            request: the logs and their names; with a third log nothing is kept.
+            request: the logs and their names; with a third log or a floor nothing is kept.
             rules: the rule file that is applied, and the one that is only mentioned.
             options: what else the report depends on, as text.
             files: other files that it depends on.
         """
         cache = request.cache
-        if cache is None or request.noise_path is not None:
+        if cache is None or request.noise_path is not None or request.floor:
             return None
         logs = _identities([request.path_a, request.path_b])
         others = _identities([*files, *([rules.applied] if rules.applied is not None else [])])

@@ -19,6 +19,7 @@ _COMMANDS = (
     "replay",
     "isolate",
     "bisect",
+    "floor",
     "merge",
     "check",
     "convert",

@@ -66,6 +66,7 @@ class _Options:
         for option in ("rules", "expect", "rtol", "noise", "step"):
             value = getattr(self.args, option, None)
             told += [] if value is None else [f"--{option}", str(value)]
+        told += ["--floor"] if getattr(self.args, "floor", None) else []
         return (*told, *(["--auto-rules"] if self.args.auto_rules else []))
 
 

@@ -122,8 +122,10 @@ def _expectation(c: Comparison) -> Iterator[Fact]:
         yield Fact(f"expect {c.expectation.preset.value}", c.expectation.preset.value)
     elif c.expectation.rtol is not None:
         yield Fact(f"rtol {c.expectation.rtol:g}", f"rtol {c.expectation.rtol:g}")
-    if c.expectation.noise is not None:
-        yield Fact("noise measured", "noise")
+    if (noise := c.expectation.noise) is not None:
+        yield Fact(
+            f"limits from {noise.source}" if noise.runs else "noise measured", "floor" if noise.runs else "noise"
+        )
 
 
 def _rules(session: Session) -> Fact | None:

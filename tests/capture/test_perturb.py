@@ -56,7 +56,9 @@ def test_a_captured_run_is_perturbed_when_asked_and_says_so(script: Script) -> N
     assert "perturb" not in plain.run["settings"]
     assert moved.run["settings"]["perturb"] == 5
     assert moved.run["parameters_digest"] != plain.run["parameters_digest"]
-    assert moved.run["batch_digest"] == plain.run["batch_digest"]
+    assert moved.run["batch_digest"] != plain.run["batch_digest"], "its floats are inputs, too"
+    before = {name: plain.run[name] for name in ("parameters_digest", "batch_digest")}
+    assert moved.run["before_perturbation"] == before
     assert moved.run["rng_digests"]["torch"] == plain.run["rng_digests"]["torch"]
     assert moved.ops == plain.ops
 
