@@ -33,6 +33,7 @@ __all__ = [
     "log_of_step",
     "other_layouts",
     "resolve_logs",
+    "resolve_states",
     "resolve_weights",
     "run_names",
 ]
@@ -212,6 +213,50 @@ def resolve_weights(paths: Sequence[str], *, rank: int | None = None) -> list[st
     return [folders[path][rank] if path in folders and rank is not None else path for path in paths]
 
 
+def resolve_states(paths: Sequence[str], *, rank: int | None = None) -> list[str] | None:
+    """Find what holds the weights of one moment each: checkpoints, logs of weights, logs of captured steps.
+
+    None: all are logs of weights, which have steps, or nothing says what they are.
+
+    Raises:
+        InputError: as `resolve_logs`.
+    """
+    found = [_moment(path, rank) for path in paths]
+    if all(path is None or of_steps for path, of_steps in found):
+        return None
+    return [path if where is None else where for path, (where, _) in zip(paths, found, strict=True)]
+
+
+def _moment(path: str, rank: int | None) -> tuple[str | None, bool]:
+    """What holds the weights of one moment, and whether it is a log of weights; None for what holds none."""
+    from matchers.weights.read_state import has_weights, is_checkpoint
+
+    if path == STDIN:
+        return path, True
+    if is_checkpoint(path):
+        return path, False
+    if not os.path.isdir(path):
+        steps = is_weight_log(path)
+        return (path if steps or has_weights(path) else None), steps
+    logs = _logs_in(path, _WEIGHTS_NAME) or _logs_in(path, LOG_NAME)
+    ranks = {log.rank for log in logs}
+    if not logs or (len(ranks) > 1 and rank is None):
+        return None, False
+    of_rank = [log for log in logs if rank is None or log.rank == rank]
+    if not of_rank:
+        return None, False
+    first = min(of_rank, key=lambda log: -1 if log.step is None else log.step).path
+    steps = bool(_WEIGHTS_NAME.fullmatch(first.name))
+    return (str(first) if steps or has_weights(str(first)) else None), steps
+
+
+def _logs_in(path: str, name: re.Pattern[str]) -> list[FoundLog]:
+    try:
+        return [log for log in find_logs(Path(path), name) if name.fullmatch(log.path.name)]
+    except OSError as error:
+        raise InputError(f"{error.filename or path}: {error.strerror or error}") from None
+
+
 def _common_rank(folders: Mapping[str, Mapping[int, str]]) -> int:
     common = sorted(set.intersection(*(set(logs) for logs in folders.values())))
     if len(common) == 1:
@@ -319,10 +364,9 @@ def _look(path: str, name: re.Pattern[str] = LOG_NAME) -> list[FoundLog] | None:
     except OSError as error:
         raise InputError(f"{error.filename or path}: {error.strerror or error}") from None
     if not logs and name is _WEIGHTS_NAME:
-        writes = "numtui capture --weights every writes it"
-        if any(not LOG_NAME.search(log.path.name) for log in find_logs(Path(path))):
-            writes = "numtui diff compares checkpoints"
-        raise InputError(f"{path}: no rank_N_weights.log here, nor in numerics/; {writes}")
+        raise InputError(
+            f"{path}: no rank_N_weights.log here, nor in numerics/; numtui capture --weights every writes it"
+        )
     if not logs:
         raise InputError(
             f"{path}: no rank_N_activations.log here, nor in numerics/ or step_S/; "

@@ -19,7 +19,7 @@ from matchers.errors import LogError
 from matchers.logs.op_log import Problem
 from matchers.logs.source import LogSource
 
-__all__ = ["Key", "TensorState", "WeightLog", "read_weights"]
+__all__ = ["Key", "TensorState", "WeightLog", "read_weights", "sketch_of"]
 
 _MAX_PROBLEMS = 1000
 _MAX_HEADER = 100
@@ -205,7 +205,7 @@ def _state(text: str, line: int) -> tuple[int, str, str, TensorState]:
         l2=_number(values, "l2"),
         counts=None if counts is None else tuple(counts),
         digest=None if values.get("digest") is None else str(values["digest"]),
-        sketch=_sketch(values.get("sketch")),
+        sketch=sketch_of(values.get("sketch")),
         placement=None if placement is None else json.dumps(placement, sort_keys=True),
     )
     return step, name, part, state
@@ -218,7 +218,12 @@ def _number(values: dict[str, Any], name: str) -> float | None:
     return None if value is None else float(value)
 
 
-def _sketch(text: object) -> tuple[float, ...] | None:
+def sketch_of(text: object) -> tuple[float, ...] | None:
+    """Read a sketch in base64; None for None.
+
+    Raises:
+        ValueError: it is none.
+    """
     if text is None:
         return None
     try:

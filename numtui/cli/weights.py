@@ -21,7 +21,8 @@ from numtui.cli.arguments import (
 from numtui.cli.explore import configured
 from numtui.cli.output import ExitCode, complain, complain_briefly, deliver
 from numtui.cli.overview import has_screen, show
-from numtui.inputs import DEFAULT_RULES, OpenRequest, resolve_weights, run_names
+from numtui.cli.states import chosen, report_states
+from numtui.inputs import DEFAULT_RULES, OpenRequest, resolve_states, resolve_weights, run_names
 from numtui.terminal.progress import ProgressLine
 
 if TYPE_CHECKING:
@@ -39,10 +40,18 @@ def add_parser(commands: Commands) -> None:
         _run,
         "Shows at which step, and in which parameter, logs of weights diverge first:\n"
         "of two runs in detail, of more as a matrix of runs and steps. On a terminal it is a\n"
-        "screen, from which enter opens the explorer.",
+        "screen, from which enter opens the explorer. Checkpoints (safetensors, files of\n"
+        "torch.save, distributed ones; nothing in them is executed) are compared weight by\n"
+        "weight, also under other names, fused or stacked.",
         help="",
     )
-    file_argument(parser, "logs", metavar="RUN", nargs="+", help="run folder, or rank_N_weights.log, also .gz")
+    file_argument(
+        parser,
+        "logs",
+        metavar="RUN",
+        nargs="+",
+        help="run folder, rank_N_weights.log, also .gz, or a checkpoint: a file or folder",
+    )
     add_rank(parser)
     parser.add_argument("--against", metavar="NAME", help="run to compare the others with (default: the first)")
     parser.add_argument(
@@ -55,6 +64,8 @@ def add_parser(commands: Commands) -> None:
 
 
 def _run(args: argparse.Namespace) -> int:
+    if (moments := resolve_states(args.logs, rank=args.rank)) is not None:
+        return report_states(moments, args.format or "text", args.output, against=args.against)
     paths = resolve_weights(args.logs, rank=args.rank)
     if args.format or args.output or not has_screen():
         return report_weights(paths, args.format or "text", args.output, against=args.against)
@@ -95,7 +106,7 @@ def _read(paths: Sequence[str], against: str | None) -> Matrix:
     if len(paths) < 2:
         raise InputError(f"{paths[0]}: give two or more logs of weights to compare")
     names = run_names(paths)
-    reference = 0 if against is None else _chosen(against, paths, names)
+    reference = 0 if against is None else chosen(against, paths, names)
     from matchers.weights.log import read_weights
     from matchers.weights.matrix import compare_runs
 
@@ -112,13 +123,6 @@ def _read(paths: Sequence[str], against: str | None) -> Matrix:
         have = " and ".join(_steps(log) for log in logs)
         raise InputError(f"{' and '.join(paths)}: no step is in both: {have}")
     return matrix
-
-
-def _chosen(against: str, paths: Sequence[str], names: Sequence[str]) -> int:
-    for known in (names, paths):
-        if against in known:
-            return known.index(against)
-    raise InputError(f"--against {against}: no such run; there are {', '.join(names)}")
 
 
 def _exit_code(matrix: Matrix) -> int:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import pickletools
+from dataclasses import dataclass, field
 from typing import Any, Final, NamedTuple
 
-__all__ = ["Unknown", "Unpickler"]
+__all__ = ["Made", "Unknown", "Unpickler"]
 
 _MOST_STEPS: Final = 1 << 21
 
@@ -14,6 +15,14 @@ class Unknown(NamedTuple):
     """An object of a class or function that is not known here."""
 
     name: str
+
+
+@dataclass(eq=False)
+class Made:
+    """An instance of a class that is not known here, with its attributes; made without running anything of it."""
+
+    name: str
+    state: Any = field(default_factory=dict)
 
 
 class Unpickler:
@@ -85,11 +94,13 @@ class Unpickler:
         elif code == "BINPERSID":
             stack.append(self.referred(stack.pop()))
         elif code in ("REDUCE", "NEWOBJ"):
-            arguments = stack.pop()
-            function = stack.pop()
-            stack.append(self.called(function.name if isinstance(function, Unknown) else "", arguments))
+            arguments, of = stack.pop(), stack.pop()
+            name = of.name if isinstance(of, Unknown) else ""
+            stack.append(self.called(name, arguments) if code == "REDUCE" else Made(name))
         elif code == "BUILD":
-            stack.pop()  # attributes of an object
+            attributes = stack.pop()
+            if isinstance(stack[-1], Made):
+                stack[-1].state = attributes
         elif code not in ("PROTO", "FRAME"):
             raise ValueError(f"an instruction {code} that is not known here")
 

@@ -6,7 +6,7 @@ import json
 import math
 import os
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -20,7 +20,7 @@ from matchers.logs.imported.measured import Dumped, fields_of
 from matchers.logs.source import LogSource
 from matchers.tensor import SIZES
 
-__all__ = ["FORMAT", "Entry", "entries"]
+__all__ = ["FORMAT", "NOT_OF_ONE", "Entry", "Placed", "entries", "index_files", "placed"]
 
 _PATTERN = re.compile(rb'\A.{4}\x00{4}\{\s*"[^{]*\{|\A\s*\{[^\[]*"weight_map"\s*:\s*\{', re.DOTALL)
 _DTYPES: Final[Mapping[str, str]] = {
@@ -78,36 +78,68 @@ def entries(source: LogSource, path: str, columns: Columns, *, data: bool = True
         LogError: its header cannot be read.
     """
     stream = _Stream(source)
-    size = int.from_bytes(stream.take(8), "little")
-    if size > _LARGEST_HEAD:
-        raise LogError(f"{path}:1: a safetensors file with a header of {size:,} bytes: expected at most 100 MB")
-    try:
-        head = json.loads(stream.take(size))
-        told = {str(name): one for name, one in head.items() if name != "__metadata__"}
-    except (ValueError, RecursionError, AttributeError):
-        raise LogError(f"{path}:1: the header of the safetensors file is no JSON object") from None
     at = 0
-    for number, (name, one) in enumerate(sorted(told.items(), key=lambda item: _start(item[1])), 1):
-        try:
-            dtype, shape, (begin, end) = str(one["dtype"]), tuple(one["shape"]), one["data_offsets"]
-            whole = all(type(n) is int and n >= 0 for n in (*shape, begin, end)) and end >= begin >= at
-        except (TypeError, KeyError, ValueError):
-            whole = False
-        known = _DTYPES.get(dtype, dtype) if whole else ""
-        if not whole or (known in SIZES and end - begin != math.prod(shape) * SIZES[known]):
-            columns.problem(number, f"{path}: {name}: its dtype, shape and place in the file are not of one tensor")
-            yield Entry(name, number, None)
+    for number, one in enumerate(placed(stream.take, path), 1):
+        if not one.dtype or one.begin < at:
+            columns.problem(number, f"{path}: {one.name}: {NOT_OF_ONE}")
+            yield Entry(one.name, number, None)
             continue
         content = b""
         if data:
-            stream.take(begin - at)
-            content = stream.take(end - begin)
-            at = end
-            if len(content) < end - begin:
+            stream.take(one.begin - at)
+            content = stream.take(one.end - one.begin)
+            at = one.end
+            if len(content) < one.end - one.begin:
                 columns.cut_off = True
-                columns.problem(number, f"{path}: the file ends within {name}")
+                columns.problem(number, f"{path}: the file ends within {one.name}")
                 return
-        yield Entry(name, number, Dumped(known, shape, content))
+        yield Entry(one.name, number, Dumped(one.dtype, one.shape, content))
+
+
+class Placed(NamedTuple):
+    """A tensor that a header tells of: its bytes after the header; the dtype is empty where it contradicts itself."""
+
+    name: str
+    dtype: str
+    shape: tuple[int, ...]
+    begin: int
+    end: int
+
+
+NOT_OF_ONE: Final = "its dtype, shape and place in the file are not of one tensor"
+
+
+def placed(take: Callable[[int], bytes], path: str) -> list[Placed]:
+    """Read the header of a file: its tensors in the order of their data.
+
+    Args:
+        take: gives the next bytes of the file; fewer at its end.
+        path: for messages.
+
+    Raises:
+        LogError: the header cannot be read.
+    """
+    size = int.from_bytes(take(8), "little")
+    if size > _LARGEST_HEAD:
+        raise LogError(f"{path}:1: a safetensors file with a header of {size:,} bytes: expected at most 100 MB")
+    try:
+        head = json.loads(take(size))
+        told = {str(name): one for name, one in head.items() if name != "__metadata__"}
+    except (ValueError, RecursionError, AttributeError):
+        raise LogError(f"{path}:1: the header of the safetensors file is no JSON object") from None
+    return [_placed(name, one) for name, one in sorted(told.items(), key=lambda item: _start(item[1]))]
+
+
+def _placed(name: str, told: Any) -> Placed:
+    try:
+        dtype, shape, (begin, end) = str(told["dtype"]), tuple(told["shape"]), told["data_offsets"]
+        whole = all(type(n) is int and n >= 0 for n in (*shape, begin, end)) and end >= begin
+    except (TypeError, KeyError, ValueError):
+        return Placed(name, "", (), 0, 0)
+    known = _DTYPES.get(dtype, dtype) if whole else ""
+    if known in SIZES and end - begin != math.prod(shape) * SIZES[known]:
+        known = ""
+    return Placed(name, known, shape, begin, end) if known else Placed(name, "", (), 0, 0)
 
 
 def _start(told: Any) -> int:
@@ -158,16 +190,26 @@ def _parts(source: Source, path: str) -> tuple[Sequence[Path | None], Sequence[s
         return source.files, ()
     if not source.start().lstrip().startswith(b"{"):
         return (None,), ()
-    content = _Stream(source).take(_LARGEST_HEAD)
-    try:
-        told = [(str(name), str(file)) for name, file in json.loads(content)["weight_map"].items()]
-    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
-        raise LogError(f'{path}:1: the index of safetensors files has no object "weight_map"') from None
-    names, files = [name for name, _ in told], list(dict.fromkeys(file for _, file in told))
-    if odd := next((file for file in files if os.path.basename(file) != file or file in ("", ".", "..")), None):
-        raise LogError(f"{path}:1: {odd!r} in the index is not the name of a file beside it")
+    told = index_files(_Stream(source).take(_LARGEST_HEAD), path)
+    names = list(told)
     # an alphabetical index tells no order
-    return [Path(path).with_name(file) for file in files], () if names == sorted(names) else names
+    files = [Path(path).with_name(file) for file in dict.fromkeys(told.values())]
+    return files, () if names == sorted(names) else names
+
+
+def index_files(content: bytes, path: str) -> dict[str, str]:
+    """Read the index of a checkpoint of several files: by the name of a tensor the name of its file.
+
+    Raises:
+        LogError: it cannot be read, or names a file elsewhere.
+    """
+    try:
+        told = {str(name): str(file) for name, file in json.loads(content)["weight_map"].items()}
+    except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
+        raise LogError(f'{path}:1: the index of a checkpoint has no object "weight_map"') from None
+    if odd := next((file for file in told.values() if os.path.basename(file) != file or file in ("", ".", "..")), None):
+        raise LogError(f"{path}:1: {odd!r} in the index is not the name of a file beside it")
+    return told
 
 
 def _native(source: Source, path: str, _: int, key: str) -> Iterator[str]:

@@ -178,7 +178,6 @@ def test_json_lines_of_several(capsys: pytest.CaptureFixture[str]) -> None:
         (["two", "two_too"], "there are logs of weights of ranks 0 and 1; choose one with --rank N"),
         (["two", "run_a", "--rank", "1"], "run_a has no log of weights of rank 1, only of rank 0"),
         (["ops", "run_a"], "ops: no rank_N_weights.log here, nor in numerics/; numtui capture --weights every"),
-        (["saved", "run_a"], "saved: no rank_N_weights.log here, nor in numerics/; numtui diff compares checkpoints"),
         (["none", "run_a"], "none: no such file or folder"),
     ],
 )
@@ -189,9 +188,6 @@ def test_folders_that_need_a_word(capsys: pytest.CaptureFixture[str], arguments:
     run("run_a")
     Path("ops/numerics").mkdir(parents=True)
     operations("ops", 1)
-    Path("saved").mkdir()
-    head = b'{"weight": {"dtype": "F32", "shape": [1], "data_offsets": [0, 4]}}'
-    Path("saved/model.safetensors").write_bytes(len(head).to_bytes(8, "little") + head + b"\0" * 4)
     assert main(["weights", *arguments]) == 2
     assert message in capsys.readouterr().err
     assert main(["weights", "two", "two_too", "--rank", "1"]) == 0
