@@ -18,6 +18,7 @@ from .autocast import autocast_settings
 from .generators import rng_digests
 from .local_parts import LocalParts, dtype_name
 from .log_writer import TensorSummary, format_digest
+from .row_sums import RowSums
 from .statistics import Statistics
 
 __all__ = ["ModelState", "StepStart", "combined_digest"]
@@ -87,7 +88,7 @@ class StepStart:
         buffers: (name, buffer), likewise.
         batch: the arguments of the model, nested in any way.
         computed: whether a recorded operation made a tensor.
-        sketch: take sketches, too, which tell how much two runs differ.
+        sketch: take sketches, too, which tell how much two runs differ, and the sums of the digests of rows.
     """
 
     def __init__(
@@ -102,8 +103,10 @@ class StepStart:
         self._statistics = Statistics(sketch=sketch)
         self._rng = rng_digests()
         self._autocast = autocast_settings()
+        parameters = list(parameters)
         self.parameters = ModelState(parameters, self._statistics)
         self.buffers = ModelState(buffers, self._statistics)
+        self._rows = RowSums(parameters) if sketch else None
         tensors = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor)]
         self._batch = [(LocalParts(tensor, self._statistics), _form(tensor, computed(tensor))) for tensor in tensors]
         self.saved: Any = None  # the weights themselves (`capture.keeping`), where somebody asks for them
@@ -129,6 +132,8 @@ class StepStart:
             out["buffer_digests"] = dict(list(buffers.items())[:_MAX_PARAMETERS])
         if sketches := self.parameters.sketches(rank) | self.buffers.sketches(rank):
             out["start_sketches"] = sketches
+        if self._rows is not None and (rows := self._rows.as_json()):
+            out["row_digests"] = dict(list(rows.items())[:_MAX_PARAMETERS])
         if batch:
             out["batch_digest"] = combined_digest(of.digest for of, _ in batch)
             out["batch"] = [

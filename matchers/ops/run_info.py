@@ -14,6 +14,7 @@ from capture.log_format import coverage_sentence
 from matchers.logs.op_log import OpLog
 from matchers.logs.tells import IMPORTED
 from matchers.ops.commands import command_differences
+from matchers.ops.fused import fused
 from matchers.ops.shown_value import is_private, same_value, shown
 from matchers.ops.start import (
     Start,
@@ -286,12 +287,19 @@ def _starts(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
     of_a, of_b = (known_digests(run, "parameter_digests") for run in (a, b))
     known = sum(name in of_b for name in of_a)
     if of_a and of_b and known < max(len(of_a), len(of_b)):
+        whole = fused(a, b)
+        equal = {name for found in whole for name in (found.whole, *found.parts)}
+        if whole:
+            parts = sum(len(found.parts) for found in whole)
+            text = f"{len(whole):,} fused weights have the rows of {parts:,} single ones ({whole[0].whole})"
+            yield Note(Severity.HARMLESS, "parameters", text)
         sides = [
             f"{len(only):,} only in {side} ({only[0]})"
             for side, one, other in (("a", of_a, of_b), ("b", of_b, of_a))
-            if (only := [name for name in one if name not in other])
+            if (only := [name for name in one if name not in other and name not in equal])
         ]
-        yield Note(Severity.SUSPICIOUS, "parameters", f"parameter names differ: {', '.join(sides)}")
+        if sides:
+            yield Note(Severity.SUSPICIOUS, "parameters", f"parameter names differ: {', '.join(sides)}")
     divided = divided_batch(a, b)
     if divided is None:
         extent = "" if start.tokens is None else start.tokens.extent

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import Enum
 from typing import Any, Final
@@ -16,6 +16,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.errors import LogError
+from matchers.ops.fused import Fused
 from matchers.tensor import Tensor
 from matchers.weights.fibres import Region, fibre_hashes
 from matchers.weights.numbers import coarser, measure, rounded
@@ -40,6 +41,8 @@ class How(Enum):
     """Their names differ as those of partners by values do."""
     ALIKE = "alike"
     """Their values are close and those of no others are."""
+    ROWS = "digests of rows"
+    """The rows of the whole are those of its parts together, by the sums of their digests."""
     TIED = "tied"
     """The partner has another one, by name: two names of one tensor."""
 
@@ -187,6 +190,16 @@ class Partners:
         for number, weight in enumerate(listed):
             self._progress(what, number / len(listed))
             yield weight
+
+    def of_rows(self, found: Iterable[Fused]) -> None:
+        """Pair fused weights of logs with their parts."""
+        for of in found:
+            other = "b" if of.side == "a" else "a"
+            whole = self.left[of.side].pop(of.whole, None)
+            for part in [self.left[other].pop(name) for name in of.parts if name in self.left[other]]:
+                if whole is not None:
+                    a, b = (whole, part) if of.side == "a" else (part, whole)
+                    self.pairs.append(Pair(a, b, How.ROWS, of.side))
 
     # Names, as those of others differ
 

@@ -9,9 +9,10 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
+from matchers.ops.fused import fused
 from matchers.weights.fibres import Unit, fibres
 from matchers.weights.numbers import Numbers, Outcome, compare_bits, compare_known
-from matchers.weights.partners import Pair, Partners
+from matchers.weights.partners import How, Pair, Partners
 from matchers.weights.parts import Parts
 from matchers.weights.states import State, Weight
 
@@ -86,6 +87,7 @@ def _partners(a: State, b: State, progress: Callable[[str, float], None]) -> Par
     found.by_name()
     if all(found.left.values()):
         found.by_values()
+    found.of_rows(fused(a.run, b.run))
     parts = Parts(found)
     if all(found.left.values()):
         parts.by_values()
@@ -111,6 +113,8 @@ class _Reader:
     def judge(self, pair: Pair) -> Numbers:
         """Compare two partners."""
         a, b = pair.a, pair.b
+        if pair.how is How.ROWS:
+            return Numbers(Outcome.EQUAL, pair.part.numel, 0, 0.0)
         if a.part != b.part:
             return Numbers(Outcome.NOT_COMPARED, problem="other shards")
         if a.stored is None or b.stored is None:

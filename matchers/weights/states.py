@@ -63,6 +63,8 @@ class State:
         form: what was read: `safetensors`, `torch.save`, `distributed`, `step 3 of a log of weights`, …
         weights: in the order of their names.
         problems: what could not be read, each with its place.
+        names: of the weights.
+        run: the run info of a header; empty for others.
     """
 
     path: str
@@ -70,6 +72,7 @@ class State:
     weights: list[Weight] = field(default_factory=list)
     problems: list[str] = field(default_factory=list)
     names: set[str] = field(default_factory=set)
+    run: Mapping[str, Any] = field(default_factory=dict)
 
     def add(self, weight: Weight) -> None:
         self.weights.append(weight)
@@ -108,6 +111,7 @@ def state_of_header(path: str) -> State:
     """
     run = read_head(path).run
     state = State(path, f"header of step {run['step']}" if type(run.get("step")) is int else "header of a log")
+    state.run = run
     sketches, parts = (named(run, name) for name in ("start_sketches", "parameter_placements"))
     for table in ("parameter_digests", "buffer_digests"):
         for name, digest in known_digests(run, table).items():

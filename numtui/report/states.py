@@ -213,6 +213,7 @@ def _folded(names: Sequence[str]) -> list[tuple[str, int]]:
 _KINDS = {
     How.NAMES_OF_OTHERS: ", by the names of others",
     How.ALIKE: ", because their values are close",
+    How.ROWS: ", by the digests of their rows",
     How.TIED: ": two names of one tensor",
 }
 
