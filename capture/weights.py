@@ -5,8 +5,9 @@ Two such logs show at which step, and in which parameter first, two runs diverge
 
 from __future__ import annotations
 
+import math
 import os
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -127,6 +128,18 @@ class WeightsLog:
         """
         if self.wants(step):
             self._append(step, rest_parts(self._names, trained))
+
+    def record_losses(self, step: int, losses: Sequence[float]) -> None:
+        """Append what the backward passes of a step began with, when the step is over.
+
+        Raises:
+            OSError: as `record`.
+        """
+        if losses and self.wants(step):
+            # JSON has no NaN
+            numbers = [loss if math.isfinite(loss) else str(loss) for loss in losses]
+            for file in self._files.values():
+                file.append(step, json_line({"step": step, "losses": numbers}) + "\n")
 
     def _append(self, step: int, tensors: Iterable[tuple[str, str, torch.Tensor]]) -> None:
         statistics = Statistics(sketch=self._sketch)

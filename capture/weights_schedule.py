@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from .guard import ends_no_run
+from .losses import Losses
 from .messages import describe, say
 from .modules import holders_of, models_with
 from .places import say_if_open_to_others
@@ -40,12 +41,17 @@ class WeightsSchedule:
         self._place = place
         self._log: WeightsLog | None = None
         self._failed = self._searched = False
+        self._losses = Losses()
+        self._of_step: list[float] = []
+        self._losses.install()
 
     @ends_no_run
     def after_step(self, step: int, optimizer: Any, recorder: Recorder) -> None:
         """Record an optimizer that has just stepped, while its gradients still exist."""
         if self._failed or not self._settings.wants_rank(current_rank()):
+            self._losses.remove()
             return
+        self._of_step += self._losses.take()
         recorder.find_models(optimizer)
         if self._log is None:
             self._log = self._begin(step, recorder)
@@ -54,8 +60,10 @@ class WeightsSchedule:
     @ends_no_run
     def after_all(self, step: int, recorder: Recorder) -> None:
         """Record what no optimizer owns, such as averaged copies, when the step is over."""
+        losses, self._of_step = self._of_step, []
         if self._failed or self._log is None or not self._log.wants(step):
             return
+        self._log.record_losses(step, losses)
         if not self._searched:
             # copies that are never called announce themselves in no other way
             self._searched = True
@@ -67,10 +75,12 @@ class WeightsSchedule:
     def broken(self, error: Exception) -> None:
         """Report an error and record no more."""
         self._failed = True
+        self._losses.remove()
         say(f"weights are no longer recorded: {describe(error)}")
 
     def close(self) -> None:
         """Finish the log at the end of the run."""
+        self._losses.remove()
         if self._log is None:
             return
         paths = self._log.paths

@@ -68,12 +68,14 @@ class WeightLog:
         cut_off: the file ends in the middle of a line.
         promised: number of steps by the footer, None without one.
         complete: the footer exists and its number of steps is correct.
+        losses: by step, what its backward passes began with, in their order.
         averaged: weights that change although no optimizer owns them: averaged copies, target networks.
     """
 
     path: str
     run: dict[str, Any] = field(default_factory=dict)
     states: dict[Key, TensorState] = field(default_factory=dict)
+    losses: dict[int, tuple[float, ...]] = field(default_factory=dict)
     steps: list[int] = field(default_factory=list)
     parameters: list[str] = field(default_factory=list)
     problems: list[Problem] = field(default_factory=list)
@@ -136,12 +138,25 @@ def _read_line(log: WeightLog, text: str, number: int) -> str | None:
         log.promised = log_format.parse_weights_footer(text)
         return "not a line of a log of weights" if log.promised is None else None
     try:
-        step, name, part, state = _state(text, number)
+        values = json.loads(text)
+        if "losses" in values:
+            return _losses(values, log)
+        step, name, part, state = _state(values, number)
     except (ValueError, TypeError, KeyError, OverflowError, RecursionError) as error:
         return _reason(error)
     if (step, name, part) in log.states:
         return f"a second entry for this tensor in step {step}; the first counts"
     log.states[step, name, part] = state
+    return None
+
+
+def _losses(values: dict[str, Any], log: WeightLog) -> str | None:
+    step, losses = values["step"], values["losses"]
+    known = type(step) is int and isinstance(losses, list)
+    # JSON has no NaN: it is text there
+    if not known or not all(isinstance(of, int | float | str) and not isinstance(of, bool) for of in losses):
+        return "losses are not numbers of a step"
+    log.losses.setdefault(step, tuple(map(float, losses)))
     return None
 
 
@@ -179,14 +194,13 @@ def _problem(log: WeightLog, line: int, message: str) -> None:
         log.problems.append(Problem(line, message))
 
 
-def _state(text: str, line: int) -> tuple[int, str, str, TensorState]:
+def _state(values: dict[str, Any], line: int) -> tuple[int, str, str, TensorState]:
     """(step, parameter, part, state) of a line.
 
     Raises:
-        ValueError: invalid JSON or an invalid value, with a message.
+        ValueError: an invalid value, with a message.
         KeyError: a field is missing.
     """
-    values = json.loads(text)
     step, name, part = values["step"], values["parameter"], values["part"]
     if type(step) is not int or not isinstance(name, str) or not isinstance(part, str):
         raise ValueError("step, parameter or part is of the wrong kind")

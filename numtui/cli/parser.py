@@ -24,6 +24,7 @@ _COMMANDS = (
     "check",
     "convert",
     "weights",
+    "losses",
     "capture",
     "suggest",
     "demo",
