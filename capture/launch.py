@@ -57,7 +57,7 @@ def _run(args: Namespace, options: list[str], command: list[str], prog: str, wit
         capture = Capture(lambda: (args, settings), args.output, inherited=False, with_forward=with_forward)
         # not torch yet: what the script sets in the environment before it imports torch must count
         capture.begin()
-        if args.deterministic is not None:
+        if args.deterministic is not None or args.deterministic_warn_only:
             import_module("torch")
         reason = None
         try:

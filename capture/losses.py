@@ -20,7 +20,13 @@ class Losses:
     A copy stays on its device until it is read; neither autograd nor a capture sees it, and no random number is drawn.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, after: Callable[[], None] | None = None) -> None:
+        """Set up without noting anything yet.
+
+        Args:
+            after: called after each backward pass.
+        """
+        self._after = after
         self._noted: list[torch.Tensor] = []
         self._original: Callable[..., Any] | None = None
         self._wrapper: Callable[..., Any] | None = None
@@ -34,7 +40,10 @@ class Losses:
         @functools.wraps(original)
         def backward(tensors: Any, *args: Any, **kwargs: Any) -> Any:
             self._note(tensors)
-            return original(tensors, *args, **kwargs)
+            returned = original(tensors, *args, **kwargs)
+            if self._after is not None and self._original is not None:
+                self._after()
+            return returned
 
         self._wrapper = functions.backward = backward
 

@@ -31,6 +31,7 @@ spread into every weight. Compare two runs with `numtui DIR_A DIR_B`.
 
 
 _MOST = 100_000
+_FIRST = StepNumbers(frozenset({1}))
 
 
 def _numbers(text: str) -> tuple[int, ...]:
@@ -101,6 +102,15 @@ class _Calls(argparse.Action):
         namespace.steps, namespace.forward = values, True
 
 
+class _When(argparse.Action):
+    """A condition, for which every step is recorded unless others are asked for."""
+
+    def __call__(self, _parser: Any, namespace: argparse.Namespace, values: Any, _option: str | None = None) -> None:
+        namespace.when = values
+        if namespace.steps is _FIRST:
+            namespace.steps = StepNumbers(frozenset(), frozenset({1}))
+
+
 def _seed(text: str) -> int:
     seed = int(text)
     if not 0 <= seed < 1 << 64:
@@ -118,7 +128,7 @@ def _size(text: str) -> int:
 def add_options(parser: argparse.ArgumentParser) -> None:
     """Add the options; the command to capture follows them after `--`."""
     add = parser.add_argument
-    add("--steps", "--step", type=_step_numbers, default=StepNumbers(frozenset({1})), metavar="1,5-7,every:N",
+    add("--steps", "--step", type=_step_numbers, default=_FIRST, metavar="1,5-7,every:N",
         help="steps to record, from 1 (default: 1), or every N-th")  # fmt: skip
     add("-o", "--output", type=Path, default=Path(), metavar="DIR", help="logs go to DIR/numerics (default: .)")
     add("--forward", action="store_true",
@@ -154,6 +164,10 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--ranks", type=_numbers, default=None, metavar="0,3", help="only these ranks write logs (default: all)")
     add("--deterministic", type=_seed, nargs="?", const=42, default=None, metavar="SEED",
         help="seed everything and use deterministic algorithms before the script starts (seed: 42)")  # fmt: skip
+    add("--deterministic-warn-only", action="store_true",
+        help="with or for --deterministic: warn where an operation has no deterministic implementation")  # fmt: skip
+    add("--when", action=_When, metavar="loss-is-nan|grad-norm-above:X",
+        help="record every step (or --steps), and write the first one of which this is true")  # fmt: skip
     add("--perturb", type=int, nargs="?", const=0, default=None, metavar="SEED",
         help="move all parameters, and floats of the batch, by one rounding error before the first step")  # fmt: skip
     add("--graft", action="append", default=[], metavar="MODULES=RUN",
@@ -225,6 +239,10 @@ def settings_of(args: argparse.Namespace) -> Settings:
         raise ValueError(f"--weights {given}: of training steps; the log of a call has all weights' digests")
     if forward and args.step_at is not None:
         raise ValueError(f"--step-at {args.step_at}: of training steps; the steps of --forward are calls")
+    if forward and args.when is not None:
+        raise ValueError(f"--when {args.when}: of training steps; the steps of --forward are calls")
+    if args.when is not None and (args.save or args.against is not None):
+        raise ValueError(f"--when {args.when}: what --save and --against keep is written at once")
     if args.stop and args.against is None:
         raise ValueError("--stop: at the first difference from a run that --against names")
     return Settings(
@@ -245,6 +263,7 @@ def settings_of(args: argparse.Namespace) -> Settings:
         save_limit=args.save_limit,
         against=args.against,
         stop=args.stop,
+        when=args.when,
         perturb=args.perturb,
         graft=tuple(args.graft),
         graft_after=tuple(args.graft_after),

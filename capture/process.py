@@ -90,10 +90,11 @@ class Capture:
             from .weights_schedule import WeightsSchedule
 
             self._last_step = args.steps.last
-            if args.deterministic is not None and not self._in_fork:
+            if (args.deterministic is not None or args.deterministic_warn_only) and not self._in_fork:
                 from .determinism import make_deterministic
 
-                for line in str(make_deterministic(args.deterministic)).splitlines():
+                seed = 42 if args.deterministic is None else args.deterministic
+                for line in str(make_deterministic(seed, args.deterministic_warn_only)).splitlines():
                     say(line)
             if args.weights != ():
                 self._weights = WeightsSchedule(self._folder, args.weights, settings, place=self._places)

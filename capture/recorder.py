@@ -37,6 +37,7 @@ from .step_log import kept_events, name_events, records
 from .step_start import ModelState, StepStart
 from .step_window import Split, Window, read_by
 from .tracer import StepTracer
+from .when import When
 
 __all__ = ["Recorder", "current_rank"]
 
@@ -124,12 +125,15 @@ class Recorder:
             self._keeping = Keeping(settings, self.named_so_far, lambda: (current_rank(), self.step))
             self._make_tracer = self._keeping.tracer
             self.modules.boundaries = self._keeping.boundaries(self.names, self._micro_batch)
+        self.when = None if settings.when is None else When(settings.when, self.names.parameters)
 
     # Hooks
 
     def install(self) -> None:
         """Install the hooks on modules and optimizers."""
         self.modules.install()
+        if self.when is not None:
+            self.when.install()
         self._handles = [
             register_optimizer_step_pre_hook(_not_compiled(self._before_optimizer)),
             register_optimizer_step_post_hook(_not_compiled(self._after_optimizer)),
@@ -139,6 +143,8 @@ class Recorder:
         """Remove all hooks and modes."""
         self._sweep()
         self.modules.remove()
+        if self.when is not None:
+            self.when.remove()
         for handle in self._handles:
             handle.remove()
         self._handles = []
@@ -413,6 +419,8 @@ class Recorder:
         with no_harm(f"the log of step {self.step} was not written"):
             tracer.stop()
             tracer.finish()
+            if self.when is not None and incomplete is None and not self.when.holds(self.step):
+                return
             self._write(tracer, "; ".join(map(without_private, filter(None, (tracer.failure, incomplete)))) or None)
 
     @ends_no_run

@@ -292,6 +292,9 @@ class AutomaticSchedule:
             return
         if self.recorder.written or incomplete is not None:
             return
+        if (when := self.recorder.when) is not None and when.seen:
+            say(f"no log: --when {self.recorder.settings.when} held in none of {when.seen:,} steps")
+            return
         if not self._ever_called:
             if not self.saw_model:  # else the process says more
                 say("no log: no step was recognised, as no module was called with gradients enabled; see capture.trace")
@@ -406,6 +409,8 @@ class AutomaticSchedule:
 
     def _over(self) -> None:
         following = self._announced or self.step + 1
+        if (when := self.recorder.when) is not None and when.met is not None:
+            self.steps = StepNumbers(frozenset({when.met}))  # the others cost nothing any more
         if self.step in self.steps:
             self.recorder.end(following if following in self.steps else None)
         if self._weights is not None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -15,10 +16,30 @@ from .keeping.grafts import Graft, read_grafts
 from .keeping.wanted import Wanted
 from .messages import describe
 
-__all__ = ["MAX_OPERATIONS", "Settings"]
+__all__ = ["MAX_OPERATIONS", "Settings", "parse_when"]
 
 MAX_OPERATIONS = 2_000_000
 """Of a step that seems never to end."""
+
+
+_LOSS, _NORM = "loss-is-nan", "grad-norm-above:"
+
+
+def parse_when(text: str) -> float:
+    """Return the gradient norm above which a step is written; NaN for `loss-is-nan`.
+
+    Raises:
+        ValueError: it is no condition.
+    """
+    if text == _LOSS:
+        return math.nan
+    try:
+        limit = float(text.removeprefix(_NORM)) if text.startswith(_NORM) else math.nan
+    except ValueError:
+        limit = math.nan
+    if not limit >= 0:
+        raise ValueError(f"--when {text}: expected {_LOSS} or {_NORM}X")
+    return limit
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +66,8 @@ class Settings:
         save_limit: bytes that they may fill together.
         against: path of the digests of another run; the first operations that differ from it are kept whole.
         stop: end the process at the first of these.
+        when: of all recorded steps, only the first one that meets this condition is written: `loss-is-nan`, or
+            `grad-norm-above:X`; None to write all.
         perturb: seed of a perturbation of all parameters, and of the floats of the batch, by one ε before the first
             recorded step, None for none.
         synthetic: seed of values by name and position that weights and batch get before the first recorded step.
@@ -71,6 +94,7 @@ class Settings:
     save_limit: int = 2 << 30
     against: str | None = None
     stop: bool = False
+    when: str | None = None
     perturb: int | None = None
     graft: tuple[str, ...] = ()
     graft_after: tuple[str, ...] = ()
@@ -88,6 +112,8 @@ class Settings:
             except re.error as error:  # before Python 3.11, as of `[z-a]`
                 raise ValueError(f"{glob}: no pattern of names: {error}") from None
         object.__setattr__(self, "forward", self.forward or bool(self.of))
+        if self.when is not None:
+            parse_when(self.when)
         object.__setattr__(self, "wanted", Wanted.of(self.save))
         object.__setattr__(self, "tables", {} if self.against is None else read_table(self.against))
         object.__setattr__(self, "grafts", read_grafts(self.graft, self.graft_after))
