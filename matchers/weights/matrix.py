@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import blake2b
 
 from matchers.weights.compare import (
@@ -29,6 +29,7 @@ class Matrix:
         comparisons: by run, with the reference as `a`; None for the reference itself.
         cells: by run, its compared steps.
         steps: the steps of all logs, ascending.
+        references: by run, the one that it is compared with, where each has its own; else empty.
         equal: indices of runs that are equal to each other bit for bit, in all steps; only groups of two or more.
     """
 
@@ -39,11 +40,16 @@ class Matrix:
     cells: tuple[Mapping[int, StepSummary], ...]
     steps: tuple[int, ...]
     equal: tuple[tuple[int, ...], ...]
+    references: Mapping[int, int] = field(default_factory=dict)
 
     @property
     def runs(self) -> tuple[int, ...]:
-        """Indices of the runs that are compared with the reference."""
-        return tuple(run for run in range(len(self.logs)) if run != self.reference)
+        """Indices of the runs that are compared with the reference, or with their own."""
+        return tuple(run for run, c in enumerate(self.comparisons) if c is not None)
+
+    def reference_of(self, run: int) -> int:
+        """Index of the run that a run is compared with."""
+        return self.references.get(run, self.reference)
 
     @property
     def divergences(self) -> list[tuple[int, Divergence]]:
@@ -63,12 +69,15 @@ class Matrix:
 
     def differences(self, run: int, step: int) -> list[Divergence]:
         """Return the differences of a cell, the first one first."""
-        return differences_at(self.logs[self.reference], self.logs[run], step)
+        return differences_at(self.logs[self.reference_of(run)], self.logs[run], step)
 
 
-def compare_runs(logs: Sequence[WeightLog], names: Sequence[str], reference: int = 0) -> Matrix:
-    """Compare all logs with the reference."""
-    comparisons = [None if i == reference else compare_weights(logs[reference], log) for i, log in enumerate(logs)]
+def compare_runs(
+    logs: Sequence[WeightLog], names: Sequence[str], reference: int = 0, references: Mapping[int, int] | None = None
+) -> Matrix:
+    """Compare all logs with the reference, or some of them each with its own."""
+    pairs = {i: reference for i in range(len(logs)) if i != reference} if references is None else references
+    comparisons = [compare_weights(logs[pairs[i]], log) if i in pairs else None for i, log in enumerate(logs)]
     return Matrix(
         names=tuple(names),
         logs=tuple(logs),
@@ -77,6 +86,7 @@ def compare_runs(logs: Sequence[WeightLog], names: Sequence[str], reference: int
         cells=tuple({} if c is None else {summary.step: summary for summary in c.steps} for c in comparisons),
         steps=tuple(sorted({step for log in logs for step in log.steps})),
         equal=_equal(logs),
+        references=references or {},
     )
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -55,6 +56,12 @@ def add_parser(commands: Commands) -> None:
     add_rank(parser)
     parser.add_argument("--against", metavar="NAME", help="run to compare the others with (default: the first)")
     parser.add_argument(
+        "--pair",
+        type=_words,
+        metavar="X:Y",
+        help="of a sweep: compare each run with Y in its name with the one that has X there (eager:graph)",
+    )
+    parser.add_argument(
         "--format",
         choices=WEIGHT_FORMATS,
         help="print: text for people, json or jsonl for programs (default: text, without a terminal)",
@@ -63,12 +70,19 @@ def add_parser(commands: Commands) -> None:
     add_screen(parser)
 
 
+def _words(text: str) -> tuple[str, str]:
+    first, colon, other = text.partition(":")
+    if not (first and colon and other) or first == other:
+        raise argparse.ArgumentTypeError(f"{text!r}: expected two words of names, as in eager:graph")
+    return first, other
+
+
 def _run(args: argparse.Namespace) -> int:
     if (moments := resolve_states(args.logs, rank=args.rank)) is not None:
         return report_states(moments, args.format or "text", args.output, against=args.against)
     paths = resolve_weights(args.logs, rank=args.rank)
-    if args.format or args.output or not has_screen():
-        return report_weights(paths, args.format or "text", args.output, against=args.against)
+    if args.format or args.output or args.pair or not has_screen():
+        return report_weights(paths, args.format or "text", args.output, against=args.against, pair=args.pair)
     return _show(_read(paths, args.against), args)
 
 
@@ -86,8 +100,19 @@ def _show(matrix: Matrix, args: argparse.Namespace) -> int:
     return show(cursor, lambda: WeightsScreen(cursor), request) or _exit_code(matrix)
 
 
-def report_weights(paths: Sequence[str], form: str, output: Path | None, *, against: str | None = None) -> int:
+def report_weights(
+    paths: Sequence[str],
+    form: str,
+    output: Path | None,
+    *,
+    against: str | None = None,
+    pair: tuple[str, str] | None = None,
+) -> int:
     """Compare logs with one of them, and write a report; return the exit code.
+
+    Args:
+        against: the one that the others are compared with; None for the first.
+        pair: two words: each run with the second one in its name is compared with that which has the first one there.
 
     Raises:
         UserError: a log cannot be read, the report cannot be written.
@@ -97,15 +122,16 @@ def report_weights(paths: Sequence[str], form: str, output: Path | None, *, agai
     from numtui.report.weights import write_text
 
     writers = {"text": write_text, "json": weights_json.write_json, "jsonl": weights_json.write_jsonl}
-    matrix = _read(paths, against)
+    matrix = _read(paths, against, pair)
     deliver(lambda out: writers[form](matrix, out), output)
     return _exit_code(matrix)
 
 
-def _read(paths: Sequence[str], against: str | None) -> Matrix:
+def _read(paths: Sequence[str], against: str | None, pair: tuple[str, str] | None = None) -> Matrix:
     if len(paths) < 2:
         raise InputError(f"{paths[0]}: give two or more logs of weights to compare")
     names = run_names(paths)
+    references = None if pair is None else _references(names, pair)
     reference = 0 if against is None else chosen(against, paths, names)
     from matchers.weights.log import read_weights
     from matchers.weights.matrix import compare_runs
@@ -116,13 +142,34 @@ def _read(paths: Sequence[str], against: str | None) -> Matrix:
             progress(f"reading {name}", i / (len(paths) + 1))
             logs.append(read_weights(path))
         progress("comparing", len(paths) / (len(paths) + 1))
-        matrix = compare_runs(logs, names, reference)
+        matrix = compare_runs(logs, names, reference, references)
     for log in logs:
         _warn(log)
     if not any(matrix.cells):
         have = " and ".join(_steps(log) for log in logs)
         raise InputError(f"{' and '.join(paths)}: no step is in both: {have}")
     return matrix
+
+
+def _references(names: Sequence[str], pair: tuple[str, str]) -> dict[int, int]:
+    """By run with the second word in its name, the one whose name has the first word there.
+
+    Raises:
+        InputError: there is none.
+    """
+    first, other = pair
+    word = re.compile(rf"(?<![A-Za-z0-9]){re.escape(other)}(?![A-Za-z0-9])")
+    number = {name: run for run, name in enumerate(names)}
+    found = {}
+    for run, name in enumerate(names):
+        reference = number.get(word.sub(lambda _: first, name, count=1), run)
+        if reference != run:
+            found[run] = reference
+    if not found:
+        raise InputError(f"--pair {first}:{other}: no two names differ in these words; there are {', '.join(names)}")
+    if alone := [name for run, name in enumerate(names) if run not in found and run not in found.values()]:
+        complain(f"--pair {first}:{other}: without partner: {', '.join(alone)}")
+    return found
 
 
 def _exit_code(matrix: Matrix) -> int:

@@ -37,7 +37,7 @@ _WIDTH = 80
 
 def write_text(matrix: Matrix, out: TextIO) -> None:
     """Write the comparison: of two logs in detail, of more as a matrix of runs and steps."""
-    lines = _two(matrix) if len(matrix.logs) == 2 else _several(matrix)
+    lines = _two(matrix) if len(matrix.logs) == 2 and not matrix.references else _several(matrix)
     write_lines([*lines, *_next(matrix)], out)
 
 
@@ -99,7 +99,10 @@ def _several(matrix: Matrix) -> Iterator[str]:
         assert comparison is not None
         yield from _circumstances(comparison)
     yield ""
-    yield f"Different tensors after each step, against {safe_text(against, _MAX_NAME)}:"
+    which = (
+        "each against the run of its configuration" if matrix.references else f"against {safe_text(against, _MAX_NAME)}"
+    )
+    yield f"Different tensors after each step, {which}:"
     yield ""
     yield from _table(matrix)
     yield ""
@@ -120,6 +123,8 @@ def _summary(matrix: Matrix, run: int) -> str:
     said = [f"equal in {plural(len(c.steps), 'step')}"]
     if c.first is not None:
         said = [f"step {c.first.step}, {tensor_words(c.first)}, {size_words(c.first)}"]
+    if matrix.references:
+        said.append(f"against {safe_text(matrix.names[matrix.reference_of(run)], _MAX_NAME)}")
     if c.starts_differ:
         said.append(f"{plural(len(c.starts_differ), 'parameter')} differed before the first step")
     if not matrix.logs[run].complete:

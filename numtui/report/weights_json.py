@@ -54,6 +54,8 @@ def _run(matrix: Matrix, run: int) -> dict[str, Any]:
     }
     if c is None:
         return facts
+    if matrix.references:
+        facts["against"] = matrix.names[matrix.reference_of(run)]
     unlogged = unlogged_before(c)
     return {
         **facts,
@@ -88,7 +90,7 @@ def write_jsonl(matrix: Matrix, out: TextIO) -> None:
         for run in matrix.runs:
             c = matrix.comparisons[run]
             first = None if c is None or c.first is None else _difference(c.first)
-            _write({"a": matrix.logs[matrix.reference].path, "b": matrix.logs[run].path, "first": first}, out)
+            _write({"a": matrix.logs[matrix.reference_of(run)].path, "b": matrix.logs[run].path, "first": first}, out)
         return
     c = next(c for c in matrix.comparisons if c is not None)
     _write({"first": None if c.first is None else _difference(c.first)}, out)

@@ -104,7 +104,7 @@ def unlogged_before(c: WeightsComparison) -> tuple[int, int] | None:
 
 def logs_of_step(matrix: Matrix, run: int, step: int) -> tuple[str, str] | None:
     """Return the logs of operations of a step, of the reference and of a run; None unless both exist."""
-    a, b = (log_of_step(matrix.logs[i].path, step) for i in (matrix.reference, run))
+    a, b = (log_of_step(matrix.logs[i].path, step) for i in (matrix.reference_of(run), run))
     return (a, b) if a is not None and b is not None else None
 
 
@@ -118,7 +118,7 @@ def next_commands(matrix: Matrix) -> list[NextStep]:
             why = f"names the first operation of step {first.step} that differs"
             found.append(NextStep(("numtui", "diff", *logs), why))
     if len(matrix.logs) > 2:
-        paths = (matrix.logs[matrix.reference].path, matrix.logs[matrix.first[0]].path)
+        paths = (matrix.logs[matrix.reference_of(matrix.first[0])].path, matrix.logs[matrix.first[0]].path)
         why = "shows the largest difference after each step"
         found.append(NextStep(("numtui", "weights", *paths), why))
     return found

@@ -191,3 +191,17 @@ def test_folders_that_need_a_word(capsys: pytest.CaptureFixture[str], arguments:
     assert main(["weights", *arguments]) == 2
     assert message in capsys.readouterr().err
     assert main(["weights", "two", "two_too", "--rank", "1"]) == 0
+
+
+def test_a_sweep_has_a_reference_for_each_configuration(capsys: pytest.CaptureFixture[str]) -> None:
+    runs = [run("eager_bs1"), run("eager_bs8", EARLIER), run("graph_bs1"), run("graph_bs8", LATER), run("other")]
+    assert main(["weights", *runs, "--pair", "eager:graph"]) == 1
+    said = capsys.readouterr()
+    assert "Different tensors after each step, each against the run of its configuration:" in said.out
+    assert " graph_bs1  =  =  =" in said.out.replace("   =", "  =")
+    assert "graph_bs8  step 2, gradient of layers.0.wq.weight, relative error" in said.out
+    assert "without partner: other" in said.err
+    assert main(["weights", *runs, "--pair", "eager:graph", "--format", "jsonl"]) == 1
+    lines = [json.loads(line) for line in capsys.readouterr().out.splitlines()]
+    assert [line["a"].split("/")[0] for line in lines] == ["eager_bs1", "eager_bs8"]
+    assert main(["weights", *runs, "--pair", "a:b"]) == 2
