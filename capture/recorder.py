@@ -244,8 +244,8 @@ class Recorder:
     def _measure_start(self, batch: Any) -> StepStart | None:
         try:
             made = self.tracer.made if self.tracer is not None else lambda _: False
-            names, sketch = self.names, self.settings.sketch
-            start = StepStart(self._held(), names.buffers(), batch, made, sketch=sketch)
+            names, sketch, rows = self.names, self.settings.sketch, self.settings.forward
+            start = StepStart(self._held(), names.buffers(), batch, made, sketch=sketch, rows=rows)
             if self._keeping is not None:
                 start.saved = self._keeping.weights(self.tracer, names.tensors())
             return start

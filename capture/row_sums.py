@@ -17,6 +17,8 @@ __all__ = ["RowSums", "rows_together"]
 
 _MOST = 64
 """Rows that are digested together where they are long: all projections of large models have multiples of it."""
+_MOST_DIGESTS = 1 << 14
+"""Digests of one weight: kernels of convolutions, whose rows are short, would take a great many."""
 
 
 def rows_together(elements: int) -> int:
@@ -27,8 +29,8 @@ def rows_together(elements: int) -> int:
 class RowSums:
     """The sums of named weights of two or more dimensions, measured when the object is made; keeps no tensors.
 
-    Weights whose number of rows is no multiple of those digested together have none, nor have parts of a whole
-    (DTensors) and what has no values here.
+    Weights whose number of rows is no multiple of those digested together have none, nor have those of very many rows,
+    parts of a whole (DTensors), and what has no values here.
     """
 
     def __init__(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
@@ -43,7 +45,7 @@ class RowSums:
     def _measure(self, name: str, tensor: torch.Tensor) -> None:
         rows = tensor.view(-1, tensor.shape[-1])
         together = rows_together(tensor.shape[-1])
-        if len(rows) % together:
+        if len(rows) % together or len(rows) // together > _MOST_DIGESTS:
             return
         try:
             self._slots[name] = [

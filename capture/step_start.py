@@ -88,7 +88,8 @@ class StepStart:
         buffers: (name, buffer), likewise.
         batch: the arguments of the model, nested in any way.
         computed: whether a recorded operation made a tensor.
-        sketch: take sketches, too, which tell how much two runs differ, and the sums of the digests of rows.
+        sketch: take sketches, too, which tell how much two runs differ.
+        rows: take the sums of the digests of rows, too, by which fused weights have partners.
     """
 
     def __init__(
@@ -99,6 +100,7 @@ class StepStart:
         computed: Callable[[torch.Tensor], bool] = lambda _: False,
         *,
         sketch: bool = False,
+        rows: bool = False,
     ) -> None:
         self._statistics = Statistics(sketch=sketch)
         self._rng = rng_digests()
@@ -106,7 +108,7 @@ class StepStart:
         parameters = list(parameters)
         self.parameters = ModelState(parameters, self._statistics)
         self.buffers = ModelState(buffers, self._statistics)
-        self._rows = RowSums(parameters) if sketch else None
+        self._rows = RowSums(parameters) if rows else None
         tensors = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor)]
         self._batch = [(LocalParts(tensor, self._statistics), _form(tensor, computed(tensor))) for tensor in tensors]
         self.saved: Any = None  # the weights themselves (`capture.keeping`), where somebody asks for them

@@ -15,7 +15,7 @@ from matchers.ops.run_info import compare_run_info
 
 def run(**weights: torch.Tensor) -> dict[str, Any]:
     named = [(name.replace("_", "."), weight) for name, weight in weights.items()]
-    return StepStart([(name, nn.Parameter(weight)) for name, weight in named], sketch=True).as_json()
+    return StepStart([(name, nn.Parameter(weight)) for name, weight in named], sketch=True, rows=True).as_json()
 
 
 def test_the_parts_of_fused_and_stacked_weights_add_up() -> None:
