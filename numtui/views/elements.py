@@ -2,81 +2,25 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
 from typing import Final
 
-from matchers.elements.differences import differences
-from matchers.elements.picture import LARGEST, NOT_FINITE, Grid, Picture
-from matchers.tensor import Tensor
-from numtui.report.elements import Parts, read_whole
+from matchers.elements.picture import NOT_FINITE, Grid, Picture
+from numtui.report.kept_tensors import LEVELS, Elements
 from numtui.text.counts import plural
 from numtui.text.lines import Line, fit, fit_line, wrap
 from numtui.text.safe import safe_text
 
-__all__ = ["HEAT", "Elements", "Shown", "read_elements"]
+__all__ = ["HEAT", "Shown"]
 
 HEAT: Final = ("heat1", "heat2", "heat3", "heat4", "heat5")
 """Roles of cells, from a few steps to what is not finite."""
-_LEVELS: Final = (0, 1, 2, 2, 3, 3, 4, 4, 4, 4, 5)
-"""The level of a cell by its digit."""
 _DIGITS: Final = "·123456789!"
 _ASCII: Final = ".123456789!"
 _MOST_LINES: Final = 2
 _BESIDE: Final = 30
 """Cells of the histogram beside the map."""
 _NARROW: Final = 72
-
-
-@dataclass(frozen=True, eq=False)
-class Elements:
-    """A tensor of a row: its name, what is said of it, and its picture.
-
-    Attributes:
-        told: how many elements differ, where, by which pattern; of one side, how many are not finite.
-        picture: None where the sides have other dtypes or shapes, or are too large.
-    """
-
-    name: str
-    form: str
-    told: str
-    picture: Picture | None
-
-
-def read_elements(name: str, sides: Mapping[str, Parts]) -> Elements:
-    """Read a tensor of kept calls, on each side that has it. Takes a while for a large one.
-
-    Raises:
-        OSError: a content cannot be read.
-    """
-    tensors = {side: read_whole(parts) for side, parts in sides.items()}
-    forms = [_form(parts, tensors[side]) for side, parts in sides.items()]
-    form = " ⇄ ".join(dict.fromkeys(forms))
-    whole = [(side, tensor) for side, tensor in tensors.items() if tensor is not None]
-    if len(whole) < len(sides):
-        lacking = next(side for side, tensor in tensors.items() if tensor is None)
-        return Elements(name, form, f"{lacking}: the parts of the ranks make no whole tensor", None)
-    (side, a), b = whole[0], whole[1][1] if len(whole) > 1 else None
-    if b is None:
-        return _of_one(name, form, side, a)
-    found = differences(a, b)
-    pictured = a.dtype == b.dtype and a.bits.shape == b.bits.shape and a.bits.size <= LARGEST
-    return Elements(name, form, found.text, Picture(a, b) if pictured else None)
-
-
-def _form(parts: Parts, whole: Tensor | None) -> str:
-    told = parts[0][1]
-    if len(parts) == 1 or whole is None:
-        return f"{list(told['shape'])} {told['dtype']}"
-    return f"{list(whole.bits.shape[: len(told['shape'])])} {told['dtype']} of {len(parts)} ranks"
-
-
-def _of_one(name: str, form: str, side: str, tensor: Tensor) -> Elements:
-    picture = Picture(tensor) if tensor.bits.size <= LARGEST else None
-    if picture is None:
-        return Elements(name, form, f"{side} alone; too large for a picture", None)
-    odd = f"{picture.many:,} of {plural(tensor.bits.size, 'element')} NaN or infinite" if picture.many else "all finite"
-    return Elements(name, form, f"in {side} alone: {odd}", picture)
 
 
 class Shown:
@@ -155,7 +99,7 @@ class Shown:
     def _of_blocks(self, y: int, top: list[int], bottom: list[int]) -> Line:
         line: Line = []
         for x, (upper, lower) in enumerate(zip(top, bottom, strict=True)):
-            one, other = _LEVELS[upper], _LEVELS[lower]
+            one, other = LEVELS[upper], LEVELS[lower]
             if self._at in ((y, x), (y + 1, x)):
                 line.append(("▄" if self._at == (y, x) else "▀", "chosen"))
             elif one and other:

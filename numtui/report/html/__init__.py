@@ -27,6 +27,7 @@ from numtui.actions import ACTIONS
 from numtui.query.fields import FIELDS, STATUS_WORDS
 from numtui.query.view import Order, StatusGroup
 from numtui.report.html.columns import block_of
+from numtui.report.html.kept import kept_operations
 from numtui.report.html.names import add_names
 from numtui.report.html.page import link, packaged, source_hash
 from numtui.report.html.results import add_results
@@ -128,7 +129,7 @@ def write(report: Report, out: TextIO, view: View | None = None) -> None:
         "result": f'<strong class="red">{text(report.result)}</strong>' if report.alarming else text(report.result),
         "coverage": coverage(report),
         "overview": overview(report),
-        "summary": summary(report, view.notes),
+        "summary": summary(report, view.notes) + kept_operations(report),
         "rules": rules(report),
         "logs": logs(report),
         "block": base64.b64encode(block.compressed()).decode("ascii"),

@@ -12,7 +12,7 @@ from numtui.text.counts import plural
 from numtui.text.glyphs import GLYPHS, WORDS
 from numtui.text.safe import safe_text
 
-__all__ = ["coverage", "logs", "overview", "rules", "summary", "text"]
+__all__ = ["button", "coverage", "logs", "overview", "rules", "summary", "text"]
 
 _MAX_CAUSES: Final = 20
 _MAX_REDS: Final = 10
@@ -90,14 +90,14 @@ def _summary(r: Report, notes: Sequence[tuple[int, str]]) -> Iterator[str]:
     if r.rules_note:
         yield f"<p>{text(r.rules_note)}</p>"
     rows = [(r.row(row, explained=False), note) for row, note in notes]
-    yield from _list("Notes", (f"{text(note, 2000)}<br>{_button(row)}" for row, note in rows))
+    yield from _list("Notes", (f"{text(note, 2000)}<br>{button(row)}" for row, note in rows))
     yield from _rows(
         "Differences within tolerance begin here",
         [(r.row(row), "") for row in r.beginning_rows[:_MAX_REDS].tolist()],
         len(r.beginning_rows),
     )
     copies = (
-        f"{found.side}: {_button(r.row(found.row, explained=False))}{f' and {n - 1:,} more' if n > 1 else ''} "
+        f"{found.side}: {button(r.row(found.row, explained=False))}{f' and {n - 1:,} more' if n > 1 else ''} "
         f"{text(found.location)}<br>{text(told)}" + (f", error {found.error}" if found.error else "")
         for found, n, told in r.mismatch_groups
     )
@@ -142,7 +142,7 @@ def _rows(title: str, rows: Sequence[tuple[RowFacts, str]], total: int, named: i
         yield f"<p>… and {total - len(rows):,} more</p>"
 
 
-def _button(row: RowFacts) -> str:
+def button(row: RowFacts) -> str:
     """Return a button with the keys of a row that goes to it."""
     keys = escape(row.keys(lambda key: safe_text(key, _MAX_TEXT)))
     return f'<button type="button" class="go" data-go="{row.row}"><code>{keys}</code></button>'
@@ -151,7 +151,7 @@ def _button(row: RowFacts) -> str:
 def _head(row: RowFacts) -> str:
     """Return the source line of a row, where it is known, above its button."""
     place = row.place(text)
-    return f"<strong>{place}</strong><br>{_button(row)}" if place else _button(row)
+    return f"<strong>{place}</strong><br>{button(row)}" if place else button(row)
 
 
 def _facts(row: RowFacts) -> str:

@@ -12,6 +12,7 @@ from textual.app import ComposeResult
 
 from capture.keeping.replay import Kept
 from numtui.report.elements import tensors_by_name
+from numtui.report.kept_tensors import Elements, read_elements
 from numtui.terminal.tty import speaks_unicode
 from numtui.text.lines import Line, fit
 from numtui.text.safe import safe_text
@@ -19,7 +20,7 @@ from numtui.tui.screens.background import Background
 from numtui.tui.screens.modal import Modal
 from numtui.tui.screens.pager import keys_page
 from numtui.tui.widgets.lines import ROLES, Lines
-from numtui.views.elements import HEAT, Elements, Shown, read_elements
+from numtui.views.elements import HEAT, Shown
 
 __all__ = ["ElementsScreen", "differing_first", "read"]
 

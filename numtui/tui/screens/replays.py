@@ -12,10 +12,10 @@ from capture.keeping.replay import Kept, ReplayError, Running
 from matchers.comparison import Comparison
 from numtui.action import key_name
 from numtui.report.kept import KeptOperations
+from numtui.report.kept_tensors import Elements
 from numtui.tui.screens.elements import ElementsScreen, differing_first, read
 from numtui.tui.screens.export import copy_text
 from numtui.tui.screens.screen import MainScreen
-from numtui.views.elements import Elements
 
 __all__ = ["Replays"]
 

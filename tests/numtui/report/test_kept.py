@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -19,7 +21,10 @@ from matchers.logs.raw_record import MEMBERS
 from matchers.single_run import single_run
 from numtui.report.collectives import from_parts
 from numtui.report.elements import read_tensor, read_whole, tensors_by_name
+from numtui.report.html import write
 from numtui.report.kept import KeptOperations
+from numtui.report.model import Report
+from numtui.report.options import ReportOptions
 from tests.captured import Step
 from tests.kept import write_kept
 
@@ -137,3 +142,23 @@ def test_a_collective_takes_the_parts_of_the_bundles_beside_it(tmp_path: Path) -
     assert from_parts(one)["as captured"]["together"] == "sum of the ranks in rank order, in float32"
     (tmp_path / "rank_0_kept" / "manifest.json").unlink()
     assert "needs the part of rank_0_kept, which is not there" in from_parts(one)["as captured"]["refused"]
+
+
+def test_the_page_has_a_picture_of_where_kept_tensors_differ(tmp_path: Path) -> None:
+    """Two elements of a result, and nothing of the equal input."""
+    other = X * 2
+    other[2, 1:3] += 1
+    logs = []
+    for name, result in (("a", X * 2), ("b", other)):
+        path = tmp_path / name / "rank_0_activations.log"
+        write_kept(path, [Step(key=KEY, reads=[X], gives=[result])], [KEY], rank=0, step=1)
+        logs.append(read_log(str(path)))
+    out = io.StringIO()
+    write(Report(compare(logs[0], logs[1]), ReportOptions()), out)
+    page = out.getvalue()
+    section = page[page.index("<h2>Kept operations</h2>") :]
+    assert section.count("<svg") == 1
+    assert 'viewBox="0 0 6 4"' in section
+    assert re.findall(r'<rect class="heat\d" x="(\d)" y="(\d)" width="(\d)"', section) == [("1", "2", "2")]
+    assert "result 0, [4, 6] float32: 2 of 24 elements differ" in section
+    assert "input 0" not in section
