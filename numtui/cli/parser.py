@@ -5,10 +5,13 @@ from __future__ import annotations
 import argparse
 import os
 from collections.abc import Sequence
+from contextlib import suppress
 from importlib import import_module
+from pathlib import Path
 
 from matchers.errors import InputError
 from numtui.cli.arguments import SCREEN_SWITCHES
+from numtui.cli.output import complain
 
 __all__ = ["parse", "root_parser"]
 
@@ -55,6 +58,7 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
     argv = _command_first(argv)
     argv, command = _with_command(argv)
     if argv[0] in _COMMANDS:
+        _tell_of_run(argv[0])
         root = _parser_of(argv[0])
     else:
         _refuse_misspelt(argv[0])
@@ -69,6 +73,16 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
         # Report with the sub-command's usage; argparse would use the root's.
         args.error(f"unrecognized arguments: {' '.join(unknown)}")
     return args
+
+
+def _tell_of_run(command: str) -> None:
+    """Say how a run is named whose folder has the name of a sub-command."""
+    if os.path.isdir(command):
+        from matchers.runs.run import find_logs
+
+        with suppress(OSError, InputError):
+            if find_logs(Path(command)):
+                complain(f"{command} is a command; the run in the folder of that name is ./{command}")
 
 
 def _with_command(argv: Sequence[str]) -> tuple[Sequence[str], list[str] | None]:

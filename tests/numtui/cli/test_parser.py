@@ -81,6 +81,20 @@ def test_a_misspelt_command_is_recognised(
     assert parse([typed, "a"]).a == typed
 
 
+def test_a_run_with_the_name_of_a_command_is_told(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A folder without logs is not: many repositories have a `capture`."""
+    monkeypatch.chdir(tmp_path)
+    folder = tmp_path / "plan" / "numerics"
+    folder.mkdir(parents=True)
+    parse(["plan", "a", "b"])
+    assert not capsys.readouterr().err
+    (folder / "rank_0_activations.log").touch()
+    parse(["plan", "a", "b"])
+    assert "plan is a command; the run in the folder of that name is ./plan" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize("name", ["a", "dif.log", "x/dif", "run1"])
 def test_a_missing_log_is_no_misspelt_command(name: str) -> None:
     assert parse([name, "b"]).a == name
