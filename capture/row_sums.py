@@ -9,6 +9,7 @@ from collections.abc import Iterable
 
 import torch
 
+from .kernels.guards import unnoticed
 from .log_writer import format_digest
 from .statistics import Statistics, Unmeasurable
 from .subclasses import local_tensors
@@ -36,11 +37,12 @@ class RowSums:
     def __init__(self, tensors: Iterable[tuple[str, torch.Tensor]]) -> None:
         self._statistics = Statistics(sketch=False)
         self._slots: dict[str, list[int]] = {}
-        for name, tensor in tensors:
-            if name in self._slots or tensor.dim() < 2 or not tensor.numel() or hasattr(tensor, "_spec"):
-                continue
-            if local_tensors(tensor) is None and tensor.is_contiguous():
-                self._measure(name, tensor.detach())
+        with unnoticed():
+            for name, tensor in tensors:
+                if name in self._slots or tensor.dim() < 2 or not tensor.numel() or hasattr(tensor, "_spec"):
+                    continue
+                if local_tensors(tensor) is None and tensor.is_contiguous():
+                    self._measure(name, tensor.detach())
 
     def _measure(self, name: str, tensor: torch.Tensor) -> None:
         rows = tensor.view(-1, tensor.shape[-1])

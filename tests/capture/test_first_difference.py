@@ -71,7 +71,9 @@ def test_an_error_in_one_product_is_the_first_difference(
     assert compare(base, again).first_difference is None
     made = np.flatnonzero([base.op_name(record) == "mm" for record in range(len(base))])
     assert len(made) == products.calls
-    for at in (1, len(made) // 2, len(made) - 1):
+    # an error in proportion to a result of zeros is none; where the first state is read depends on the machine
+    some = np.flatnonzero(base.stats[1, made] > 0).tolist()
+    for at in (some[1], some[len(some) // 2], some[-1]):
         c = compare(base, captured(run, tmp_path / "off.log", products, at))
         found = c.first_difference
         assert found is not None

@@ -14,7 +14,7 @@ NUMTUI = [sys.executable, "-m", "numtui"]
 
 
 def test_help_fits_a_terminal_of_80_columns() -> None:
-    with Terminal([*NUMTUI, "--help"], columns=80, rows=80) as t:
+    with Terminal([*NUMTUI, "--help"], columns=80, rows=100) as t:
         assert t.exit_code() == 0
         screen = t.wait_for("exit codes: 0 the runs agree")
     assert "usage: numtui" in screen

@@ -343,6 +343,7 @@ def test_the_explorer_gets_what_was_asked(opened: tuple[list[OpenRequest], list[
             name_b="b",
             rules_path=Path("new.yaml"),
             rules_given=True,
+            floor="found",
             color=False,
             theme="nord",
         )
