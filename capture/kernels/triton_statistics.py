@@ -129,7 +129,7 @@ def measure(
             before_last, done = done, done + x.numel()
         if not alone:
             partials = sums[0] if len(sums) == 1 else torch.cat(sums)
-            _combined[(1,)](x, partials, len(partials), numel, before_last, row, ROWS=_ROWS, **form)
+            _add_up[(1,)](x, partials, len(partials), numel, before_last, row, ROWS=_ROWS, **form)
 
 
 def _pieces(tensor: torch.Tensor) -> Iterator[torch.Tensor]:
@@ -364,7 +364,7 @@ def _scattered(
     tl.store(_numbers(partials_ptr) + program * _FIELDS + _SKETCH + tl.arange(0, 16), tl.sum(signed, 1))
 
 
-@triton.jit
+@triton.jit(do_not_specialize=["x_ptr", "partials_ptr", "programs", "numel", "done", "row_ptr"])
 @no_type_check
 def _add_up(
     x_ptr,
@@ -413,19 +413,3 @@ def _add_up(
     sums = tl.where(field == _INTEGERS + 4, sums / (numel - missing * PARTS).to(tl.float64), sums)
     tl.store(row_ptr + field, counts, mask=field < _INTEGERS)
     tl.store(_numbers(row_ptr) + field, sums, mask=(field >= _INTEGERS) & (field < _FIELDS))
-
-
-@triton.jit(do_not_specialize=["x_ptr", "partials_ptr", "programs", "numel", "done", "row_ptr"])
-@no_type_check
-def _combined(
-    x_ptr,
-    partials_ptr,
-    programs,
-    numel,
-    done,
-    row_ptr,
-    SIZE: tl.constexpr,  # noqa: N803
-    PARTS: tl.constexpr,  # noqa: N803
-    ROWS: tl.constexpr,  # noqa: N803
-):
-    _add_up(x_ptr, partials_ptr, programs, numel, done, row_ptr, SIZE, PARTS, ROWS)
