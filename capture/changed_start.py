@@ -1,4 +1,4 @@
-"""What the options that change a run do to the first recorded step: `--synthetic`, then `--perturb`.
+"""Changes of the first recorded step by the options that change a run: `--synthetic`, then `--perturb`.
 
 Weights are changed once, when a model first runs with values; the batch with them, and at each further call of the same
 model in this step, which is another micro-batch.
@@ -22,7 +22,7 @@ __all__ = ["ChangedStart"]
 
 
 class ChangedStart:
-    """Changes of weights and batches, as settings ask for.
+    """Changes of weights and batches, as settings ask for: `perturb`, `synthetic`, or both.
 
     Attributes:
         before: digests of weights and batch as they were before the perturbation; empty without one.
@@ -36,14 +36,9 @@ class ChangedStart:
         self._rows = self._batches = 0
 
     @property
-    def wanted(self) -> bool:
-        """True if anything is to be changed."""
-        return self._perturb is not None or self._synthetic is not None
-
-    @property
     def undone(self) -> bool:
-        """True if something was to be changed, and no model with parameters ran."""
-        return self.wanted and not self._weights
+        """True as long as no model with parameters ran."""
+        return not self._weights
 
     def first(
         self,

@@ -9,7 +9,7 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import nn
@@ -19,7 +19,6 @@ from torch.utils._pytree import tree_leaves
 from .attribution import AFTER, FORWARD, NO_TASK, PHASES, PREPARE
 from .autocast import autocast_changes
 from .calls import keywords
-from .changed_start import ChangedStart
 from .event import Event
 from .flat_parameters import NamedSlice, members_of_flat, named_slices
 from .guard import ends_no_run, no_harm, pass_on
@@ -37,7 +36,10 @@ from .step_log import kept_events, name_events, records
 from .step_start import ModelState, StepStart
 from .step_window import Split, Window, read_by
 from .tracer import StepTracer
-from .when import When
+
+if TYPE_CHECKING:
+    from .changed_start import ChangedStart
+    from .when import When
 
 __all__ = ["Recorder", "current_rank"]
 
@@ -114,7 +116,7 @@ class Recorder:
         self.inner_calls = False
         self._window = Window()
         self._start: StepStart | None = None
-        self._changed, self._changed_step, self._is_broken = ChangedStart(settings), 0, False
+        self._changed_step, self._is_broken = 0, False
         self._started = 0.0
         self._left_behind: list[StepTracer] = []
         self._keeping: Any = None
@@ -125,7 +127,16 @@ class Recorder:
             self._keeping = Keeping(settings, self.named_so_far, lambda: (current_rank(), self.step))
             self._make_tracer = self._keeping.tracer
             self.modules.boundaries = self._keeping.boundaries(self.names, self._micro_batch)
-        self.when = None if settings.when is None else When(settings.when, self.names.parameters)
+        self._changed: ChangedStart | None = None
+        if settings.perturb is not None or settings.synthetic is not None:
+            from .changed_start import ChangedStart
+
+            self._changed = ChangedStart(settings)
+        self.when: When | None = None
+        if settings.when is not None:
+            from .when import When
+
+            self.when = When(settings.when, self.names.parameters)
 
     # Hooks
 
@@ -189,8 +200,8 @@ class Recorder:
         """Measure what the step begins with, when a model runs with values for the first time."""
         if is_tracing():
             return
-        if self._changed.wanted:
-            self._change_start(module, batch)
+        if self._changed is not None:
+            self._change_start(self._changed, module, batch)
         if self._start is None:
             self._start = self._measure_start(batch)
         elif self._window.mark is not None and self._window.start_at_mark is None:
@@ -228,18 +239,18 @@ class Recorder:
             self._is_broken = True
             warn(f"step {self.step} is not recorded: {describe(error)}")
 
-    def _change_start(self, module: nn.Module, batch: Any) -> None:
+    def _change_start(self, changed: ChangedStart, module: nn.Module, batch: Any) -> None:
         """Change weights and batch where a setting asks for that, in the first recorded step alone."""
-        if self._changed.undone:
+        if changed.undone:
             held, names = list(self._held()), self.names
 
             def measured() -> dict[str, Any]:
                 return StepStart(held, names.buffers(), batch).as_json()
 
-            self._changed.first(module, batch, (held, names.buffers()), names.parameters(), measured)
+            changed.first(module, batch, (held, names.buffers()), names.parameters(), measured)
             self._changed_step = self.step
         elif self.step == self._changed_step and self._window.stepped is None:
-            self._changed.further(module, batch)
+            changed.further(module, batch)
 
     def _measure_start(self, batch: Any) -> StepStart | None:
         try:
@@ -413,7 +424,7 @@ class Recorder:
         tracer = self.tracer
         if tracer is None:
             return
-        if self._changed.undone:
+        if self._changed is not None and self._changed.undone:
             what = "perturbed (--perturb)" if self.settings.synthetic is None else "given values (--synthetic)"
             say(f"nothing was {what}: the step called no model with parameters")
         with no_harm(f"the log of step {self.step} was not written"):
@@ -504,7 +515,7 @@ class Recorder:
                 simulated=ranks is not None,
                 keep_diff=self.settings.keep_diff,
             )
-            if self._changed.before:
+            if self._changed is not None and self._changed.before:
                 run["before_perturbation"] = self._changed.before
             if detached:
                 run["detached"] = detached

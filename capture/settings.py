@@ -7,14 +7,16 @@ import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from .globs import inside
 from .guard import pass_on
 from .keeping.against import Table, read_table
-from .keeping.grafts import Graft, read_grafts
 from .keeping.wanted import Wanted
 from .messages import describe
+
+if TYPE_CHECKING:
+    from .keeping.grafts import Graft
 
 __all__ = ["MAX_OPERATIONS", "Settings", "parse_when"]
 
@@ -116,7 +118,12 @@ class Settings:
             parse_when(self.when)
         object.__setattr__(self, "wanted", Wanted.of(self.save))
         object.__setattr__(self, "tables", {} if self.against is None else read_table(self.against))
-        object.__setattr__(self, "grafts", read_grafts(self.graft, self.graft_after))
+        grafts: tuple[Graft, ...] = ()
+        if self.graft or self.graft_after:
+            from .keeping.grafts import read_grafts
+
+            grafts = read_grafts(self.graft, self.graft_after)
+        object.__setattr__(self, "grafts", grafts)
         object.__setattr__(self, "hash_function", _resolved(self.hash))
 
     def wants_op(self, name: str) -> bool:

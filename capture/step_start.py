@@ -9,7 +9,7 @@ import base64
 import hashlib
 import math
 from collections.abc import Callable, Iterable
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch.utils._pytree import tree_leaves
@@ -18,8 +18,10 @@ from .autocast import autocast_settings
 from .generators import rng_digests
 from .local_parts import LocalParts, dtype_name
 from .log_writer import TensorSummary, format_digest
-from .row_sums import RowSums
 from .statistics import Statistics
+
+if TYPE_CHECKING:
+    from .row_sums import RowSums
 
 __all__ = ["ModelState", "StepStart", "combined_digest"]
 
@@ -108,7 +110,11 @@ class StepStart:
         parameters = list(parameters)
         self.parameters = ModelState(parameters, self._statistics)
         self.buffers = ModelState(buffers, self._statistics)
-        self._rows = RowSums(parameters) if rows else None
+        self._rows: RowSums | None = None
+        if rows:
+            from .row_sums import RowSums
+
+            self._rows = RowSums(parameters)
         tensors = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor)]
         self._batch = [(LocalParts(tensor, self._statistics), _form(tensor, computed(tensor))) for tensor in tensors]
         self.saved: Any = None  # the weights themselves (`capture.keeping`), where somebody asks for them
