@@ -13,9 +13,10 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from matchers.errors import InputError, LogError
+from matchers.errors import InputError
 from matchers.logs.devices import refuse_device
 from matchers.runs.run import LOG_NAME, FoundLog, Run, common_step, find_logs, find_runs, is_run, of_step, rank_in
+from matchers.weights.recognised import WEIGHTS_NAME
 from numtui.paths import status_of
 
 if TYPE_CHECKING:
@@ -29,12 +30,10 @@ __all__ = [
     "OpenRequest",
     "default_names",
     "demo_logs",
-    "is_weight_log",
-    "log_of_step",
+    "joined",
+    "look",
     "other_layouts",
     "resolve_logs",
-    "resolve_states",
-    "resolve_weights",
     "run_names",
 ]
 
@@ -44,9 +43,6 @@ PRESETS = ("bitwise", "reduction-order", "low-precision")
 STDIN = "-"
 DEFAULT_RULES = Path("overrides.yaml")
 
-_WEIGHTS = b"Format: numtui weights"
-"""First bytes of a log of weights over steps."""
-_WEIGHTS_NAME = re.compile(r"rank_(\d+)_weights\.log(\.gz)?")
 _GENERIC_NAME = re.compile(r"step_\d+|numerics|rank_\d+_(activations|weights)|activations|\.|/")
 """Components of a path that name a place within a run, not the run."""
 
@@ -134,7 +130,7 @@ def resolve_logs(
         return _of_all_ranks(find_runs(a, b, step=step), (a, b))
     if rank is None and (layouts := other_layouts(a, b, step)):
         return layouts
-    found = [_look(side) for side in (a, b)]
+    found = [look(side) for side in (a, b)]
     if step is not None:
         if found == [None, None]:
             raise InputError("--step chooses a log of a folder, but A and B are both files")
@@ -158,7 +154,7 @@ def resolve_logs(
     rank = _choose_rank(ranks, ranks if rank is None else {rank}, folder, file, rank)
     candidates = _of_rank(logs, rank, folder)
     if len(candidates) > 1:
-        raise InputError(f"{folder} has several captured steps; name one: {_and(_places(candidates))}")
+        raise InputError(f"{folder} has several captured steps; name one: {joined(_places(candidates))}")
     chosen = str(candidates[0].path)
     return (chosen, b) if logs_a is not None else (a, chosen)
 
@@ -193,94 +189,6 @@ def resolve_log(path: str, *, rank: int | None = None, step: int | None = None) 
         InputError: as `resolve_logs`.
     """
     return path if path == STDIN else resolve_logs(path, path, rank=rank, step=step)[0]
-
-
-def resolve_weights(paths: Sequence[str], *, rank: int | None = None) -> list[str]:
-    """Find the logs of weights that paths name; files are taken as they are, folders are searched.
-
-    Raises:
-        InputError: as `resolve_logs`.
-    """
-    found = {path: _look(path, _WEIGHTS_NAME) for path in paths}
-    folders = {path: {log.rank: str(log.path) for log in logs} for path, logs in found.items() if logs is not None}
-    if rank is not None and not folders:
-        raise InputError("--rank chooses a log of a folder, and only files were given")
-    if rank is None and folders:
-        rank = _common_rank(folders)
-    for path, logs in folders.items():
-        if rank not in logs:
-            raise InputError(f"{path} has no log of weights of rank {rank}, only of rank {_and(sorted(logs))}")
-    return [folders[path][rank] if path in folders and rank is not None else path for path in paths]
-
-
-def resolve_states(paths: Sequence[str], *, rank: int | None = None) -> list[str] | None:
-    """Find what holds the weights of one moment each: checkpoints, logs of weights, logs of captured steps.
-
-    None: all are logs of weights, which have steps, or nothing says what they are.
-
-    Raises:
-        InputError: as `resolve_logs`.
-    """
-    found = [_moment(path, rank) for path in paths]
-    if all(path is None or of_steps for path, of_steps in found):
-        return None
-    return [path if where is None else where for path, (where, _) in zip(paths, found, strict=True)]
-
-
-def _moment(path: str, rank: int | None) -> tuple[str | None, bool]:
-    """What holds the weights of one moment, and whether it is a log of weights; None for what holds none."""
-    from matchers.weights.read_state import has_weights, is_checkpoint
-
-    if path == STDIN:
-        return path, True
-    if is_checkpoint(path):
-        return path, False
-    if not os.path.isdir(path):
-        steps = is_weight_log(path)
-        return (path if steps or has_weights(path) else None), steps
-    logs = _logs_in(path, _WEIGHTS_NAME) or _logs_in(path, LOG_NAME)
-    ranks = {log.rank for log in logs}
-    if not logs or (len(ranks) > 1 and rank is None):
-        return None, False
-    of_rank = [log for log in logs if rank is None or log.rank == rank]
-    if not of_rank:
-        return None, False
-    first = min(of_rank, key=lambda log: -1 if log.step is None else log.step).path
-    steps = bool(_WEIGHTS_NAME.fullmatch(first.name))
-    return (str(first) if steps or has_weights(str(first)) else None), steps
-
-
-def _logs_in(path: str, name: re.Pattern[str]) -> list[FoundLog]:
-    try:
-        return [log for log in find_logs(Path(path), name) if name.fullmatch(log.path.name)]
-    except OSError as error:
-        raise InputError(f"{error.filename or path}: {error.strerror or error}") from None
-
-
-def _common_rank(folders: Mapping[str, Mapping[int, str]]) -> int:
-    common = sorted(set.intersection(*(set(logs) for logs in folders.values())))
-    if len(common) == 1:
-        return common[0]
-    if common:
-        raise InputError(f"there are logs of weights of ranks {_and(common)}; choose one with --rank N")
-    have = ", ".join(f"{path} has rank {_and(sorted(logs))}" for path, logs in folders.items())
-    raise InputError(f"no rank in common: {have}; name the logs themselves")
-
-
-def log_of_step(weights: str, step: int) -> str | None:
-    """Find the log of operations of a step that belongs to a log of weights: of its rank, in its folder."""
-    named = _WEIGHTS_NAME.fullmatch(Path(weights).name)
-    if named is None:
-        return None
-    from matchers.logs.head import captured_step
-
-    with suppress(OSError, InputError):
-        for log in find_logs(Path(weights).parent):
-            if log.rank == int(named[1]):
-                with suppress(OSError, LogError):
-                    if (log.step if log.step is not None else captured_step(str(log.path))) == step:
-                        return str(log.path)
-    return None
 
 
 def run_names(paths: Sequence[str]) -> list[str]:
@@ -345,7 +253,7 @@ def demo_logs(pair: str) -> tuple[str, str]:
     raise InputError(f"the example logs are missing from this installation ({package / '_examples'})")
 
 
-def _look(path: str, name: re.Pattern[str] = LOG_NAME) -> list[FoundLog] | None:
+def look(path: str, name: re.Pattern[str] = LOG_NAME) -> list[FoundLog] | None:
     """Return the logs of this name in a folder; None for a readable file or standard input."""
     if path == STDIN:
         with suppress(OSError):  # closed: the reader says so
@@ -363,7 +271,7 @@ def _look(path: str, name: re.Pattern[str] = LOG_NAME) -> list[FoundLog] | None:
         logs = find_logs(Path(path), name)
     except OSError as error:
         raise InputError(f"{error.filename or path}: {error.strerror or error}") from None
-    if not logs and name is _WEIGHTS_NAME:
+    if not logs and name is WEIGHTS_NAME:
         raise InputError(
             f"{path}: no rank_N_weights.log here, nor in numerics/; numtui capture --weights every writes it"
         )
@@ -404,9 +312,9 @@ def _choose_rank(ranks_a: set[int], ranks_b: set[int], a: str, b: str, wanted: i
     common = sorted(ranks_a & ranks_b)
     if len(common) == 1:
         return common[0]
-    have = f"{a} has rank {_and(sorted(ranks_a))}, {b} has rank {_and(sorted(ranks_b))}"
+    have = f"{a} has rank {joined(sorted(ranks_a))}, {b} has rank {joined(sorted(ranks_b))}"
     if ranks_a == ranks_b:
-        have = f"there are logs of ranks {_and(common)}"
+        have = f"there are logs of ranks {joined(common)}"
     if common:
         raise InputError(f"{have}; choose one with --rank N")
     raise InputError(f"no rank in common: {have}; name the two logs themselves")
@@ -415,7 +323,7 @@ def _choose_rank(ranks_a: set[int], ranks_b: set[int], a: str, b: str, wanted: i
 def _of_rank(logs: list[FoundLog], rank: int, folder: str) -> list[FoundLog]:
     chosen = [f for f in logs if f.rank == rank]
     if not chosen:
-        raise InputError(f"{folder} has no log of rank {rank}, only of rank {_and(sorted({f.rank for f in logs}))}")
+        raise InputError(f"{folder} has no log of rank {rank}, only of rank {joined(sorted({f.rank for f in logs}))}")
     return chosen
 
 
@@ -427,7 +335,7 @@ def _choose_step(one: list[FoundLog], other: list[FoundLog], a: str, b: str) -> 
     common = {f.step for f in one if f.step is not None} & {f.step for f in other}
     if len(common) == 1:
         return common.pop()
-    told = "; ".join(f"{side}: {_and(_places(logs))}" for side, logs in ((a, one), (b, other)))
+    told = "; ".join(f"{side}: {joined(_places(logs))}" for side, logs in ((a, one), (b, other)))
     raise InputError(f"several captured steps; name one of each side ({told})")
 
 
@@ -439,7 +347,7 @@ def _places(logs: list[FoundLog]) -> list[str]:
     return [str(f.path.parent) for f in logs]
 
 
-def _and(items: Sequence[object]) -> str:
+def joined(items: Sequence[object]) -> str:
     """Join as `1`, `1 and 2`, `1, 2, 3 and 4`; shorten a long list to its ends."""
     texts = [str(i) for i in items]
     if len(texts) > 8:
@@ -459,20 +367,3 @@ def _name_parts(path: str) -> list[str]:
 def _run_name(parts: list[str]) -> str | None:
     """Return the last component that identifies the run, else the last one."""
     return next((p for p in reversed(parts) if not _GENERIC_NAME.fullmatch(p)), parts[-1] if parts else None)
-
-
-def is_weight_log(path: str) -> bool:
-    """True when a file's first bytes mark a log of weights over steps. A pipe, readable only once, is not touched."""
-    try:
-        if not stat.S_ISREG(os.stat(path).st_mode):
-            return False
-        with open(path, "rb") as file:
-            start = file.read(512)
-    except (OSError, ValueError):
-        return False  # the reader reports the error
-    if start[:2] == b"\x1f\x8b":
-        import zlib  # a rare case
-
-        with suppress(zlib.error):
-            start = zlib.decompressobj(wbits=31).decompress(start, len(_WEIGHTS))
-    return start.startswith(_WEIGHTS)

@@ -15,10 +15,10 @@ from matchers.curves.tensorboard import events, is_events
 from matchers.errors import LogError
 from matchers.logs.source import LogSource
 from matchers.weights.log import read_weights
+from matchers.weights.recognised import WEIGHTS
 
 __all__ = ["Curves", "find_curves", "read_curves"]
 
-_WEIGHTS: Final = b"Format: numtui weights"
 _COLOUR: Final = re.compile(r"\x1b\[[0-9;]*[A-Za-z]")
 _STEP: Final = re.compile(
     r"(?:^|[\s,{\[(|])[\"']?(?:global_)?(?:step|iteration|iter)[\"']?\s*[:=]?\s*(\d{1,15})\b", re.IGNORECASE
@@ -40,7 +40,7 @@ _EVENTS: Final = "events.out.tfevents.*"
 
 @dataclass(slots=True)
 class Curves:
-    """What a run says of its steps.
+    """Numbers that a run gives for its steps.
 
     Attributes:
         path: for messages.
@@ -106,7 +106,7 @@ def _read(file: str, curves: Curves) -> None:
                 curves.add(tag, step, value)
         return
     with LogSource(file) as source:
-        if source.start().startswith(_WEIGHTS):
+        if source.start().startswith(WEIGHTS):
             curves.form = "log of weights"
             _of_weights(file, curves)
             return

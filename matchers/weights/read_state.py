@@ -8,11 +8,11 @@ import stat
 from matchers.errors import LogError
 from matchers.weights.checkpoints import form_of, read_checkpoint
 from matchers.weights.log import read_weights
+from matchers.weights.recognised import is_weight_log
 from matchers.weights.states import State, state_of_header, state_of_log
 
 __all__ = ["has_weights", "is_checkpoint", "read_state"]
 
-_WEIGHTS = b"Format: numtui weights"
 _NOTHING = (
     "no weights are in it: expected safetensors, torch.save, a distributed checkpoint, a log of weights, "
     "or a captured step (of several ranks, choose one with --rank)"
@@ -20,7 +20,7 @@ _NOTHING = (
 
 
 def is_checkpoint(path: str) -> bool:
-    """Whether a file or folder holds a checkpoint. A pipe, readable only once, is not touched."""
+    """Return True if a file or folder holds a checkpoint. A pipe, readable only once, is not touched."""
     try:
         mode = os.stat(path).st_mode
         return (stat.S_ISREG(mode) or stat.S_ISDIR(mode)) and form_of(path) is not None
@@ -29,7 +29,7 @@ def is_checkpoint(path: str) -> bool:
 
 
 def has_weights(path: str) -> bool:
-    """Whether a file is the log of a captured step whose header has digests of weights."""
+    """Return True if a file is the log of a captured step whose header has digests of weights."""
     try:
         return stat.S_ISREG(os.stat(path).st_mode) and bool(state_of_header(path).weights)
     except (OSError, ValueError, LogError):
@@ -47,9 +47,7 @@ def read_state(path: str) -> State:
     if os.path.isdir(path):
         raise LogError(f"{path}: {_NOTHING}")
     try:
-        with open(path, "rb") as file:
-            start = file.read(len(_WEIGHTS))
-        if start == _WEIGHTS or path.removesuffix(".gz").endswith("_weights.log"):
+        if is_weight_log(path) or path.removesuffix(".gz").endswith("_weights.log"):
             log = read_weights(path)
             state = state_of_log(log)
             state.problems += [f"{path}:{problem.line}: {problem.message}" for problem in log.problems]

@@ -9,13 +9,14 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from matchers.errors import InputError
+from matchers.weights.recognised import is_weight_log
 from numtui.cli.arguments import Commands, add_command, add_no_cache, add_screen, file_argument, on_screen, whole_number
 from numtui.cli.explore import configured
 from numtui.cli.output import ExitCode, complain_briefly, deliver
 from numtui.cli.overview import has_screen, show
 from numtui.cli.report_options import add_report_options, listed, targets_of
 from numtui.cli.user_cache import keep_for_later
-from numtui.inputs import DEFAULT_RULES, OpenRequest, is_weight_log
+from numtui.inputs import DEFAULT_RULES, OpenRequest
 from numtui.report.options import CONDITIONS_OF_RUN, FAIL_ON_OF_RUN, Target
 from numtui.terminal.progress import ProgressLine
 from numtui.terminal.tty import wants_color

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from matchers.errors import InputError
+from matchers.weights.recognised import is_weight_log
 from numtui.cli.arguments import (
     WEIGHT_FORMATS,
     Commands,
@@ -26,7 +27,7 @@ from numtui.cli.output import ExitCode, briefly, complain, complain_of_reader, d
 from numtui.cli.ranks import are_runs, report_runs
 from numtui.cli.report_options import add_report_options, form_of, listed, targets_of
 from numtui.cli.user_cache import keep_for_later
-from numtui.inputs import STDIN, OpenRequest, is_weight_log
+from numtui.inputs import STDIN, OpenRequest
 from numtui.paths import typed_path
 from numtui.report.options import CONDITIONS, FAIL_ON, FORMATS, OF_ONE_LOG, ReportOptions, Target
 from numtui.runtime_tuning import keep_all_until_the_end

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from matchers.errors import InputError
+from matchers.weights.recognised import is_weight_log
 from numtui import __version__
 from numtui.cli.arguments import (
     Commands,
@@ -26,7 +27,7 @@ from numtui.cli.arguments import (
     requested_of_one,
 )
 from numtui.cli.output import complain
-from numtui.inputs import STDIN, OpenRequest, is_weight_log
+from numtui.inputs import STDIN, OpenRequest
 from numtui.report.options import Target
 from numtui.terminal.tty import is_dumb_terminal, is_terminal, reopen_keyboard
 from numtui.text.safe import safe_text

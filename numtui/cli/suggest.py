@@ -5,10 +5,10 @@ from __future__ import annotations
 import argparse
 
 from matchers.errors import InputError
+from matchers.weights.recognised import is_weight_log
 from numtui.cli.arguments import Commands, add_command, add_log_options, add_logs, add_output, requested
 from numtui.cli.output import ExitCode, complain, deliver
 from numtui.cli.user_cache import keep_for_later
-from numtui.inputs import is_weight_log
 
 __all__ = ["add_parser"]
 

@@ -23,8 +23,9 @@ from numtui.cli.explore import configured
 from numtui.cli.output import ExitCode, complain, complain_briefly, deliver
 from numtui.cli.overview import has_screen, show
 from numtui.cli.states import chosen, report_states
-from numtui.inputs import DEFAULT_RULES, OpenRequest, resolve_states, resolve_weights, run_names
+from numtui.inputs import DEFAULT_RULES, OpenRequest, run_names
 from numtui.terminal.progress import ProgressLine
+from numtui.weight_inputs import resolve_states, resolve_weights
 
 if TYPE_CHECKING:
     from matchers.weights.log import WeightLog

@@ -7,10 +7,10 @@ from collections.abc import Sequence
 
 from matchers.weights.compare import Divergence, Kind, StepSummary, WeightsComparison
 from matchers.weights.matrix import Matrix
-from numtui.inputs import log_of_step
 from numtui.report.next_steps import NextStep
 from numtui.text.counts import plural
 from numtui.text.safe import safe_text
+from numtui.weight_inputs import log_of_step
 
 __all__ = [
     "LEGEND",
