@@ -22,6 +22,7 @@ from typing import Any
 
 import torch
 
+from .kernels.eager import mixed
 from .kernels.guards import unnoticed
 from .placement import Placement
 
@@ -31,8 +32,6 @@ _PIECE = 1 << 22
 """Elements that are made at once, of 8 bytes several times over."""
 _SPREAD = math.sqrt(4 * (65536**2 - 1) / 12)
 _NEAR = 0.02
-_FIRST, _SECOND = 0xBF58476D1CE4E5B9 - (1 << 64), 0x94D049BB133111EB - (1 << 64)
-"""Factors of splitmix64, as signed numbers."""
 
 
 def synthesise_weights(
@@ -79,14 +78,11 @@ def _synthesise(name: str, tensor: Any, seed: int) -> bool:
 
 
 def _takes(tensor: torch.Tensor) -> bool:
-    """True of a tensor whose elements can be set one by one."""
-    plain = type(tensor) in (torch.Tensor, torch.nn.Parameter) and tensor.layout == torch.strided and not tensor.is_meta
-    overlaps = (
-        any(stride == 0 < size - 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
-        if plain
-        else True
-    )
-    return plain and not overlaps and tensor.is_floating_point() and tensor.itemsize > 1
+    """True of a tensor of floats whose elements can be set one by one."""
+    if type(tensor) not in (torch.Tensor, torch.nn.Parameter) or tensor.layout != torch.strided or tensor.is_meta:
+        return False
+    overlaps = any(stride == 0 < size - 1 for size, stride in zip(tensor.shape, tensor.stride(), strict=True))
+    return not overlaps and tensor.is_floating_point() and tensor.itemsize > 1
 
 
 def synthesise_batch(tensors: Sequence[torch.Tensor], seed: int, row: int) -> int:
@@ -108,7 +104,7 @@ def synthesise_batch(tensors: Sequence[torch.Tensor], seed: int, row: int) -> in
                 done += 1
             elif (below := _below(local)) > 1:
                 for piece, position in _pieces(local, axes, local.shape):
-                    piece.copy_(_hashed(position, key) & (below - 1))
+                    piece.copy_(mixed(position + key) & (below - 1))
                 done += 1
     return done
 
@@ -151,16 +147,8 @@ def _pieces(
         yield local[start : start + rows], position
 
 
-def _hashed(position: torch.Tensor, key: int) -> torch.Tensor:
-    """int64, splitmix64 of the positions: each bit is as good as random."""
-    x = position + key
-    for shift, factor in ((30, _FIRST), (27, _SECOND)):
-        x = (x ^ ((x >> shift) & ((1 << (64 - shift)) - 1))) * factor
-    return x ^ ((x >> 31) & ((1 << 33) - 1))
-
-
 def _normal(position: torch.Tensor, key: int) -> torch.Tensor:
     """float64, mean 0 and standard deviation 1."""
-    x = _hashed(position, key)
+    x = mixed(position + key)
     total = sum((x >> shift) & 0xFFFF for shift in (0, 16, 32, 48)) - 2 * 65535
     return total.to(torch.float64).div_(_SPREAD)

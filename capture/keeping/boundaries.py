@@ -19,7 +19,7 @@ from torch import nn
 from torch.utils._pytree import keystr, tree_flatten_with_path
 from torch.utils.weak import WeakTensorKeyDictionary
 
-from ..attribution import FORWARD, GRADIENTS, OPTIMIZER
+from ..attribution import FORWARD
 from ..calls import keywords
 from ..generators import state_of
 from ..guard import ends_no_run
@@ -31,7 +31,7 @@ from ..statistics import Unmeasurable, check_readable
 from ..subclasses import local_part, plain
 from ..tracer import StepTracer
 from .contents import Content, Contents, TooMuch
-from .form import INPUT_GRADIENTS, INPUTS, KNOWN, OUTPUT_GRADIENTS, OUTPUTS
+from .form import INPUT_GRADIENTS, INPUTS, KNOWN, OF_OPTIMIZER, OF_WEIGHTS, OUTPUT_GRADIENTS, OUTPUTS
 
 if TYPE_CHECKING:
     from .grafting import Grafting
@@ -213,13 +213,13 @@ class Boundaries:
     @ends_no_run
     def _backward_ended(self) -> None:
         if self._tracer is not None and self._tracer.records:
-            self._weight_gradients(GRADIENTS)
+            self._weight_gradients(OF_WEIGHTS)
 
     @ends_no_run
     def optimizer_begins(self) -> None:
         """Take the gradients that optimizers are given."""
         if self._tracer is not None and self._tracer.records:
-            self._weight_gradients(OPTIMIZER)
+            self._weight_gradients(OF_OPTIMIZER)
 
     def _weight_gradients(self, name: str) -> None:
         """Take the gradients of all weights, as if they were the inputs of a module."""

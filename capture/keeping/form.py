@@ -13,7 +13,8 @@ from pathlib import Path
 from typing import Any
 
 __all__ = ["AGAIN", "CONTENT", "DIGESTS_VERSION", "INPUTS", "INPUT_GRADIENTS", "ITEMSIZE", "KNOWN", "MANIFEST",
-    "ONCE_MORE", "OUTPUTS", "OUTPUT_GRADIENTS", "PLAN_VERSION", "RESULT", "SIDES", "VERSION", "WIDE", "StoredBundle",
+    "OF_NO_MODULE", "OF_OPTIMIZER", "OF_WEIGHTS", "ONCE_MORE", "OUTPUTS", "OUTPUT_GRADIENTS", "PLAN_VERSION",
+    "RESULT", "SIDES", "VERSION", "WIDE", "StoredBundle",
     "bundle_folder", "find_bundles", "given_to", "is_own", "parse_size", "read_content", "remove_bundle",
     "results_of", "split_key", "stored_bundles", "tensors_of"]  # fmt: skip
 
@@ -29,6 +30,8 @@ SIDES = INPUTS, OUTPUTS, OUTPUT_GRADIENTS, INPUT_GRADIENTS = (
     "input_gradients",
 )
 """Of the boundary of a module's call."""
+OF_NO_MODULE = OF_WEIGHTS, OF_OPTIMIZER = "gradients", "optimizer"
+"""Boundaries of no module: the gradients of weights after each backward pass, and those that optimizers are given."""
 _END = "_kept"
 _SIZE = re.compile(r"(\d+(?:\.\d+)?)\s*([KMGT]?)(i?B)?", re.IGNORECASE | re.ASCII)
 _KEY = re.compile(r"(?P<module>.*)/op_\d+_(?P<name>.+)", re.DOTALL)

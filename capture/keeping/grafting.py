@@ -9,8 +9,8 @@ from typing import Any
 import torch
 
 from ..globs import inside
-from .form import INPUTS
-from .grafts import AFTER, OF_WEIGHTS, Graft
+from .form import INPUTS, OF_WEIGHTS
+from .grafts import AFTER, Graft
 from .kept_values import KeptRun, NotKept, same_bits
 
 __all__ = ["Grafting"]

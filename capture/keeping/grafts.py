@@ -16,13 +16,11 @@ from fnmatch import fnmatchcase, translate
 from pathlib import Path
 
 from .bundle import Bundle, BundleError, read_bundle
-from .form import INPUT_GRADIENTS, INPUTS, OUTPUT_GRADIENTS, OUTPUTS, find_bundles
+from .form import INPUT_GRADIENTS, INPUTS, OF_NO_MODULE, OUTPUT_GRADIENTS, OUTPUTS, find_bundles
 
-__all__ = ["AFTER", "OF_OPTIMIZER", "OF_WEIGHTS", "Graft", "read_grafts"]
+__all__ = ["AFTER", "Graft", "read_grafts"]
 
 BEFORE, AFTER = (INPUTS, OUTPUT_GRADIENTS), (OUTPUTS, INPUT_GRADIENTS)
-OF_WEIGHTS, OF_OPTIMIZER = "gradients", "optimizer"
-"""Boundaries of no module: the gradients of weights after each backward pass, and those that optimizers are given."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,7 +42,7 @@ class Graft:
 
     def name_there(self, module: str) -> str | None:
         """Return the name that a module of this run has in the other one, None if it is not meant."""
-        if module in (OF_WEIGHTS, OF_OPTIMIZER):
+        if module in OF_NO_MODULE:
             return module if self.here == module else None
         if self.here == self.there:
             return module if fnmatchcase(module, self.here) else None

@@ -15,9 +15,8 @@ import torch
 from ..kernels.guards import unnoticed
 from .bundle import Bundle
 from .contents import bytes_of
-from .form import INPUTS
-from .grafts import OF_OPTIMIZER, OF_WEIGHTS
-from .layout import Group, NoWhole, Rows, cut, nearest_factor, put_together, row_names
+from .form import OF_NO_MODULE, OF_WEIGHTS
+from .layout import Group, NoWhole, Rows, batch_of, cut, nearest_factor, put_together, row_names
 from .perform import Memory, Refused
 
 __all__ = ["KeptRun", "NotKept", "same_bits"]
@@ -71,9 +70,8 @@ class KeptRun:
             self._folders[number] = str(bundle.folder)
             for entry in bundle.boundaries:
                 key = number, entry["micro_batch"]
-                if entry["within"] is None and entry["module"] not in (OF_WEIGHTS, OF_OPTIMIZER) and key not in names:
-                    for told in list(entry.get(INPUTS, {}).values())[:1]:
-                        names[key] = self._row_names(self._tensor(number, told))
+                if key not in names and (told := batch_of(entry)) is not None:
+                    names[key] = self._row_names(self._tensor(number, told))
         self._rows = Rows(names)
 
     def called(self, micro_batch: int | None, batch: torch.Tensor) -> None:
@@ -128,7 +126,7 @@ class KeptRun:
             ((_, own),) = self._parts(call, kind, path, [self._rank])
             if own.shape == part.shape or self._world == 1:
                 return own
-        if call["module"] in (OF_WEIGHTS, OF_OPTIMIZER):
+        if call["module"] in OF_NO_MODULE:
             if call["module"] == OF_WEIGHTS:
                 call = {**call, "nth": self._last_backward()}
             whole = put_together(self._parts(call, kind, path, sorted(self._of_rank)), _empty)

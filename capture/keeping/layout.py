@@ -10,7 +10,9 @@ from collections.abc import Callable, Mapping, Sequence
 from math import log
 from typing import Any
 
-__all__ = ["Group", "NoWhole", "Rows", "cut", "nearest_factor", "put_together", "row_names"]
+from .form import INPUTS, OF_NO_MODULE
+
+__all__ = ["Group", "NoWhole", "Rows", "batch_of", "cut", "nearest_factor", "put_together", "row_names"]
 
 Group = tuple[int | None, tuple[int, ...]]
 """A micro-batch, and the ranks that have the same rows of it."""
@@ -18,6 +20,14 @@ Group = tuple[int | None, tuple[int, ...]]
 
 class NoWhole(Exception):
     """Raised where parts make no whole, or a whole has no such part: the reason."""
+
+
+def batch_of(call: Mapping[str, Any]) -> Mapping[str, Any] | None:
+    """Return the tensor of a kept call that has the rows of the batch: the first that an outermost module is given."""
+    if call["within"] is not None or call["module"] in OF_NO_MODULE:
+        return None
+    given: Mapping[str, Mapping[str, Any]] = call.get(INPUTS, {})
+    return next(iter(given.values()), None)
 
 
 def row_names(content: bytes, rows: int) -> list[str]:

@@ -13,7 +13,7 @@ import torch
 from ..sketch import BLOCK, COLUMNS, GAMMA, PROJECTIONS, SEED, Positions, Runs
 from .row import FIELDS, INTEGERS, SKETCH
 
-__all__ = ["measure"]
+__all__ = ["measure", "mixed"]
 
 CHUNK = 1 << 18
 """Elements per chunk on the host; eight times as many elsewhere, where each operation costs a launch."""
@@ -126,12 +126,12 @@ class _Digest:
             last[: len(self._carry)] = self._carry
             self._add(last.view(torch.int64))
         length = torch.full((), self._bytes, dtype=torch.int64, device=self._device)
-        return self._sum + _mixed(length + _signed(GAMMA))
+        return self._sum + mixed(length + _signed(GAMMA))
 
     def _add(self, words: torch.Tensor) -> None:
         at = torch.arange(self._words + 1, self._words + len(words) + 1, dtype=torch.int64, device=self._device)
         self._words += len(words)
-        self._sum += _mixed(words + at * _signed(GAMMA)).sum()
+        self._sum += mixed(words + at * _signed(GAMMA)).sum()
 
 
 def _signed(number: int) -> int:
@@ -143,14 +143,15 @@ def _shifted(z: torch.Tensor, bits: int) -> torch.Tensor:
     return (z >> bits) & ((1 << (64 - bits)) - 1)
 
 
-def _mixed(z: torch.Tensor) -> torch.Tensor:
+def mixed(z: torch.Tensor) -> torch.Tensor:
+    """Apply the output function of splitmix64 to int64: each bit depends on every bit."""
     z = (z ^ _shifted(z, 30)) * _signed(0xBF58476D1CE4E5B9)
     z = (z ^ _shifted(z, 27)) * _signed(0x94D049BB133111EB)
     return z ^ _shifted(z, 31)
 
 
 def _words(n: torch.Tensor) -> torch.Tensor:
-    return _mixed((n + 1) * _signed(GAMMA) + _signed(SEED))
+    return mixed((n + 1) * _signed(GAMMA) + _signed(SEED))
 
 
 def _lookup(runs: Runs, index: torch.Tensor) -> torch.Tensor:

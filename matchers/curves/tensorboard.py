@@ -16,7 +16,7 @@ _FLOAT, _DOUBLE = 1, 2
 
 
 def is_events(path: str) -> bool:
-    """Whether a file begins with a record whose length has the right checksum.
+    """Return True if a file begins with a record whose length has the right checksum.
 
     Raises:
         OSError: it cannot be read.

@@ -10,7 +10,7 @@ from typing import Any, Final, NamedTuple
 
 from matchers.ops.start import known_digests, named
 
-__all__ = ["Fused", "fused"]
+__all__ = ["Fused", "fused", "template"]
 
 _DIGITS: Final = re.compile(r"\d+")
 _MOST_KINDS: Final = 12
@@ -23,6 +23,11 @@ class Fused(NamedTuple):
     side: str
     whole: str
     parts: tuple[str, ...]
+
+
+def template(name: str) -> tuple[str, tuple[str, ...]]:
+    """The name without its numbers, and these."""
+    return _DIGITS.sub("#", name), tuple(_DIGITS.findall(name))
 
 
 def fused(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Fused]:
@@ -39,11 +44,12 @@ def fused(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Fused]:
 def _of(side: str, wholes: Mapping[str, tuple[int, int]], parts: Mapping[str, tuple[int, int]]) -> Iterator[Fused]:
     taken: set[str] = set()
     for whole, (total, size) in wholes.items():
-        numbers = _DIGITS.findall(whole)
+        numbers = template(whole)[1]
         kinds: dict[str, list[str]] = defaultdict(list)
         for name, (_, of) in parts.items():
-            if name not in taken and of < size and _DIGITS.findall(name)[: len(numbers)] == numbers:
-                kinds[_DIGITS.sub("#", name)].append(name)
+            kind, own = template(name)
+            if name not in taken and of < size and own[: len(numbers)] == numbers:
+                kinds[kind].append(name)
         found = _chosen(list(kinds.values())[:_MOST_KINDS], parts, total, size)
         if found:
             taken |= set(found)

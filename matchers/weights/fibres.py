@@ -21,7 +21,7 @@ _AGREE: Final = 0.9
 
 
 class Unit(Enum):
-    """What is compared as one: elements along the last dimension, along the one before it, or single ones."""
+    """Elements that are compared as one: those along the last dimension, along the one before it, or single ones."""
 
     ROW = "row"
     COLUMN = "column"
@@ -30,7 +30,7 @@ class Unit(Enum):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Region:
-    """Where a part lies in a whole.
+    """The place of a part in a whole.
 
     Attributes:
         at: int64[units of the part], their number in the whole, of all its leading dimensions together.

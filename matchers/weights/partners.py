@@ -16,24 +16,23 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.errors import LogError
-from matchers.ops.fused import Fused
+from matchers.ops.fused import Fused, template
 from matchers.tensor import Tensor
 from matchers.weights.fibres import Region, fibre_hashes
 from matchers.weights.numbers import coarser, measure, rounded
 from matchers.weights.states import State, Weight
 
-__all__ = ["ALIKE", "How", "Pair", "Partners", "filled", "template"]
+__all__ = ["ALIKE", "How", "Pair", "Partners", "filled"]
 
 ALIKE: Final = 0.8
 """Least cosine of two weights that are one weight with other values; those of two others have one near 0."""
 _SAMPLE: Final = 2048
 _MOST_ALIKE: Final = 512
 """Weights of one shape among which those alike are looked for."""
-_DIGITS: Final = re.compile(r"\d+")
 
 
 class How(Enum):
-    """What makes two weights partners."""
+    """Evidence that makes two weights partners."""
 
     NAME = "name"
     VALUES = "values"
@@ -66,11 +65,6 @@ class Pair:
     def part(self) -> Weight:
         """The smaller one."""
         return self.a if self.whole == "b" else self.b
-
-
-def template(name: str) -> tuple[str, tuple[str, ...]]:
-    """The name without its numbers, and these."""
-    return _DIGITS.sub("#", name), tuple(_DIGITS.findall(name))
 
 
 def filled(template: str, numbers: Sequence[str]) -> str:
@@ -277,7 +271,7 @@ class Partners:
                     self.left[side].pop(weight.name)
 
     def _constant(self, weight: Weight) -> bool:
-        """Whether all elements are one number, as of many weights before training: equal by chance."""
+        """Return True if all elements are one number, as of many weights before training: equal by chance."""
         bits = self.read(weight)
         if bits is None:
             return weight.counts is not None and weight.counts[0] == weight.counts[3]
@@ -291,7 +285,7 @@ def _sample(bits: NDArray[Any], dtype: str) -> NDArray[np.float64] | None:
 
 
 def _starts(pair: Pair) -> tuple[str, str]:
-    """What two names begin with before the components that both end with."""
+    """Return the beginnings of two names before the components that both end with."""
     a, b = pair.a.name.split("."), pair.b.name.split(".")
     if pair.whole is None:
         while a and b and a[-1] == b[-1]:
@@ -301,7 +295,7 @@ def _starts(pair: Pair) -> tuple[str, str]:
 
 
 def _likeness(a: str, b: str) -> tuple[bool, int, int]:
-    """How much two names are alike: their numbers, their last components, their length."""
+    """Return the likeness of two names: their numbers, their last components, their length."""
     x, y = a.split(".")[::-1], b.split(".")[::-1]
     same = next((k for k, (one, other) in enumerate(zip(x, y, strict=False)) if one != other), min(len(x), len(y)))
-    return _DIGITS.findall(a) == _DIGITS.findall(b), same, -abs(len(x) - len(y))
+    return template(a)[1] == template(b)[1], same, -abs(len(x) - len(y))

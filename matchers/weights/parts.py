@@ -10,9 +10,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Hash, Int64
+from matchers.ops.fused import template
 from matchers.tensor import Tensor
 from matchers.weights.fibres import Index, Region, Unit, fibre_hashes, fibres, region_of
-from matchers.weights.partners import ALIKE, How, Pair, Partners, filled, template
+from matchers.weights.partners import ALIKE, How, Pair, Partners, filled
 from matchers.weights.states import Weight
 
 __all__ = ["Parts"]
@@ -214,7 +215,7 @@ class Parts:
 
 
 def _close_rows(rows: NDArray[np.float32], whole: NDArray[np.float32]) -> Int64 | None:
-    """Where rows lie in a whole, by the nearest of the first, the middle and the last one; None if not in order."""
+    """Return the places of rows in a whole, by the nearest of the first, middle and last one; None if not in order."""
     some = np.array([0, len(rows) // 2, len(rows) - 1])
     cosine = whole @ rows[some].T
     nearest = cosine.argmax(0)

@@ -52,13 +52,13 @@ class StateComparison:
 
     @property
     def complete(self) -> bool:
-        """Whether every weight of both was compared as a whole."""
+        """True if every weight of both was compared as a whole."""
         alone = self.only_a or self.only_b or self.gaps or self.problems
         return bool(self.judged) and not alone and not self.of(Outcome.NOT_COMPARED)
 
     @property
     def agrees(self) -> bool:
-        """Whether all is equal, apart from what was rounded."""
+        """True if all is equal, apart from what was rounded."""
         return self.complete and not self.of(Outcome.DIFFERENT)
 
 

@@ -48,7 +48,7 @@ class Weight:
         return self.size if self.shape is None else math.prod(self.shape)
 
     def fits(self, other: Weight) -> bool:
-        """Whether both have one shape, as far as is known."""
+        """Return True if both have one shape, as far as is known."""
         if self.shape is not None and other.shape is not None:
             return self.shape == other.shape
         return self.numel == other.numel or None in (self.numel, other.numel)
@@ -124,7 +124,7 @@ def state_of_header(path: str) -> State:
 
 
 def _of(entry: Any) -> Mapping[str, Any]:
-    """What an entry of `start_sketches` says: sketch, number of elements, resolution."""
+    """Return the content of an entry of `start_sketches`: sketch, number of elements, resolution."""
     if not isinstance(entry, list) or len(entry) < 2 or type(entry[1]) is not int:
         return {}
     try:

@@ -229,6 +229,17 @@ def whole_number(text: str) -> int:
     return int(text)
 
 
+def positive_number(text: str) -> int:
+    """Return a number of runs or seconds of the command line.
+
+    Raises:
+        ArgumentTypeError: it is no number from 1 on.
+    """
+    if not (number := whole_number(text)):
+        raise argparse.ArgumentTypeError("at least 1 is needed")
+    return number
+
+
 def requested(args: argparse.Namespace) -> OpenRequest:
     """Return the request of the arguments, with resolved logs. Missing options are None or False.
 

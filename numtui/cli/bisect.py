@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from matchers.errors import InputError
-from numtui.cli.arguments import Commands, add_command, add_log_options, file_argument, requested_for, whole_number
+from numtui.cli.arguments import Commands, add_command, add_log_options, file_argument, positive_number, requested_for
 from numtui.cli.output import ExitCode, complain, deliver
 from numtui.paths import typed_path
 from numtui.terminal.tty import wants_color
@@ -49,7 +49,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("--good", metavar="REV", help="revision that is right, and the reference")
     parser.add_argument("--bad", metavar="REV", help="later revision that differs (default: HEAD)")
     parser.add_argument("--install", metavar="CMD", help="shell command that makes a checked out revision ready to run")
-    parser.add_argument("--repeat", metavar="N", type=_positive,
+    parser.add_argument("--repeat", metavar="N", type=positive_number,
         help="runs of a revision that shows no cause, if it is not deterministic (default: 1)")  # fmt: skip
     parser.add_argument(
         "--capture",
@@ -58,7 +58,7 @@ def add_parser(commands: Commands) -> None:
     )
     parser.add_argument("--link", metavar="PATH", action="append",
         help="data in the checkout that git does not track: every revision gets a link to it")  # fmt: skip
-    parser.add_argument("--timeout", metavar="SECONDS", type=_positive, help="skip a revision that runs longer")
+    parser.add_argument("--timeout", metavar="SECONDS", type=positive_number, help="skip a revision that runs longer")
     file_argument(
         parser, "-o", "--output", metavar="DIR", default=_FOLDER, help=f"logs and runs go there (default: {_FOLDER})"
     )
@@ -76,12 +76,6 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("--format", choices=("text", "json"), default="text", help="the form (default: text)")
     parser.add_argument("--no-color", action="store_true", help="no colours (also: NO_COLOR)")
     file_argument(parser, "command", nargs="*", metavar="-- script.py ARGS | -m module ARGS", help="what is captured")
-
-
-def _positive(text: str) -> int:
-    if not (number := whole_number(text)):
-        raise argparse.ArgumentTypeError("at least 1 is needed")
-    return number
 
 
 def _run(args: argparse.Namespace) -> int:

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from matchers.errors import InputError
-from numtui.cli.arguments import Commands, add_command, file_argument, whole_number
+from numtui.cli.arguments import Commands, add_command, file_argument, positive_number
 from numtui.cli.output import ExitCode, complain
 from numtui.paths import typed_path
 from numtui.text.safe import safe_text
@@ -31,13 +31,15 @@ _FOLDER = "numtui-floor"
 def add_parser(commands: Commands) -> None:
     """Add the sub-command."""
     parser = add_command(commands, "floor", _run, _DESCRIPTION, help="")
-    parser.add_argument("-n", "--runs", metavar="N", type=_positive, default=2, help="perturbed runs (default: 2)")
+    parser.add_argument(
+        "-n", "--runs", metavar="N", type=positive_number, default=2, help="perturbed runs (default: 2)"
+    )
     parser.add_argument(
         "--capture",
         metavar="OPTIONS",
         help=f"options of numtui capture (--capture='--steps 2'; default: {_OPTIONS})",
     )
-    parser.add_argument("--timeout", metavar="SECONDS", type=_positive, help="end a run that takes longer")
+    parser.add_argument("--timeout", metavar="SECONDS", type=positive_number, help="end a run that takes longer")
     file_argument(parser, "--python", metavar="FILE", default=sys.executable, help="Python that captures")
     file_argument(
         parser,
@@ -48,12 +50,6 @@ def add_parser(commands: Commands) -> None:
         help=f"reference and floor (default: {_FOLDER})",
     )
     file_argument(parser, "command", nargs="*", metavar="-- script.py ARGS | -m module ARGS", help="what is captured")
-
-
-def _positive(text: str) -> int:
-    if not (number := whole_number(text)):
-        raise argparse.ArgumentTypeError("at least 1 is needed")
-    return number
 
 
 def _run(args: argparse.Namespace) -> int:

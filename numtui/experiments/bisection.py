@@ -14,7 +14,7 @@ __all__ = ["Blamed", "Separate", "bisect_causes", "separate_changes"]
 
 
 class History(Protocol):
-    """What is asked of a repository."""
+    """Questions to a repository."""
 
     def bisect(self, good: str, bad: str, judge: Callable[[str], Verdict]) -> Bisected:
         """Return the first commit that `judge` says has it."""

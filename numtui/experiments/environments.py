@@ -13,7 +13,7 @@ __all__ = ["Changed", "Environments", "bisect_environments"]
 
 @dataclass(frozen=True, slots=True)
 class Changed:
-    """What became of a kept operation over environments.
+    """A kept operation over environments.
 
     Attributes:
         key, operator: of the operation.

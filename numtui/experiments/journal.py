@@ -18,7 +18,7 @@ _MAX_SIZE = 64 << 20
 
 
 class Journal:
-    """What was asked for, and what each run came to.
+    """Log of an experiment: its options, and the outcome of each run.
 
     Attributes:
         asked: everything that another answer would follow from.

@@ -33,7 +33,7 @@ _MAX_LOCATIONS = 12
 
 
 class Verdict(Enum):
-    """What a revision tells of a cause; HIDDEN: it may have it or not."""
+    """Answer of a revision about a cause; HIDDEN: it may have it or not."""
 
     WITH = "with"
     WITHOUT = "without"
@@ -95,7 +95,7 @@ class Signature:
 
 @dataclass(frozen=True, slots=True)
 class Findings:
-    """What a revision's run showed against the reference.
+    """Findings of a revision's run against the reference.
 
     Attributes:
         trouble: why it tells nothing; empty if it does.

@@ -29,7 +29,7 @@ _DIFF = "    "
 
 @dataclass(frozen=True, slots=True)
 class Bisection:
-    """What bisecting found.
+    """Outcome of bisecting.
 
     Attributes:
         commits: by hash, every commit that is named.

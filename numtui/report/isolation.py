@@ -9,6 +9,7 @@ from typing import Any, Final, TextIO
 
 import numpy as np
 
+from capture.keeping.form import OF_NO_MODULE, OF_OPTIMIZER
 from matchers.comparison import Comparison
 from matchers.logs.op_log import OpLog, Phase
 from matchers.status import Status
@@ -22,8 +23,6 @@ __all__ = ["VERSION", "Called", "Found", "Isolation", "found_causes", "grafts_be
 
 VERSION: Final = 1
 """Version of the JSON. New fields keep it; a renamed or removed one changes it."""
-GRADIENTS, OPTIMIZER = "gradients", "optimizer"
-"""Boundaries of the gradients of weights, which no module has."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +44,7 @@ class Called:
         outermost: dict[str, None] = {}
         for call in boundaries:
             name, within = call["module"], call["within"]
-            if name in (GRADIENTS, OPTIMIZER):
+            if name in OF_NO_MODULE:
                 continue
             inner.setdefault(name, {})
             if within is None:
@@ -230,7 +229,7 @@ def grafts_behind(c: Comparison, called: Called, causes: Iterable[Found]) -> tup
             if phase in (Phase.OPTIMIZER, Phase.AFTER, Phase.PREPARE):
                 continue  # nothing of the step reads what these make, or all of it does
             if phase == Phase.GRADIENTS:
-                before[OPTIMIZER] = None
+                before[OF_OPTIMIZER] = None
             elif there:
                 behind(_renamed(there, _module(key_a), _module(key_b)) if key_a and key_b else there, there)
             else:  # a loss, say: what it hands back enters the models

@@ -48,7 +48,7 @@ class LossReport:
 
     @property
     def differs(self) -> bool:
-        """Whether a curve of any run differs, or none could be compared."""
+        """True if a curve of any run differs, or none could be compared."""
         return any(c.differing for of in self.comparisons for c in of) or not all(
             any(c.steps for c in self.comparisons[run]) for run in self.others
         )

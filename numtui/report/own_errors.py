@@ -17,18 +17,26 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capture.keeping.bundle import Bundle
-from capture.keeping.form import INPUT_GRADIENTS, INPUTS, OUTPUT_GRADIENTS, OUTPUTS, read_content
-from capture.keeping.layout import Group, NoWhole, Rows, nearest_factor, put_together, row_names
+from capture.keeping.form import (
+    INPUT_GRADIENTS,
+    INPUTS,
+    OF_NO_MODULE,
+    OF_OPTIMIZER,
+    OF_WEIGHTS,
+    OUTPUT_GRADIENTS,
+    OUTPUTS,
+    read_content,
+)
+from capture.keeping.layout import Group, NoWhole, Rows, batch_of, nearest_factor, put_together, row_names
+from matchers.verdict.tolerance import EPSILON
 from numtui.report.elements import read_tensor
 
 __all__ = ["BEFORE_OPTIMIZER", "OUTSIDE", "OwnError", "own_errors"]
 
-_EPSILON: Final = {"float64": 2.0**-52, "float32": 2.0**-23, "float16": 2.0**-10, "bfloat16": 2.0**-7}
-"""Distance of 1 to the next number, by dtype."""
-_OF_NO_MODULE: Final = ("gradients", "optimizer")
-_OF_WEIGHTS, _OF_OPTIMIZER = _OF_NO_MODULE
+_EPSILON: Final = {name: EPSILON[name] for name in ("float64", "float32", "float16", "bfloat16")}
+"""Distance of 1 to the next number, of the dtypes that numbers are rounded to here."""
 OUTSIDE, BEFORE_OPTIMIZER = "(outside modules)", "(before the optimizer)"
-"""What no module does: a loss, by the gradients that enter the models; clipping, by what the optimizer is given."""
+"""Done by no module: a loss, by the gradients that enter the models; clipping, by what the optimizer is given."""
 
 
 @dataclass(frozen=True)
@@ -99,10 +107,9 @@ class _Kept:
                     continue
                 batch = call["micro_batch"]
                 self._calls.setdefault((call["module"], batch, call["nth"]), {})[rank] = bundle.folder, call
-                if call["within"] is None and call["module"] not in _OF_NO_MODULE and (rank, batch) not in names:
-                    for told in list(call.get(INPUTS, {}).values())[:1]:
-                        rows = told["shape"][0] if told["shape"] else 0
-                        names[rank, batch] = row_names(read_content(bundle.folder, told["storage"]), rows)
+                if (rank, batch) not in names and (told := batch_of(call)) is not None:
+                    rows = told["shape"][0] if told["shape"] else 0
+                    names[rank, batch] = row_names(read_content(bundle.folder, told["storage"]), rows)
         self.rows = Rows(names)
         self._made = {
             told["storage"]
@@ -119,7 +126,7 @@ class _Kept:
     @property
     def outermost(self) -> list[Key]:
         found = ((key, next(iter(of.values()))[1]) for key, of in self._calls.items())
-        return [key for key, call in found if call["within"] is None and key[0] not in _OF_NO_MODULE]
+        return [key for key, call in found if call["within"] is None and key[0] not in OF_NO_MODULE]
 
     def has(self, key: Key) -> bool:
         """Return True if a module was called so often in any micro-batch."""
@@ -180,7 +187,7 @@ class _Both:
         if self._alike:
             for rank in a.ranks:
                 yield a.side(key, side, [rank]), b.side(key, side, [rank])
-        elif key[0] in _OF_NO_MODULE:
+        elif key[0] in OF_NO_MODULE:
             own = max((at for at in b.keys if at[0] == key[0]), key=lambda at: at[2], default=key)
             yield a.side(key, side, a.ranks), b.side(own, side, b.ranks)
         else:
@@ -241,7 +248,7 @@ def own_errors(a: Sequence[Bundle], b: Sequence[Bundle], wanted: Callable[[str],
     both = _Both(_Kept(a), _Kept(b))
     by_module: dict[str, list[Key]] = {}
     for key in both.a.keys:
-        if both.b.has(key) and key[0] not in _OF_NO_MODULE and wanted(key[0]):
+        if both.b.has(key) and key[0] not in OF_NO_MODULE and wanted(key[0]):
             by_module.setdefault(key[0], []).append(key)
     outside = [*_outside(both)]  # first: its gradients tell how those of both runs are scaled
     weights = _weight_errors(both, by_module)
@@ -261,8 +268,8 @@ def _outside(both: _Both) -> Iterator[OwnError]:
 
 
 def _before_optimizer(both: _Both) -> Iterator[OwnError]:
-    of_weights = [key for key in both.a.keys if key[0] == _OF_WEIGHTS and both.b.has((*key[:2], 0))][-1:]
-    of_optimizer = [key for key in both.a.keys if key[0] == _OF_OPTIMIZER and both.b.has(key)][:1]
+    of_weights = [key for key in both.a.keys if key[0] == OF_WEIGHTS and both.b.has((*key[:2], 0))][-1:]
+    of_optimizer = [key for key in both.a.keys if key[0] == OF_OPTIMIZER and both.b.has(key)][:1]
     for key, then in zip(of_weights, of_optimizer, strict=False):
         if both.given(key, INPUTS):
             errors = _flat(both.errors(then, INPUTS))
@@ -300,7 +307,7 @@ def _worst(errors: Sequence[tuple[float, str]]) -> float | None:
 
 def _weight_errors(both: _Both, modules: Container[str]) -> dict[str, list[tuple[float, str]]]:
     """Return the errors of the gradients of weights after the last backward pass that both runs kept, by module."""
-    keys = [key for key in both.a.keys if key[0] == _OF_WEIGHTS and both.b.has((*key[:2], 0))]
+    keys = [key for key in both.a.keys if key[0] == OF_WEIGHTS and both.b.has((*key[:2], 0))]
     found: dict[str, list[tuple[float, str]]] = {}
     for name, errors in both.errors(keys[-1], INPUTS).items() if keys else ():
         module = name.rpartition(".")[0]

@@ -137,7 +137,7 @@ def _differing(c: StateComparison) -> Iterator[str]:
 
 
 def _doubt(pair: Pair) -> str:
-    """How sure it is that the two are partners."""
+    """Return the doubt that the two are partners; empty for none."""
     if pair.how is How.ALIKE:
         return "; partners because their values are close"
     return "; partners by the names of others" if pair.how is How.NAMES_OF_OTHERS else ""
@@ -230,15 +230,13 @@ def _partners(c: StateComparison) -> Iterator[str]:
         texts = (_NUMBER.sub("*", name_of(one.pair, side).split("[")[0]) + _place(one.pair, side) for side in "ab")
         a, b = texts
         folded.setdefault((a, b, one.pair.how), []).append(one)
-    for (a, b, how), of in sorted(folded.items(), key=lambda item: -len(item[1]))[:_MOST_FOLDED]:
+    ordered = sorted(folded.items(), key=lambda item: -len(item[1]))
+    for (a, b, how), of in ordered[:_MOST_FOLDED]:
         first = of[0].pair
         names = (name_of(first), name_of(first, "b")) if len(of) == 1 else (a, b)
         times = f" ({len(of):,} times)" if len(of) > 1 else ""
         yield f"  {names[0]} ↔ {names[1]}{times}{_KINDS.get(how, '')}"
-    if len(folded) > _MOST_FOLDED:
-        rest = sum(len(of) for of in folded.values()) - sum(
-            sorted((len(of) for of in folded.values()), reverse=True)[:_MOST_FOLDED]
-        )
+    if rest := sum(len(of) for _, of in ordered[_MOST_FOLDED:]):
         yield f"  … {rest:,} more are in --format json"
 
 

@@ -25,7 +25,7 @@ TABLES: Final = ("records", "pairs", "verdicts")
 _COLUMN_OF: Final = dict(zip(STATISTICS, ("l1", "l2", "min", "max", "mean"), strict=True))
 
 _AS: Final = {"i": "nullif({0}, -1) AS {0}", "O": "{0}::VARCHAR AS {0}"}
-"""How a column is taken, by the kind of its dtype: -1 is an unknown number, and no text may be known at all."""
+"""Expressions of columns, by the kind of their dtype: -1 is an unknown number, and no text may be known at all."""
 
 Column = NDArray[Any]
 

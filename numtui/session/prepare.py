@@ -1,4 +1,4 @@
-"""What the first frame of a comparison reads, computed beforehand in another thread."""
+"""Results that the first frame of a comparison reads, computed beforehand in another thread."""
 
 from __future__ import annotations
 

@@ -247,9 +247,9 @@ def test_no_change_of_one_bit_or_exchange_of_two_elements_goes_unseen(dtype: tor
 
 
 def _terms(words: torch.Tensor, at: torch.Tensor) -> torch.Tensor:
-    from capture.kernels.eager import _mixed, _signed
+    from capture.kernels import eager
 
-    return _mixed(words + (at + 2) * _signed(GAMMA))
+    return eager.mixed(words + (at + 2) * eager._signed(GAMMA))
 
 
 def _exchange(

@@ -1,4 +1,4 @@
-"""What lies in nested lists and dicts of JSON, such as the tensors among arguments."""
+"""Leaves of nested lists and dicts of JSON, such as the tensors among arguments."""
 
 from __future__ import annotations
 

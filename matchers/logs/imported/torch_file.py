@@ -149,7 +149,7 @@ class _Archive:
         return Dumped(dtype, tuple(shape), Tensor.of(data, dtype, shape, strides, offset).bits.tobytes())
 
     def _place(self, name: str) -> tuple[int, int]:
-        """Where the bytes of a member begin in the file, and their number."""
+        """Return the offset of a member's bytes in the file, and their number."""
         member = self._members[name]
         with self._archive.open(member):  # which checks the header before them
             file: Any = self._archive.fp
@@ -159,7 +159,7 @@ class _Archive:
 
 
 class _Reading(Unpickler):
-    """What torch writes beside the tensors; a call of a global makes a tensor, a dict, or an `Unknown`."""
+    """A machine for what torch writes beside tensors; a call of a global makes a tensor, a dict, or an `Unknown`."""
 
     def __init__(self, content: bytes, archive: _Archive | None = None) -> None:
         super().__init__(content)

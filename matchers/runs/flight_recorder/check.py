@@ -1,4 +1,4 @@
-"""Which rank is missing in a collective, and who calls it otherwise, by the dumps of torch's flight recorder."""
+"""Ranks that are missing in a collective, or call it otherwise, by the dumps of torch's flight recorder."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ __all__ = ["check_dumps", "read_dumps"]
 
 _CHECK: Final = Check.FLIGHT_RECORDER
 _WORLD: Final = "default_pg"
-"""What torch calls the group of all ranks."""
+"""Torch's name of the group of all ranks."""
 _UNEVEN: Final = (Kind.ALL_TO_ALL.value, "coalesced", "_v")
 """Parts of the names of collectives whose members may have tensors of other sizes."""
 _ONE_SIDED: Final = (Kind.GATHER.value, Kind.SCATTER.value)
@@ -103,7 +103,7 @@ class _Group:
         return seq > max(max(own, default=0), dump.called.get(self.name, 0)) and (bool(own) or dump.whole)
 
     def words(self, call: Recorded) -> str:
-        """What a call is, in words."""
+        """Return a call in words."""
         return f"{call.does}, collective {call.seq:,} of {self.described}"
 
 
