@@ -12,7 +12,7 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-_SOURCES = ("matchers/logs/reader.c", "numtui/terminal/restore.c")
+_SOURCES = ("matchers/graph.c", "matchers/logs/reader.c", "numtui/terminal/restore.c")
 
 
 class ReaderHook(BuildHookInterface):  # type: ignore[type-arg] # hatchling is there while a wheel is built

@@ -33,10 +33,18 @@ if TYPE_CHECKING:
     from matchers.verdict.judge import Verdicts
     from matchers.verdict.slots import SlotVerdict
 
-__all__ = ["Rows", "Stretch"]
+__all__ = ["Edges", "Rows", "Stretch"]
 
 _Completed = TypeVar("_Completed", bound="Rows")
-_NONE = (np.zeros(0, np.int64),) * 2
+
+
+@columns
+class Edges:
+    """The data flow between rows, of both runs together and of each by itself."""
+
+    both: Ragged
+    a: Ragged
+    b: Ragged
 
 
 @dataclass(frozen=True, slots=True)
@@ -222,7 +230,9 @@ class Rows:
     def completed(self, cls: type[_Completed], **given: Any) -> _Completed:
         """The rows as such an object, with other causes or further fields, and with what was computed of them."""
         out = cls(**{column.name: getattr(self, column.name) for column in fields(Rows)} | given)
-        vars(out).update({name: vars(self)[name] for name in ("edges", "regions", "start") if name in vars(self)})
+        vars(out).update(
+            {name: vars(self)[name] for name in ("edges_by_run", "regions", "start") if name in vars(self)}
+        )
         return out
 
     def __len__(self) -> int:
@@ -254,22 +264,32 @@ class Rows:
         """The logs with the names of their sides."""
         return (("a", self.a),) if self.single else (("a", self.a), ("b", self.b))
 
-    @cached_property
+    @property
     def edges(self) -> Ragged:
         """The rows that made what each row reads in either run, itself not; ascending; empty for a preview."""
-        return Ragged.distinct(*_NONE, len(self)) if self.flow is None else self.edges_of(self.flow.a, self.flow.b)
+        return self.edges_by_run.both
 
-    def edges_of(self, flow_a: Ragged | None, flow_b: Ragged | None) -> Ragged:
-        """The same by another data flow of the two logs, or of one of them."""
-        ends = [_NONE]
+    @cached_property
+    def edges_by_run(self) -> Edges:
+        """The same, also of each run by itself."""
+        if self.flow is not None:
+            return self._edges(self.flow.a, self.flow.b)
+        none = Ragged(np.zeros(len(self) + 1, np.int64), np.zeros(0, np.int64))
+        return Edges(none, none, none)
+
+    def edges_of(self, flow_a: Ragged, flow_b: Ragged) -> Edges:
+        """The same by another data flow of the two logs."""
+        flow = self.flow
+        same = flow is not None and flow_a is flow.a and flow_b is flow.b
+        return self.edges_by_run if same else self._edges(flow_a, flow_b)
+
+    def _edges(self, flow_a: Ragged, flow_b: Ragged) -> Edges:
+        ends = []
         for flow, at in ((flow_a, self.at_a), (flow_b, self.at_b)):
-            if flow is None:
-                continue
-            known = flow.value >= 0
-            ends.append((at[flow.row[known]].astype(np.int64), at[flow.value[known]].astype(np.int64)))
-        reader, maker = (np.concatenate(end) for end in zip(*ends, strict=True))
-        other = reader != maker
-        return Ragged.distinct(reader[other], maker[other], len(self))
+            reader, maker = at.repeat(flow.count), np.append(at, -1)[flow.value]
+            ends.append([of[(maker >= 0) & (maker != reader)].astype(np.int64) for of in (reader, maker)])
+        both = [np.concatenate(of) for of in zip(*ends, strict=True)]
+        return Edges(*(Ragged.distinct(reader, maker, len(self)) for reader, maker in (both, *ends)))
 
     @cached_property
     def start(self) -> Start:
@@ -308,11 +328,12 @@ class Rows:
 
     def by_row(self, of: Callable[[OpLog], NDArray[Any]]) -> NDArray[Any]:
         """A column of the logs by row: of a's record where there is one, else of b's."""
-        of_a, of_b = of(self.a), of(self.b)
-        out = np.empty(len(self), (of_a if len(of_a) else of_b).dtype)
-        has = self.row_a >= 0
-        out[has], out[~has] = of_a[self.row_a[has]], of_b[self.row_b[~has]]
-        return out
+        return np.concatenate((of(self.a), of(self.b)))[self._record]
+
+    @cached_property
+    def _record(self) -> Int64:
+        """int64[r], the record that a row shows, among those of a and then of b."""
+        return np.where(self.row_a >= 0, self.row_a, len(self.a) + self.row_b.astype(np.int64))
 
     def shown(self, row: int) -> tuple[OpLog, int]:
         """The log and the record that a row shows: a's where there is one, else b's."""

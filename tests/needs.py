@@ -25,6 +25,7 @@ _MARK_OF_FOLDER = {**dict.fromkeys(TORCH_FOLDERS, "torch"), "pty": "pty", "brows
 _COMPILED = (
     ("capture", "test_statistics.py"),
     ("capture", "test_native_library.py"),
+    ("matchers", "test_graph.py"),
     ("matchers", "logs", "test_compiled_reader.py"),
 )
 _SLOW = (

@@ -29,7 +29,7 @@ from matchers.causes.red_inputs import Inputs, flow_of_red_tensors, inputs_of_pa
 from matchers.causes.unjudged_stretch import Stretches
 from matchers.causes.unpaired_branches import Branches
 from matchers.logs.hashing import shared_ids
-from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
+from matchers.logs.op_log import NO_DIGEST, OpLog, Phase, once_per_log
 from matchers.ops.collectives import awaiting
 from matchers.ops.dataflow import downstream, fed_by, upstream
 from matchers.ops.laws import copies, drawing, law_of, rows_where
@@ -89,9 +89,9 @@ class _Search:
         self.alone = c.pair < 0
         self.pairs = red & ~self.alone
         self._flows = flow_of_red_tensors(c, "a", c.flow.a), flow_of_red_tensors(c, "b", c.flow.b)
-        self._flow = c.edges_of(*self._flows)
+        edges = c.edges_of(*self._flows)
         # where pairs cross, what a row leads to in one run may lead to it in the other
-        self._of_runs = c.edges_of(self._flows[0], None), c.edges_of(None, self._flows[1])
+        self._flow, self._of_runs = edges.both, (edges.a, edges.b)
         self._branches = Branches(c, self._flow)
         self._folded = c.a.batches > 1 or c.b.batches > 1
         # not judged, or within the tolerance: their results may differ
@@ -199,7 +199,7 @@ class _Search:
         Of what prepares a step a log has only what the step reads: the other run may have drawn them for nothing.
         """
         reads, alone = self._reads, self.alone
-        draws = alone & self._c.by_row(drawing) & (self._c.by_row(lambda log: log.phase) != Phase.PREPARE)
+        draws = alone & self._c.by_row(_draws_in_step)
         if not draws.any():
             return
         drawn = alone & downstream(self._flow, draws, alone)
@@ -277,8 +277,10 @@ class _Search:
         sizes.
         """
         c = self._c
-        phase, module, line = (c.by_row(of) for of in (lambda log: log.phase, lambda log: log.module, _lines))
         shapes = self.pairs & ((c.verdict == Status.SHAPE) | self._by_scalar) & ~self.explained & (c.row_a >= 0)
+        if not shapes.any():
+            return
+        phase, module, line = (c.by_row(of) for of in (lambda log: log.phase, lambda log: log.module, _lines))
         shapes = np.flatnonzero(shapes & (phase == Phase.BACKWARD))
         differs = (self._red | self.alone) & (phase == Phase.FORWARD) & (line >= 0) & (c.row_a >= 0)
         places = set(zip(module[differs].tolist(), line[differs].tolist(), strict=True)) if len(shapes) else set()
@@ -345,6 +347,11 @@ class _Search:
         return marked_at(self.alone, maker) & ~marked_at(self.alone, other)
 
 
+def _draws_in_step(log: OpLog) -> Bool:
+    """bool[n]: draws of random numbers, but those that prepare a step."""
+    return drawing(log) & (log.phase != Phase.PREPARE)
+
+
 def _lines(log: OpLog) -> Int64:
     return log.location
 
@@ -373,6 +380,7 @@ def _hidden_error(c: Rows, one: Int64, other: Int64) -> Float64:
     return np.where(np.isnan(error), change * np.sqrt(numel(a)[a.shape[i]]), error)
 
 
+@once_per_log
 def _moves_between_ranks(log: OpLog) -> Bool:
     """bool[n]: collectives that reduce nothing, and what awaits one."""
     moved = awaiting(log).copy()

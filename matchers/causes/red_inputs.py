@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import numpy as np
 
-from matchers.arrays import Bool, Int32, Int64, columns, marked, marked_at
+from matchers.arrays import Bool, Hash, Int32, Int64, columns, marked, marked_at
 from matchers.logs.columns import Ragged, repeated
 from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.ops.dataflow import downstream
@@ -22,8 +22,11 @@ __all__ = ["Inputs", "flow_of_red_tensors", "inputs_of_pairs"]
 
 
 def flow_of_red_tensors(c: Rows, side: str, flow: Ragged) -> Ragged:
-    """The data flow of a log, of a red operation on lists only that of the tensor which differs most."""
-    (log, records), makers = c.side(side), flow.value.copy()
+    """The data flow of a log, of a red operation on lists only that of the tensor which differs most.
+
+    Where there is none, it is the flow that was given.
+    """
+    (log, records), makers = c.side(side), flow.value
     lists = on_lists(log)
     for row, slot in c.slots.items():
         record = int(records[row])
@@ -34,9 +37,10 @@ def flow_of_red_tensors(c: Rows, side: str, flow: Ragged) -> Ragged:
         _, _, number = slot.name.partition("output ")
         which = [place for place, name in enumerate(names) if name == slot.name or str(place) == number]
         if which:
+            makers = makers.copy() if makers is flow.value else makers
             tensors = max(int(log.outputs.count[record]), 1)
             makers[start:end][np.arange(end - start) % tensors != which[0] % tensors] = -1
-    return Ragged(flow.start, makers)
+    return flow if makers is flow.value else Ragged(flow.start, makers)
 
 
 @columns
@@ -96,7 +100,7 @@ def _single_inputs(c: Rows, flow_a: Ragged, flow_b: Ragged, rows: Int64, first: 
         differs = relative(value_a, value_b) > np.where(later, 0.0, c.tolerance[row])
     differs |= np.isnan(value_a) != np.isnan(value_b)
     unhashed = np.isnan(value_a) & np.isnan(value_b)
-    known, equal = _by_digest(a, b, i[owner], j[owner], place)
+    known, equal = _by_digest(*(_digests(*of) for of in ((a, i[owner], at_a, place), (b, j[owner], at_b, place))))
     hidden = known & ~equal & (made_a == made_b) & marked_at(c.verdict == Status.EQUAL, made_a)
     # the error of a tensor without a recorded producer is unknown: its norm may well be the same, as that of another
     paired = c.pair >= 0
@@ -128,14 +132,21 @@ def _single_inputs(c: Rows, flow_a: Ragged, flow_b: Ragged, rows: Int64, first: 
     )
 
 
-def _by_digest(a: OpLog, b: OpLog, i: Int64, j: Int64, place: Int64) -> tuple[Bool, Bool]:
-    """(the digests of both are known, they are equal) for the inputs at some places.
+def _digests(log: OpLog, record: Int64, at: Int64, place: Int64) -> tuple[Hash, Bool]:
+    """The digests of some inputs, at their places among all and in their records, and whether the log lists them."""
+    of = log.input_digests
+    if np.array_equal(of.start, log.inputs.start):
+        return of.value[at], np.ones(len(at), bool)
+    return of.at(record, place, NO_DIGEST), place < of.count[record]
+
+
+def _by_digest(a: tuple[Hash, Bool], b: tuple[Hash, Bool]) -> tuple[Bool, Bool]:
+    """(the digests of both are known, they are equal) for some inputs of a and of b.
 
     An input without digest in both logs was not read, and counts as equal.
     """
-    one, other = a.input_digests.at(i, place, NO_DIGEST), b.input_digests.at(j, place, NO_DIGEST)
-    listed = place < np.minimum(a.input_digests.count[i], b.input_digests.count[j])
-    return (one != NO_DIGEST) & (other != NO_DIGEST), listed & (one == other)
+    (one, listed_a), (other, listed_b) = a, b
+    return (one != NO_DIGEST) & (other != NO_DIGEST), listed_a & listed_b & (one == other)
 
 
 def _numbers(c: Rows) -> Bool:

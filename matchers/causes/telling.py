@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from matchers.arrays import Bool, Int64, distinct, marked, numbered_together
 from matchers.causes.causes import BY_SIZE, MOST, Causes
 from matchers.logs.hashing import shared_ids
-from matchers.logs.op_log import OpLog, Phase
+from matchers.logs.op_log import OpLog, Phase, once_per_pair
 from matchers.logs.raw_record import ranks_of
 from matchers.ops.arguments import text_ids
 from matchers.ops.dataflow import fed_by, upstream
@@ -66,14 +66,14 @@ def blame_telling(found: Causes) -> None:
 
 
 class _Telling:
-    """Properties by which single operations of a stretch tell; int64[n_a + n_b] is of a and then of b.
+    """The search for operations that tell.
 
     Attributes:
         likes: the operations that were asked something else, with their likes in b.
     """
 
     def __init__(self, c: Rows) -> None:
-        self._c = c
+        self._c, self._of = c, _records(c.a, c.b)
         self.likes: dict[int, int] = {}
 
     def first(self, row: int, stretch: Int64) -> int:
@@ -91,64 +91,24 @@ class _Telling:
         if in_a.all() or not in_a.any() or self._c.a.members or self._c.b.members:
             return -1
         ways: tuple[Callable[[], int], ...] = (
-            lambda: such(self._in_some_layers),
-            lambda: self._asked_otherwise(stretch, self._kind),
-            lambda: such(self._at_further_lines) if says_nothing else -1,
-            lambda: self._asked_otherwise(stretch, numbered_together(self._place, self._op)),
+            lambda: such(self._by_row(self._of.in_some_layers)),
+            lambda: self._asked_otherwise(stretch, self._of.kind, self._of.asked_of_kind),
+            lambda: such(self._by_row(self._of.at_further_lines)) if says_nothing else -1,
+            lambda: self._asked_otherwise(stretch, self._of.at_place, self._of.asked_at_place),
         )
         return next((found for way in ways if (found := way()) >= 0), -1)
 
     @cached_property
     def _in_both(self) -> Bool:
-        """bool[r]: operations that both runs have at this line of the module."""
-        _, theirs = self._counts(self._kind)
-        return self._by_row(theirs > 0)
+        return self._by_row(self._of.in_both)
 
     @cached_property
     def _on_some_ranks(self) -> Bool:
-        """bool[r]: operations that some ranks of a run alone have, in a module where all ranks have operations."""
-        c = self._c
-        ranks = np.concatenate((ranks_of(c.a), ranks_of(c.b)))
-        of_log = np.repeat((0, 1), (len(c.a), len(c.b)))
-        here, there, all_ = (
-            _united(ranks, numbered_together(of_log, *of)) for of in ((self._place, self._op), (self._place,), ())
-        )
-        return self._by_row((ranks > 0) & (there == all_) & (here != there))
+        return self._by_row(self._of.on_some_ranks)
 
-    @cached_property
-    def _in_some_layers(self) -> Bool:
-        """bool[r]: operations that both runs have equally often in some layer, but not in this one; or that one run has
-        in one layer alone of several.
-        """
-        c = self._c
-        names = [[template(canonical(name)) for name in log.modules] for log in (c.a, c.b)]
-        pattern = self._of_both([[split.pattern for split in side] for side in names], lambda log: log.module)
-        layer = self._of_both([[split.place for split in side] for side in names], lambda log: log.module)
-        kind = numbered_together(pattern, self._op, self._phase, self._line)
-        cell, place = numbered_together(kind, layer), numbered_together(pattern, layer)
-        many, theirs = self._counts(cell)
-        even = np.bincount(kind, many == theirs) > 0
-        alone = (_distinct(kind, cell) == 1) & (_distinct(pattern, place) > 1) & (theirs == 0)
-        return self._by_row((even[kind] & (many > theirs)) | alone)
-
-    @cached_property
-    def _at_further_lines(self) -> Bool:
-        """bool[r]: operations at lines that one run alone has, in a module of which it has all lines of the other.
-
-        Not of what prepares a step: of that a log has only what the step reads.
-        """
-        c, place = self._c, self._place
-        _, theirs = self._counts(numbered_together(place, self._line))
-        of_b = np.arange(len(place)) >= len(c.a)
-        lacks = [np.bincount(place, (theirs == 0) & (of_b != side)) > 0 for side in (False, True)]
-        further = (theirs == 0) & ~np.where(of_b, lacks[1][place], lacks[0][place])
-        shared = np.bincount(place, theirs > 0) > 0
-        return self._by_row(further & shared[place] & (self._phase != Phase.PREPARE) & (self._line >= 0))
-
-    def _asked_otherwise(self, stretch: Int64, kind: Int64) -> int:
+    def _asked_otherwise(self, stretch: Int64, kind: Int64, asked: Int64) -> int:
         """The first operation whose like in the other run, of one kind, was asked something else; -1 for none."""
         c = self._c
-        asked = numbered_together(kind, np.concatenate(text_ids(c.a, c.b, "Arguments")))
         in_a = stretch[c.row_a[stretch] >= 0]
         one, other = c.row_a[in_a].astype(np.int64), c.row_b[np.setdiff1d(stretch, in_a)].astype(np.int64)
         # the first record of each call that the other run never makes, by its kind
@@ -168,46 +128,122 @@ class _Telling:
             self.likes[row] = like
         return row
 
-    @cached_property
-    def _place(self) -> Int64:
-        """The module and the phase."""
-        names = [[canonical(name) for name in log.modules] for log in (self._c.a, self._c.b)]
-        return numbered_together(self._of_both(names, lambda log: log.module), self._phase)
-
-    @cached_property
-    def _kind(self) -> Int64:
-        """The operation at its line of a module, and the phase."""
-        return numbered_together(self._place, self._op, self._line)
-
-    @cached_property
-    def _phase(self) -> Int64:
-        return np.concatenate((self._c.a.phase, self._c.b.phase)).astype(np.int64)
-
-    @cached_property
-    def _op(self) -> Int64:
-        return self._of_both((self._c.a.ops, self._c.b.ops), lambda log: log.op)
-
-    @cached_property
-    def _line(self) -> Int64:
-        return self._of_both((self._c.a.locations, self._c.b.locations), lambda log: log.location)
-
-    def _of_both(self, texts: Sequence[Sequence[str]], column: Callable[[OpLog], NDArray[Any]]) -> Int64:
-        """A column of both logs in one numbering of its texts; -1 for none."""
-        ids = shared_ids(*texts)[:2]
-        logs = self._c.a, self._c.b
-        return np.concatenate([np.append(of, -1)[column(log)] for of, log in zip(ids, logs, strict=True)])
-
-    def _counts(self, cell: Int64) -> tuple[Int64, Int64]:
-        """Numbers of records of the own run, and of the other one, in the same cell."""
-        n, cells = len(self._c.a), int(cell.max(initial=-1)) + 1
-        of_a, of_b = (np.bincount(of, minlength=cells)[cell] for of in (cell[:n], cell[n:]))
-        own = np.arange(len(cell)) < n
-        return np.where(own, of_a, of_b), np.where(own, of_b, of_a)
-
     def _by_row(self, which: Bool) -> Bool:
         """bool[r] of bool[n_a + n_b]."""
         c = self._c
         return marked(np.concatenate((c.at_a, c.at_b))[which], len(c))
+
+
+class _Records:
+    """Properties by which single operations tell, whoever their partners are; [n_a + n_b] is of a and then of b.
+
+    Attributes:
+        in_both: bool, operations that both runs have at this line of the module.
+        on_some_ranks: bool, operations that some ranks of a run alone have, in a module where all ranks have
+            operations.
+        in_some_layers: bool, operations that both runs have equally often in some layer, but not in this one; or that
+            one run has in one layer alone of several.
+        at_further_lines: bool, operations at lines that one run alone has, in a module of which it has all lines of
+            the other. Not of what prepares a step: of that a log has only what the step reads.
+        kind, at_place: int64, the operation at its line of a module, and the phase; without the line.
+        asked_of_kind, asked_at_place: int64, the same with what it was asked.
+    """
+
+    def __init__(self, a: OpLog, b: OpLog) -> None:
+        self._a, self._b = a, b
+
+    @cached_property
+    def in_both(self) -> Bool:
+        _, theirs = self._counts(self.kind)
+        return theirs > 0
+
+    @cached_property
+    def on_some_ranks(self) -> Bool:
+        ranks = np.concatenate((ranks_of(self._a), ranks_of(self._b)))
+        if not ranks.any():
+            return np.zeros(len(ranks), bool)
+        of_log = np.repeat((0, 1), (len(self._a), len(self._b)))
+        here, there, all_ = (
+            _united(ranks, numbered_together(of_log, *of)) for of in ((self._place, self._op), (self._place,), ())
+        )
+        return (ranks > 0) & (there == all_) & (here != there)
+
+    @cached_property
+    def in_some_layers(self) -> Bool:
+        names = [[template(canonical(name)) for name in log.modules] for log in (self._a, self._b)]
+        pattern = self._of_both([[split.pattern for split in side] for side in names], lambda log: log.module)
+        layer = self._of_both([[split.place for split in side] for side in names], lambda log: log.module)
+        kind = numbered_together(pattern, self._op, self._phase, self._line)
+        cell, place = numbered_together(kind, layer), numbered_together(pattern, layer)
+        many, theirs = self._counts(cell)
+        even = np.bincount(kind, many == theirs) > 0
+        alone = (_distinct(kind, cell) == 1) & (_distinct(pattern, place) > 1) & (theirs == 0)
+        return (even[kind] & (many > theirs)) | alone
+
+    @cached_property
+    def at_further_lines(self) -> Bool:
+        place = self._place
+        _, theirs = self._counts(numbered_together(place, self._line))
+        of_b = np.arange(len(place)) >= len(self._a)
+        lacks = [np.bincount(place, (theirs == 0) & (of_b != side)) > 0 for side in (False, True)]
+        further = (theirs == 0) & ~np.where(of_b, lacks[1][place], lacks[0][place])
+        shared = np.bincount(place, theirs > 0) > 0
+        return further & shared[place] & (self._phase != Phase.PREPARE) & (self._line >= 0)
+
+    @cached_property
+    def kind(self) -> Int64:
+        return numbered_together(self._place, self._op, self._line)
+
+    @cached_property
+    def at_place(self) -> Int64:
+        return numbered_together(self._place, self._op)
+
+    @cached_property
+    def asked_of_kind(self) -> Int64:
+        return numbered_together(self.kind, self._asked)
+
+    @cached_property
+    def asked_at_place(self) -> Int64:
+        return numbered_together(self.at_place, self._asked)
+
+    @cached_property
+    def _asked(self) -> Int64:
+        return np.concatenate(text_ids(self._a, self._b, "Arguments"))
+
+    @cached_property
+    def _place(self) -> Int64:
+        """The module and the phase."""
+        names = [[canonical(name) for name in log.modules] for log in (self._a, self._b)]
+        return numbered_together(self._of_both(names, lambda log: log.module), self._phase)
+
+    @cached_property
+    def _phase(self) -> Int64:
+        return np.concatenate((self._a.phase, self._b.phase)).astype(np.int64)
+
+    @cached_property
+    def _op(self) -> Int64:
+        return self._of_both((self._a.ops, self._b.ops), lambda log: log.op)
+
+    @cached_property
+    def _line(self) -> Int64:
+        return self._of_both((self._a.locations, self._b.locations), lambda log: log.location)
+
+    def _of_both(self, texts: Sequence[Sequence[str]], column: Callable[[OpLog], NDArray[Any]]) -> Int64:
+        """A column of both logs in one numbering of its texts; -1 for none."""
+        ids = shared_ids(*texts)[:2]
+        return np.concatenate([np.append(of, -1)[column(log)] for of, log in zip(ids, (self._a, self._b), strict=True)])
+
+    def _counts(self, cell: Int64) -> tuple[Int64, Int64]:
+        """Numbers of records of the own run, and of the other one, in the same cell."""
+        n, cells = len(self._a), int(cell.max(initial=-1)) + 1
+        of_a, of_b = (np.bincount(of, minlength=cells)[cell] for of in (cell[:n], cell[n:]))
+        own = np.arange(len(cell)) < n
+        return np.where(own, of_a, of_b), np.where(own, of_b, of_a)
+
+
+@once_per_pair
+def _records(a: OpLog, b: OpLog) -> _Records:
+    return _Records(a, b)
 
 
 def _distinct(group: Int64, member: Int64) -> Int64:

@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 from matchers.arrays import Bool, Float64, Int32, Int64, marked
 from matchers.laws.law import Form
 from matchers.logs.columns import Ragged
-from matchers.logs.op_log import MARKS, NO_DIGEST, STATISTICS, OpLog, Phase
+from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog, Phase, is_mark
 from matchers.ops.dataflow import upstream
 from matchers.ops.laws import communicating, copies, rows_where
 from matchers.ops.run_info import call_extent, of_call
@@ -149,7 +149,7 @@ def _exact_copies(log: OpLog, flow: Ragged, asked: Bool, agrees: Bool) -> Int64:
     """
     rows = np.flatnonzero(asked & copies(log) & (log.inputs.count == 1) & (log.input_digests.count == 1))
     maker, made = flow.first(rows, -1), log.digests.first(rows, NO_DIGEST)
-    known = (made == log.input_digests.first(rows, NO_DIGEST)) & ~np.isin(made, MARKS) & (maker >= 0)
+    known = (made == log.input_digests.first(rows, NO_DIGEST)) & ~is_mark(made) & (maker >= 0)
     rows, maker = rows[known], maker[known]
     off = relative(log.outputs.first(rows), log.outputs.first(maker))
     rows, maker = rows[off <= _ROUNDING], maker[off <= _ROUNDING]

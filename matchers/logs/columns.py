@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Int32, Int64, columns, distinct
+from matchers.arrays import Bool, Int32, Int64, columns
+from matchers.graph import lists
 
 __all__ = ["KeyColumn", "Ragged", "Strings", "TextTable", "Texts", "decode", "repeated"]
 
@@ -233,9 +234,7 @@ class Ragged:
     @classmethod
     def distinct(cls, row: Int64, value: Int64, many: int) -> Ragged:
         """The distinct values (from 0) of each of many rows, ascending."""
-        size = int(value.max(initial=0)) + 1
-        row, value = np.divmod(distinct(row * size + value), size)
-        return cls(np.searchsorted(row, np.arange(many + 1)), value)
+        return cls(*lists(row, value, many))
 
     def __getitem__(self, row: int) -> NDArray[Any]:
         return self.value[self.start[row] : self.start[row + 1]]

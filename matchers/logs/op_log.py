@@ -38,10 +38,14 @@ __all__ = [
     "OpLog",
     "Phase",
     "Problem",
+    "is_mark",
     "once_per_log",
+    "once_per_pair",
 ]
 
 _Made = TypeVar("_Made")
+_Other = TypeVar("_Other")
+_Of = TypeVar("_Of")
 
 STATISTICS = ("L1 norm", "L2 norm", "Min", "Max", "Mean")
 """Rows of `OpLog.stats`, by the names that the log uses."""
@@ -60,7 +64,7 @@ OF_PARTS = np.uint64(NO_DIGEST + np.uint64(2))
 OTHER_PARTS = np.uint64(NO_DIGEST + np.uint64(3))
 """The same in the second of two logs of which both are merged: two tensors must not look equal for being of parts."""
 MARKS = (*UNKNOWN, OF_PARTS, OTHER_PARTS)
-"""The placeholders of a digest."""
+"""The placeholders of a digest, one after the other."""
 
 
 class Phase(LabelledEnum):
@@ -286,6 +290,11 @@ class OpLog:
         return kept[column]
 
 
+def is_mark(digests: Hash) -> Bool:
+    """bool: digests that are placeholders."""
+    return np.asarray(digests - MARKS[0] < len(MARKS))
+
+
 def once_per_log(function: Callable[[OpLog], _Made]) -> Callable[[OpLog], _Made]:
     """Keep what a function makes of a log's columns with the log: columns, or an array, which cannot be written to."""
     name = f"{function.__module__}.{function.__qualname__}"
@@ -299,5 +308,19 @@ def once_per_log(function: Callable[[OpLog], _Made]) -> Callable[[OpLog], _Made]
                 made.flags.writeable = False
             held[name] = made
         return held[name]
+
+    return kept
+
+
+def once_per_pair(function: Callable[[OpLog, _Other], _Of]) -> Callable[[OpLog, _Other], _Of]:
+    """Keep what a function makes of a log and something else with the log, for one of the others at a time."""
+    name = f"{function.__module__}.{function.__qualname__}"
+
+    @wraps(function)
+    def kept(log: OpLog, other: _Other) -> _Of:
+        held: tuple[_Other, _Of] | None = vars(log).get(name)
+        if held is None or held[0] is not other:
+            held = vars(log)[name] = other, function(log, other)
+        return held[1]
 
     return kept

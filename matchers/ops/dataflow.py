@@ -8,11 +8,12 @@ never used to call two rows equal.
 from __future__ import annotations
 
 from functools import cached_property
-from typing import Final, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Hash, Int64, columns, marked
+from matchers.arrays import Bool, Float64, Hash, Int32, Int64, columns, marked
+from matchers.graph import spread
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import float_bits, mix
 from matchers.logs.op_log import NO_DIGEST, OpLog, once_per_log
@@ -22,6 +23,7 @@ from matchers.ops.values import further
 __all__ = [
     "WHOLE",
     "DataFlow",
+    "KnownEdges",
     "Readers",
     "consumers",
     "downstream",
@@ -34,9 +36,6 @@ __all__ = [
 
 
 _Marks = TypeVar("_Marks", Bool, Hash)
-_ROUNDS: Final = 4
-"""Passes over edges some of which lead against the order of dispatch."""
-
 WHOLE = ("int", "uint", "bool")
 """Beginnings of the names of dtypes of whole numbers."""
 
@@ -174,8 +173,7 @@ def upstream(flow: Ragged, start: Bool, through: Bool) -> Bool:
         start: bool[n], the set.
         through: bool[n], records that hand on what they read, those of the set included.
     """
-    inside = np.flatnonzero((flow.value >= 0) & through[flow.row])[::-1]
-    return _propagated(start, flow.row[inside], flow.value[inside])
+    return spread(flow.start, flow.value, start, through, back=True)
 
 
 def downstream(flow: Ragged, start: _Marks, through: Bool) -> _Marks:
@@ -185,37 +183,13 @@ def downstream(flow: Ragged, start: _Marks, through: Bool) -> _Marks:
         start: [n], the marks.
         through: bool[n], nodes that hand on what they read; others that are marked begin only.
     """
-    inside = np.flatnonzero((flow.value >= 0) & through[flow.row])
-    if len(inside) and not (flow.value[inside] > flow.row[inside]).any():  # nothing arrives before the first mark
-        inside = inside[flow.value[inside] >= np.argmax(start != 0)]
-    return _propagated(start, flow.value[inside], flow.row[inside])
+    return spread(flow.start, flow.value, start, through)
 
 
 def fed_by(flow: Ragged, start: Bool, through: Bool) -> Bool:
     """bool[n]: nodes that read a result of a set, directly or over others; arguments as of `downstream`."""
     reached = np.append(downstream(flow, start, through), False)
     return marked(flow.row[reached[flow.value]], len(start))
-
-
-def _propagated(start: _Marks, before: Int64, after: Int64) -> _Marks:
-    """The marks, and what arrives of them over edges in the order of dispatch, so that one pass follows any chain.
-
-    It is repeated where edges lead against this order, as between rows of crossing pairs.
-    """
-    if not len(before):
-        return start.copy()
-    found = start.tolist()
-    edges = list(zip(before.tolist(), after.tolist(), strict=True))
-    against = (before > after).any() and (before < after).any()
-    for _ in range(_ROUNDS if against else 1):
-        changed = False
-        for one, other in edges:
-            if (marks := found[one]) and marks | found[other] != found[other]:
-                found[other] |= marks
-                changed = True
-        if not changed:
-            break
-    return np.array(found, start.dtype)
 
 
 class DataFlow:
@@ -233,12 +207,44 @@ class DataFlow:
         return sources(self._logs[1])
 
     @cached_property
+    def edges_a(self) -> KnownEdges:
+        return KnownEdges.of(self.a)
+
+    @cached_property
+    def edges_b(self) -> KnownEdges:
+        return KnownEdges.of(self.b)
+
+    @cached_property
     def readers_a(self) -> Readers:
         return Readers.of(self.a)
 
     @cached_property
     def readers_b(self) -> Readers:
         return Readers.of(self.b)
+
+
+@columns
+class KnownEdges:
+    """The data flow between n records as pairs of them, as far as it is known.
+
+    Attributes:
+        maker, reader: int32, the ends; readers ascend.
+        incomplete: bool[n], records of which an input is not known.
+    """
+
+    maker: Int32
+    reader: Int32
+    incomplete: Bool
+
+    @classmethod
+    def of(cls, flow: Ragged) -> KnownEdges:
+        """The pairs of a data flow."""
+        known, reader = flow.value >= 0, flow.row
+        return cls(
+            flow.value[known].astype(np.int32),
+            reader[known].astype(np.int32),
+            marked(reader[~known], len(flow)),
+        )
 
 
 @columns

@@ -25,7 +25,7 @@ from numpy.typing import NDArray
 from matchers.arrays import Bool, Hash, Int64, columns, marked, numbered_together
 from matchers.logs.columns import Ragged, repeated
 from matchers.logs.hashing import float_bits, mix, shared_ids
-from matchers.logs.op_log import MARKS, NO_DIGEST, OTHER_UNKNOWN, Folding, OpLog, Phase
+from matchers.logs.op_log import MARKS, NO_DIGEST, OTHER_UNKNOWN, Folding, OpLog, Phase, is_mark
 from matchers.ops.arguments import odd_arguments
 from matchers.ops.batch_alignment import aligned
 from matchers.ops.batch_numbers import micro_batch_numbers
@@ -298,7 +298,7 @@ class _Parts:
         """uint64[n], equal for equal results; those that are not known to be equal are not."""
         log = self.log
         if len(log.digests.value):
-            unknown = log.digests.row[np.isin(log.digests.value, MARKS)]
+            unknown = log.digests.row[is_mark(log.digests.value)]
             prints = log.fingerprints("digests").copy()
             prints[unknown] = mix(unknown.astype(np.uint64))
             return prints

@@ -19,6 +19,7 @@ from matchers.ops.values import further, parameter_name
 __all__ = ["broken", "broken_kind", "broken_text", "reads_broken", "untaken", "where_broken_begins"]
 
 
+@once_per_log
 def broken(log: OpLog) -> tuple[Bool, Bool]:
     """bool[n] each: records with NaN that a result takes, and with Inf, in what they return or change in place."""
     counted = log.counts[0] >= 0

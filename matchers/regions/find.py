@@ -8,10 +8,13 @@ connect them either: a gradient that differs says little about forward results t
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Int32, Int64, columns, marked
+from matchers.arrays import Bool, Int32, Int64, columns, marked, numbered
+from matchers.graph import components, lists, spread
 from matchers.logs.columns import Ragged, repeated
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.dataflow import DataFlow, whole_numbers
@@ -98,40 +101,38 @@ def find_regions(
     nodes = np.concatenate((node_a, node_b))
     opens = [np.append(OPEN[status], True)[of] & ~log.recompute for log, of in ((a, pairing.of_a), (b, pairing.of_b))]
     is_open = np.concatenate(opens) & marked(nodes, n_a + n_b)
-    maker, reader, read = (
-        np.concatenate(of) for of in zip(_edges(flow.a, node_a), _edges(flow.b, node_b), strict=True)
-    )
-    unknown = np.concatenate((a.inputs.count, b.inputs.count)) > read
-    constant = _constants(maker, reader, marked(nodes[unknown], n_a + n_b))
-    connects = is_open & ~constant
-    links = maker, reader, *_same_inputs(pairing, flow, node_a, node_b)
-    ends = np.concatenate(links[::2]), np.concatenate(links[1::2])
+    known = flow.edges_a, flow.edges_b
+    edges = [
+        np.concatenate([node[of] for node, of in zip((node_a, node_b), ends, strict=True)])
+        for ends in zip(*((of.maker, of.reader) for of in known), strict=True)
+    ]
+    depends = _depending(edges, marked(nodes[np.concatenate([of.incomplete for of in known])], n_a + n_b))
+    connects, constant = is_open & depends, is_open & ~depends
     phase = np.concatenate((a.phase, b.phase))
-    inside = connects[ends[0]] & connects[ends[1]] & (phase[ends[0]] == phase[ends[1]])
-    label = _components(n_a + n_b, *(end[inside] for end in ends))
+    links = [np.concatenate(of) for of in zip(edges, _same_inputs(pairing, flow, node_a, node_b, is_open), strict=True)]
     region = np.full(n_a + n_b, -1, np.int64)
-    region[connects] = label[connects]
+    region[connects] = _connected(links, connects, phase)[connects]
     # a constant belongs to the first region that reads it, or constants made of it; else positions are one of their own
-    while len(readers := np.flatnonzero((is_open & constant & (region < 0))[maker] & (region[reader] >= 0))[::-1]):
-        region[maker[readers]] = region[reader[readers]]
-    positions = np.concatenate([whole_numbers(log) for log in (a, b)])
-    left = is_open & constant & (region < 0) & positions
-    inside = left[ends[0]] & left[ends[1]] & (phase[ends[0]] == phase[ends[1]])
-    region[left] = _components(n_a + n_b, *(end[inside] for end in ends))[left]
-    found, region[region >= 0] = np.unique(region[region >= 0], return_inverse=True)
-    phase_of = np.zeros(len(found), np.int8)
+    while len((found := _between(edges, constant & (region < 0), region >= 0))[0]):
+        region[found[0][::-1]] = region[found[1][::-1]]
+    left = constant & (region < 0) & np.concatenate([whole_numbers(log) for log in (a, b)])
+    region[left] = _connected(links, left, phase)[left]
+    inside = region >= 0
+    region[inside], many = numbered(region[inside])
+    phase_of = np.zeros(many, np.int8)
     phase_of[region[connects | left]] = phase[connects | left]
 
     pair = np.concatenate((pairing.of_a, pairing.of_b)).astype(np.int64)
     judged = ~is_open & (pair >= 0)
     # what reads a shape alone tells nothing of the values
     blind = np.concatenate([rows_where(log, lambda law: law.blind) for log in (a, b)])
-    into, out = judged[maker] & (region[reader] >= 0), judged[reader] & (region[maker] >= 0) & ~blind[reader]
-    inputs = Ragged.distinct(region[reader[into]], pair[maker[into]], len(found))
-    outputs = Ragged.distinct(region[maker[out]], pair[reader[out]], len(found))
-    red = status >= Status.SHAPE
-    from_red = judged[maker] & judged[reader] & np.append(red, False)[pair[maker]] & (pair[maker] != pair[reader])
-    follows = marked(pair[reader[from_red]], len(status))
+    maker, reader = _between(edges, judged, inside)
+    inputs = Ragged.distinct(region[reader], pair[maker], many)
+    maker, reader = _between(edges, inside, judged & ~blind)
+    outputs = Ragged.distinct(region[maker], pair[reader], many)
+    red = judged & np.append(status >= Status.SHAPE, False)[pair]
+    maker, reader = _between(edges, red, judged)
+    follows = marked(pair[reader[pair[maker] != pair[reader]]], len(status))
     shown = a.phase[pairing.lead_a[outputs.value]]
     tells = (shown == phase_of[outputs.row]) | ~(follows[outputs.value] | (shown == Phase.BACKWARD))
     return Regions(
@@ -168,45 +169,38 @@ def _kinds(
     return kind
 
 
-def _edges(flow: Ragged, node: Int64) -> tuple[Int64, Int64, Int64]:
-    """The known makers, the records that read their results, and the number of known inputs of each record."""
-    known = flow.value >= 0
-    reader = flow.row[known]
-    return node[flow.value[known]], node[reader], np.bincount(reader, minlength=len(flow))
+def _between(edges: Sequence[Int64], made: Bool, read: Bool) -> tuple[Int64, Int64]:
+    """The makers and readers of the edges from some nodes to some others (bool[n] each)."""
+    maker, reader = edges
+    at = np.flatnonzero(made[maker])
+    at = at[read[reader[at]]]
+    return maker[at], reader[at]
 
 
-def _constants(maker: Int64, reader: Int64, depends: Bool) -> Bool:
-    """bool: records to which nothing leads but records without inputs.
-
-    Args:
-        depends: bool, records that read what no operation made.
-    """
-    while True:
-        new = np.bincount(reader[depends[maker]], minlength=len(depends)) > 0
-        if not (new & ~depends).any():
-            return ~depends
-        depends = depends | new
+def _connected(links: Sequence[Int64], among: Bool, phase: NDArray[np.int8]) -> Int64:
+    """int64[n]: the smallest node that each is connected with, over some nodes of one phase."""
+    one, other = _between(links, among, among)
+    same = phase[one] == phase[other]
+    return components(len(among), one[same], other[same])
 
 
-def _same_inputs(pairing: Pairing, flow: DataFlow, node_a: Int64, node_b: Int64) -> tuple[Int64, Int64]:
-    """Links between the makers of the same input of a pair."""
+def _depending(edges: Sequence[Int64], depends: Bool) -> Bool:
+    """bool[n]: nodes that read what no operation made, as some do, or what such a node made."""
+    maker, reader = edges
+    return spread(*lists(reader, maker, len(depends)), depends, np.ones(len(depends), bool), rounds=len(depends))
+
+
+def _same_inputs(pairing: Pairing, flow: DataFlow, node_a: Int64, node_b: Int64, among: Bool) -> tuple[Int64, Int64]:
+    """Links between the makers, among some nodes, of the same input of a pair."""
     i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
+    reads_a, reads_b = (
+        marked(of.reader[among[node[of.maker]]], len(node))
+        for node, of in ((node_a, flow.edges_a), (node_b, flow.edges_b))
+    )
+    reads = reads_a[i] & reads_b[j]  # of other pairs no link joins two of them
+    i, j = i[reads], j[reads]
     owner, place = repeated(np.arange(len(i)), np.minimum(flow.a.count[i], flow.b.count[j]))
     one = flow.a.value[flow.a.start[i[owner]] + place]
     other = flow.b.value[flow.b.start[j[owner]] + place]
     known = (one >= 0) & (other >= 0)
     return node_a[one[known]], node_b[other[known]]
-
-
-def _components(size: int, one: Int64, other: Int64) -> Int64:
-    """int64[size]: the smallest node that each is connected with."""
-    label = np.arange(size)
-    while True:
-        low, high = np.minimum(label[one], label[other]), np.maximum(label[one], label[other])
-        apart = low < high
-        if not apart.any():
-            return label
-        one, other, low, high = one[apart], other[apart], low[apart], high[apart]
-        np.minimum.at(label, high, low)
-        while not np.array_equal(shorter := label[label], label):
-            label = shorter

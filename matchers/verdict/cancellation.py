@@ -21,7 +21,7 @@ from matchers.arrays import Bool, Float64, Hash, Int64, distinct, is_among, numb
 from matchers.laws.law import Form, Law
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import float_bits
-from matchers.logs.op_log import MARKS, NO_DIGEST, OpLog, Phase
+from matchers.logs.op_log import NO_DIGEST, OpLog, Phase, is_mark, once_per_pair
 from matchers.ops.arguments import place_of_output
 from matchers.ops.last_contents import LastContents
 from matchers.ops.laws import in_place, on_lists, positions, rows_where
@@ -49,6 +49,7 @@ _STEPS = 64
 """Maximum length of a chain of operations on one tensor."""
 
 
+@once_per_pair
 def condition(log: OpLog, flow: Ragged) -> Float64:
     """float64[n], ‖terms‖ / ‖sum‖ of each sum whose terms are the result of a record; 1 for other rows, and at least.
 
@@ -360,7 +361,7 @@ def _mixes(law: Law) -> bool:
 
 def _bits(digests: Hash, norms: Float64) -> Hash:
     """The bits by which some tensors are known: the digest, else those of the norm; NO_DIGEST for zeros."""
-    known = ~np.isin(digests, MARKS)
+    known = ~is_mark(digests)
     bits = np.where(known, digests, float_bits(norms))
     return np.where((norms == 0) | (np.isnan(norms) & ~known), NO_DIGEST, bits)
 

@@ -16,7 +16,7 @@ import numpy as np
 from matchers.arrays import Bool, Float64, Int32, Int64, marked
 from matchers.laws.law import Form
 from matchers.logs.columns import Ragged
-from matchers.logs.op_log import MARKS, NO_DIGEST, OpLog, Phase
+from matchers.logs.op_log import NO_DIGEST, OpLog, Phase, is_mark
 from matchers.ops.batch_numbers import batch_ranks, own_micro_batches
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.last_contents import GRADIENT, LastContents
@@ -327,4 +327,4 @@ def _times(values: Ragged, digests: Ragged, which: Bool, factor: float) -> tuple
     norms = Ragged(values.start, np.where(which, values.value * factor, values.value))
     if not np.array_equal(values.start, digests.start):
         return norms, digests
-    return norms, Ragged(digests.start, np.where(which & ~np.isin(digests.value, MARKS), NO_DIGEST, digests.value))
+    return norms, Ragged(digests.start, np.where(which & ~is_mark(digests.value), NO_DIGEST, digests.value))

@@ -296,7 +296,9 @@ def _by_first_output(a: OpLog, b: OpLog, i: Int64, j: Int64, status: NDArray[np.
     explicable = np.isin(status, (Status.SHARDED, Status.DIVERGED, Status.SHAPE, Status.NAN))
     # an operation that returns nothing is judged by what it changed, each tensor by its own placement
     explicable |= np.isin(status, (Status.CLOSE, Status.SAME_PRINT)) & (a.shape[i] >= 0) & (b.shape[j] >= 0)
-    return explicable & ~((status == Status.SHAPE) & other_dtypes(first_outputs(a, i), first_outputs(b, j), policy))
+    shape = np.flatnonzero(status == Status.SHAPE)
+    explicable[shape[other_dtypes(first_outputs(a, i[shape]), first_outputs(b, j[shape]), policy)]] = False
+    return explicable
 
 
 def _impossible(a: OpLog, b: OpLog, shards: Shards, i: Int64, j: Int64, status: NDArray[np.int8]) -> Bool:

@@ -1,0 +1,112 @@
+/* Walks over graphs: the compiled twin of `matchers/graph.py`, which is the specification. Lists of edges are in the
+   form of `Ragged`: node i owns value[start[i]] to value[start[i + 1]]; a value outside of the n nodes is no edge. */
+
+#include <stdint.h>
+#include <stdlib.h>
+
+enum { SHORT = 16 }; /* lists that insertion sorts fastest */
+
+/* Hand on the marks of n nodes: to the nodes in the list of each (back), else to each from those in its list. */
+void graph_spread(int64_t n, const int64_t *start, const int64_t *value, const uint8_t *through, uint64_t *marks,
+                  int64_t back, int64_t rounds)
+{
+    int up = 0, down = 0;
+    for (int64_t node = 0; node < n && !(up && down); node++)
+        for (int64_t e = start[node]; through[node] && e < start[node + 1]; e++)
+            if (value[e] >= 0 && value[e] < n) {
+                up |= value[e] < node;
+                down |= value[e] > node;
+            }
+    int changed = 1;
+    for (int64_t round = 0; changed && round < (up && down ? rounds : 1); round++) {
+        changed = 0;
+        for (int64_t k = 0; k < n; k++) {
+            int64_t node = back ? n - 1 - k : k;
+            if (!through[node] || (back && !marks[node]))
+                continue;
+            uint64_t seen = marks[node];
+            for (int64_t e = start[node]; e < start[node + 1]; e++) {
+                int64_t other = value[e];
+                if (other < 0 || other >= n)
+                    continue;
+                if (!back)
+                    seen |= marks[other];
+                else if (seen & ~marks[other]) {
+                    marks[other] |= seen;
+                    changed = 1;
+                }
+            }
+            if (seen != marks[node]) {
+                marks[node] = seen;
+                changed = 1;
+            }
+        }
+    }
+}
+
+static int64_t root(int64_t *label, int64_t node)
+{
+    while (label[node] != node)
+        node = label[node] = label[label[node]];
+    return node;
+}
+
+/* Label each of n nodes with the smallest one that `many` edges connect it with. */
+void graph_components(int64_t n, int64_t many, const int64_t *one, const int64_t *other, int64_t *label)
+{
+    for (int64_t node = 0; node < n; node++)
+        label[node] = node;
+    for (int64_t e = 0; e < many; e++) {
+        int64_t a = root(label, one[e]), b = root(label, other[e]);
+        if (a < b)
+            label[b] = a;
+        else
+            label[a] = b;
+    }
+    for (int64_t node = 0; node < n; node++) /* a smaller node has its label already */
+        label[node] = label[label[node]];
+}
+
+static int ascending(const void *one, const void *other)
+{
+    int64_t a = *(const int64_t *)one, b = *(const int64_t *)other;
+    return (a > b) - (a < b);
+}
+
+static void sort(int64_t *values, int64_t many)
+{
+    if (many > SHORT) {
+        qsort(values, (size_t)many, sizeof *values, ascending);
+        return;
+    }
+    for (int64_t k = 1; k < many; k++) {
+        int64_t value = values[k], at = k;
+        for (; at > 0 && values[at - 1] > value; at--)
+            values[at] = values[at - 1];
+        values[at] = value;
+    }
+}
+
+/* The distinct values of each of n rows, ascending: `start` has n + 1 places, all zero, and `out` as many as there are
+   pairs. Returns how many values are left. */
+int64_t graph_lists(int64_t many, const int64_t *row, const int64_t *value, int64_t n, int64_t *start, int64_t *out)
+{
+    for (int64_t k = 0; k < many; k++)
+        start[row[k] + 1]++;
+    for (int64_t node = 0; node < n; node++)
+        start[node + 1] += start[node];
+    for (int64_t k = 0; k < many; k++)
+        out[start[row[k]]++] = value[k];
+    int64_t left = 0, begin = 0; /* start[node] is the end of its list now */
+    for (int64_t node = 0; node < n; node++) {
+        int64_t end = start[node];
+        sort(out + begin, end - begin);
+        start[node] = left;
+        for (int64_t k = begin; k < end; k++)
+            if (k == begin || out[k] != out[left - 1])
+                out[left++] = out[k];
+        begin = end;
+    }
+    start[n] = left;
+    return left;
+}

@@ -1,0 +1,130 @@
+"""Walks over graphs of operations in columns. Each is written twice: here, and in `graph.c`, taken where it can be had.
+
+A list of edges is one of `Ragged`: node i owns `value[start[i]:start[i + 1]]`; -1 is no edge.
+"""
+
+from __future__ import annotations
+
+import ctypes
+from functools import cache
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from capture import native_library
+from matchers.arrays import Bool, Hash, Int64, distinct
+
+__all__ = ["INSTALLED", "SOURCE", "components", "lists", "spread"]
+
+SOURCE: Final = Path(__file__).with_name("graph.c")
+INSTALLED: Final = native_library.installed(SOURCE)
+"""The library in an installed wheel; None in a checkout."""
+_ROUNDS: Final = 4
+"""Enough passes where two runs did little in another order."""
+
+_Marks = TypeVar("_Marks", Bool, Hash)
+
+
+def spread(
+    start: Int64, value: Int64, marks: _Marks, through: Bool, *, back: bool = False, rounds: int = _ROUNDS
+) -> _Marks:
+    """The marks of n nodes, and what arrives of them over edges: bool, or the bits of a word.
+
+    Nodes are in the order in which most edges lead, so that one pass follows any chain. Where some lead against it,
+    there are further passes, until one changes nothing.
+
+    Args:
+        start, value: of each node, those that it reads.
+        through: bool[n], the nodes whose lists count.
+        back: a node hands on to those that it reads, not they to it.
+        rounds: most passes.
+    """
+    if (compiled := _compiled()) is None:
+        return _spread(start, value, marks, through, back=back, rounds=rounds)
+    out, flags = marks.astype(np.uint64), np.ascontiguousarray(through, bool)
+    of = _int64(start), _int64(value)
+    compiled.graph_spread(len(out), *map(_at, of), _at(flags), _at(out), back, rounds)
+    return out.astype(marks.dtype, copy=False)
+
+
+def _spread(start: Int64, value: Int64, marks: _Marks, through: Bool, *, back: bool, rounds: int) -> _Marks:
+    reader = np.repeat(np.arange(len(marks)), np.diff(start))
+    inside = np.flatnonzero((value >= 0) & (value < len(marks)) & through[reader])
+    before, after = value[inside], reader[inside]
+    if back:
+        before, after = after[::-1], before[::-1]
+    found = marks.tolist()
+    edges = list(zip(before.tolist(), after.tolist(), strict=True))
+    against = (before > after).any() and (before < after).any()
+    for _ in range(rounds if against else 1):
+        changed = False
+        for one, other in edges:
+            if (seen := found[one]) and seen | found[other] != found[other]:
+                found[other] |= seen
+                changed = True
+        if not changed:
+            break
+    return np.array(found, marks.dtype)
+
+
+def components(size: int, one: Int64, other: Int64) -> Int64:
+    """int64[size]: the smallest node that each is connected with, by edges between `one` and `other`."""
+    if (compiled := _compiled()) is None:
+        return _components(size, one, other)
+    ends, label = (_int64(one), _int64(other)), np.empty(size, np.int64)
+    compiled.graph_components(size, len(ends[0]), *map(_at, ends), _at(label))
+    return label
+
+
+def _components(size: int, one: Int64, other: Int64) -> Int64:
+    label = np.arange(size)
+    while True:
+        low, high = np.minimum(label[one], label[other]), np.maximum(label[one], label[other])
+        apart = low < high
+        if not apart.any():
+            return label
+        one, other, low, high = one[apart], other[apart], low[apart], high[apart]
+        np.minimum.at(label, high, low)
+        while not np.array_equal(shorter := label[label], label):
+            label = shorter
+
+
+def lists(row: Int64, value: Int64, many: int) -> tuple[Int64, Int64]:
+    """The distinct values (from 0) of each of many rows, ascending: start and value of the lists."""
+    if (compiled := _compiled()) is None:
+        return _lists(row, value, many)
+    pairs, start, out = (_int64(row), _int64(value)), np.zeros(many + 1, np.int64), np.empty(len(value), np.int64)
+    left = compiled.graph_lists(len(out), *map(_at, pairs), many, _at(start), _at(out))
+    return start, out[:left]
+
+
+def _lists(row: Int64, value: Int64, many: int) -> tuple[Int64, Int64]:
+    size = int(value.max(initial=0)) + 1
+    row, value = np.divmod(distinct(row * size + value), size)
+    return np.searchsorted(row, np.arange(many + 1)), value
+
+
+@cache
+def _compiled() -> ctypes.CDLL | None:
+    """The compiled walks; None where there are none."""
+    found, _ = native_library.attempt(SOURCE, INSTALLED)
+    if found is not None:
+        number, pointer = ctypes.c_int64, ctypes.c_void_p
+        for name, result, arguments in (
+            ("graph_spread", None, (number, pointer, pointer, pointer, pointer, number, number)),
+            ("graph_components", None, (number, number, pointer, pointer, pointer)),
+            ("graph_lists", number, (number, pointer, pointer, number, pointer, pointer)),
+        ):
+            function = getattr(found, name)
+            function.restype, function.argtypes = result, arguments
+    return found
+
+
+def _int64(values: NDArray[Any]) -> Int64:
+    return np.ascontiguousarray(values, np.int64)
+
+
+def _at(values: NDArray[Any]) -> int:
+    return values.ctypes.data
