@@ -41,7 +41,8 @@ class Place:
         forward_pass: number of the model's forward pass (`Attribution.micro_batches`), None before the first.
         recompute: run again by activation checkpointing.
         running: the running module, to which graph paths are relative, where `module` is more specific.
-        frames: the user's frames from a graph node, instead of the stack's.
+        frames: the user's frames instead of the stack's: from a graph node; where autograd calls the user's code, those
+            of that and of the forward operation.
         derived: the backward pass of a known forward operation, with its module and stack.
         in_optimizer: inside an optimizer's step, not just before it.
     """
@@ -205,7 +206,10 @@ class Attribution:
             module = self._modules.current or self._same_line(stack, origin)
             return Place(module, BACKWARD, number, forward_pass, recompute=True)
         if origin is not None:
-            return replace(origin, phase=BACKWARD, recompute=False, derived=True)
+            frames = origin.frames
+            if stack.called_back:  # the line that differs may be there
+                frames = stack.frames[: stack.called_back] + (frames or self.stacks[origin.stack].frames)
+            return replace(origin, phase=BACKWARD, recompute=False, derived=True, frames=frames)
         variable = getattr(node, "variable", None)
         parameter = None if variable is None else self.names.parameter(variable)
         module = parameter.rpartition(".")[0] if parameter else self._modules.current

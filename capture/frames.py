@@ -64,6 +64,7 @@ class Stack:
 
     Attributes:
         frames: the user's frames, innermost first, without those of torch, Python and this capture.
+        called_back: how many of them autograd called, if it did: a function's `backward`, a hook.
         caller: name of the `torch.nn.utils` function that the innermost user frame called, or "".
         recompute: activation checkpointing is running a region of the forward pass again.
         graph_line: a graph's generated code and the line that ran, None outside a graph.
@@ -72,6 +73,7 @@ class Stack:
     """
 
     frames: tuple[Frame, ...]
+    called_back: int
     caller: str
     recompute: bool
     graph_line: tuple[CodeType, int] | None
@@ -137,6 +139,7 @@ class StackTable:
 
     def _read(self, frame: Any) -> Stack:
         frames: list[Frame] = []
+        called_back: int | None = None
         caller, recompute, engine = "", None, False
         graph_line: tuple[CodeType, int] | None = None
         site: tuple[int, int] | None = None
@@ -151,6 +154,7 @@ class StackTable:
                 continue
             if path.endswith(_AUTOGRAD) and code.co_name in ("backward", "grad", "_engine_run_backward"):
                 engine = True
+                called_back = len(frames) if called_back is None else called_back
             elif recompute is None and path.endswith(_CHECKPOINT) and code.co_name in _RUN_AGAIN:
                 # the nearer frame decides: recomputing the forward pass, or the backward pass of the recomputed region
                 recompute = not engine
@@ -161,7 +165,10 @@ class StackTable:
             between |= not (frames or path.startswith(_CAPTURE))
             if not frames and _UTILITIES in path and not code.co_name.startswith("_"):
                 caller = code.co_name
-        return Stack(tuple(frames), caller, bool(recompute), graph_line, site, direct=bool(frames) and not between)
+        if called_back is None:  # a thread of autograd's own
+            called_back = len(frames)
+        direct = bool(frames) and not between
+        return Stack(tuple(frames), called_back, caller, bool(recompute), graph_line, site, direct=direct)
 
 
 class GraphLines:

@@ -14,7 +14,7 @@ import torch
 from .kernels.guards import unnoticed
 from .machine import started_cuda
 
-__all__ = ["draws_of", "drawn_from", "generator_of", "rng_digests", "state_of"]
+__all__ = ["draws_of", "drawn_from", "generator_of", "key_of", "rng_digests", "state_of"]
 
 
 def rng_digests() -> dict[str, str]:
@@ -87,3 +87,9 @@ def generator_of(device: torch.device) -> Any:
     generators = getattr(module, "default_generators", ())
     index = device.index if device.index is not None else module.current_device() if generators else 0
     return generators[index] if index < len(generators) else None
+
+
+def key_of(seed: int, name: str) -> int:
+    """Return a whole number of 64 bits that a seed and a name alone determine: the same in every run and layout."""
+    digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
+    return int.from_bytes(digest[:8], "little", signed=True)

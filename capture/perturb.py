@@ -7,11 +7,11 @@ stay replicas, the perturbation is repeatable, and the run's own generators are 
 
 from __future__ import annotations
 
-import hashlib
 from collections.abc import Iterable
 
 import torch
 
+from .generators import key_of
 from .kernels.guards import unnoticed
 from .subclasses import local_tensors
 
@@ -28,12 +28,8 @@ def perturb(parameters: Iterable[tuple[str, torch.Tensor]], seed: int) -> int:
         local = getattr(parameter, "_local_tensor", parameter)
         parts = local_tensors(local)
         for tensor in [local] if parts is None else parts.values():
-            count += _perturb(tensor, _seed_of(name, seed))
+            count += _perturb(tensor, key_of(seed, name) & _MOST)
     return count
-
-
-def _seed_of(name: str, seed: int) -> int:
-    return int.from_bytes(hashlib.sha256(f"{seed} {name}".encode()).digest()[:8], "little") >> 1
 
 
 def _perturb(tensor: torch.Tensor, seed: int) -> bool:
@@ -49,5 +45,6 @@ def _perturb(tensor: torch.Tensor, seed: int) -> bool:
 
 
 _ONE_IN = 32
+_MOST = (1 << 63) - 1
 _MIN_ITEMSIZE = 2
 """Bytes; smaller float types have no arithmetic."""

@@ -13,7 +13,6 @@ float that a position gets depends on nothing but its dtype.
 
 from __future__ import annotations
 
-import hashlib
 import math
 from collections.abc import Iterable, Sequence
 from itertools import chain
@@ -22,6 +21,7 @@ from typing import Any
 
 import torch
 
+from .generators import key_of
 from .kernels.eager import mixed
 from .kernels.guards import unnoticed
 from .placement import Placement
@@ -73,7 +73,7 @@ def _synthesise(name: str, tensor: Any, seed: int) -> bool:
         mean, spread = 0.0 if _kind(name) in ("bias", "running_mean") else 1.0, _NEAR
     with unnoticed():
         for piece, position in _pieces(local, axes, shape):
-            piece.copy_(_normal(position, _key(seed, name)).mul_(spread).add_(mean))
+            piece.copy_(_normal(position, key_of(seed, name)).mul_(spread).add_(mean))
     return True
 
 
@@ -93,7 +93,7 @@ def synthesise_batch(tensors: Sequence[torch.Tensor], seed: int, row: int) -> in
     """
     done = 0
     for number, tensor in enumerate(tensors):
-        local, key = tensor.detach(), _key(seed, f"batch {number}")
+        local, key = tensor.detach(), key_of(seed, f"batch {number}")
         if not local.dim() or not local.numel() or type(local) is not torch.Tensor:
             continue
         axes = [range(row, row + local.shape[0]), *map(range, local.shape[1:])]
@@ -118,11 +118,6 @@ def _below(tensor: torch.Tensor) -> int:
         return 0
     counts = torch.arange(tensor.shape[-1], dtype=tensor.dtype, device=tensor.device)
     return 0 if bool((tensor - tensor[..., :1] == counts).all()) else 1 << ((most + 1).bit_length() - 1)
-
-
-def _key(seed: int, name: str) -> int:
-    digest = hashlib.sha256(f"{seed} {name}".encode()).digest()
-    return int.from_bytes(digest[:8], "little", signed=True)
 
 
 def _pieces(
