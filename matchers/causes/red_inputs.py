@@ -49,7 +49,7 @@ class Inputs:
 
     `equal`: bitwise equal, or an argument that the other run passes as a plain number. `hidden`: different bits,
     although the outputs of the producers are equal. `broken`: bitwise equal without a finite number, not in the first
-    red row.
+    red row. `other_bits`: by the digests of both.
     """
 
     row: Int64
@@ -60,6 +60,7 @@ class Inputs:
     equal: Bool
     hidden: Bool
     broken: Bool
+    other_bits: Bool
 
 
 def inputs_of_pairs(c: Rows, flow_a: Ragged, flow_b: Ragged, rows: Int64) -> Inputs:
@@ -77,7 +78,7 @@ def inputs_of_pairs(c: Rows, flow_a: Ragged, flow_b: Ragged, rows: Int64) -> Inp
         maker = np.where(maker == row, -1, maker)  # internal to the group
         none, no = np.full(len(row), -1, np.int64), np.zeros(len(row), bool)
         made_a, made_b = (maker, none) if side == "a" else (none, maker)
-        parts.append(Inputs(row, made_a, made_b, no, no, no, no, no))
+        parts.append(Inputs(row, made_a, made_b, no, no, no, no, no, no))
     return Inputs(*(np.concatenate([getattr(p, column.name) for p in parts]) for column in fields(Inputs)))
 
 
@@ -129,6 +130,7 @@ def _single_inputs(c: Rows, flow_a: Ragged, flow_b: Ragged, rows: Int64, first: 
         np.concatenate((equal, number)),
         np.concatenate((hidden, no)),
         np.concatenate((unhashed & known & equal & later, no)),
+        np.concatenate((known & ~equal, no)),
     )
 
 

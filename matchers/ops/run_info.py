@@ -38,6 +38,7 @@ __all__ = [
     "compare_run_info",
     "contradictions",
     "cut_gradients",
+    "detaches",
     "divided_batch",
     "of_call",
     "same_kernels",
@@ -225,25 +226,32 @@ def _first_shape(batch: list[Any]) -> list[int]:
 
 
 def cut_gradients(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
-    """Source lines where the forward pass of one run detaches more tensors than that of the other.
+    """Say where the forward pass of one run detaches more tensors than that of the other.
 
-    A detach is not captured as an operation, and its effect shows in the backward pass, elsewhere. Files with equal
-    totals are skipped: their lines have moved.
+    A detach is not captured as an operation, and its effect shows in the backward pass, elsewhere.
+    """
+    lines = detaches(a, b)
+    for line, x, y in lines[:_MAX_CUTS]:
+        where = f"only in {'a' if x else 'b'}" if not x or not y else f"{x:,} times in a and {y:,} in b"
+        yield f"detach() cuts a gradient at {line} {where}"
+    if (more := len(lines) - _MAX_CUTS) > 0:
+        yield f"detach() counts differ at {more:,} more source line{'s' * (more > 1)}"
+
+
+def detaches(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[tuple[str, int, int]]:
+    """Return the source lines that detach another number of tensors in each run, with both.
+
+    Files with equal totals are skipped: their lines have moved.
     """
     if not a or not b:
-        return
+        return []
     of_a, of_b = ({line: n for line, n in table(run, "detached").items() if isinstance(n, int)} for run in (a, b))
     many: dict[str, int] = {}
     for sign, of in ((1, of_a), (-1, of_b)):
         for line, n in of.items():
             many[_file(line)] = many.get(_file(line), 0) + sign * n
     lines = [x for x in sorted({*of_a, *of_b}) if many[_file(x)] and of_a.get(x, 0) != of_b.get(x, 0)]
-    for line in lines[:_MAX_CUTS]:
-        x, y = of_a.get(line, 0), of_b.get(line, 0)
-        where = f"only in {'a' if x else 'b'}" if not x or not y else f"{x:,} times in a and {y:,} in b"
-        yield f"detach() cuts a gradient at {line} {where}"
-    if (more := len(lines) - _MAX_CUTS) > 0:
-        yield f"detach() counts differ at {more:,} more source line{'s' * (more > 1)}"
+    return [(line, of_a.get(line, 0), of_b.get(line, 0)) for line in lines]
 
 
 def _file(location: str) -> str:
