@@ -9,7 +9,7 @@ import sys
 from collections.abc import Sequence
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from matchers.errors import InputError
 from numtui.cli.arguments import Commands, add_command, add_log_options, file_argument, positive_number, requested_for
@@ -19,6 +19,7 @@ from numtui.terminal.tty import wants_color
 
 if TYPE_CHECKING:
     from matchers.comparison import Comparison
+    from numtui.experiments.journal import Journal
     from numtui.experiments.revisions import Revisions
     from numtui.experiments.worktree import Worktree
 
@@ -87,23 +88,33 @@ def _run(args: argparse.Namespace) -> int:
     from numtui.experiments.worktree import Worktree, repository_of
 
     folder = Path(typed_path(args.output)).absolute()
-    journal = Journal.resumed(folder) if args.resume else None
-    repository = repository_of(Path.cwd() if journal is None else Path(str(journal.asked.get("repository"))))
-    place = folder / "worktree" / repository.name  # a log names files by the last folder of their path, too
-    worktree = Worktree(repository, place)
-    if journal is not None:
-        _fill(args, journal.asked, worktree)
-    else:
-        args.bad = args.bad or "HEAD"
-        args.capture = _OPTIONS if args.capture is None else args.capture
-        args.good, args.bad = worktree.commit_of(args.good), worktree.commit_of(args.bad)
-        asked = {name: getattr(args, name) for name in _ASKED}
-        asked |= {"cwd": os.path.relpath(os.path.realpath("."), repository), "repository": str(repository)}
-        _check(args, repository)
-        journal = Journal.begin(folder, asked)
+    if args.resume:
+        with Journal.resumed(folder) as journal:
+            return _with_journal(args, folder, journal)
+    repository = repository_of(Path.cwd())
+    worktree = Worktree(repository, folder)
+    args.bad = args.bad or "HEAD"
+    args.capture = _OPTIONS if args.capture is None else args.capture
+    args.good, args.bad = worktree.commit_of(args.good), worktree.commit_of(args.bad)
+    asked = {name: getattr(args, name) for name in _ASKED}
+    asked |= {"cwd": os.path.relpath(os.path.realpath("."), repository), "repository": str(repository)}
+    _check(args, repository)
+    with Journal.begin(folder, asked) as journal:
+        return _with_journal(args, folder, journal)
+
+
+def _with_journal(args: argparse.Namespace, folder: Path, journal: Journal) -> int:
     from numtui.experiments.capturing import CaptureCommand
     from numtui.experiments.revisions import Revisions
+    from numtui.experiments.worktree import Worktree, repository_of
 
+    repository = repository_of(Path(str(journal.asked.get("repository"))))
+    place = folder / "worktree" / repository.name  # a log names files by the last folder of their path, too
+    worktree = Worktree(repository, place)
+    now = {name: getattr(args, name) for name in _ASKED}
+    now |= {name: worktree.commit_of(now[name]) for name in ("good", "bad") if now[name] is not None}
+    journal.check_asked(now)
+    vars(args).update({name: journal.asked.get(name) for name in _ASKED})
     worktree = Worktree(repository, place, tuple(args.link or ()))
     capture = CaptureCommand(
         command=args.command,
@@ -125,21 +136,6 @@ def _run(args: argparse.Namespace) -> int:
             tell=complain,
         )
         return _bisected(args, worktree, revisions)
-
-
-def _fill(args: argparse.Namespace, asked: Any, worktree: Worktree) -> None:
-    """Take what was asked for from the log of the runs.
-
-    Raises:
-        InputError: something else is asked for now.
-    """
-    for name in _ASKED:
-        now, before = getattr(args, name), asked.get(name)
-        if name in ("good", "bad") and now is not None:
-            now = worktree.commit_of(now)
-        if now not in (None, [], before):
-            raise InputError(f"--resume goes on as before: {name} was {before!r}; leave it out, or begin anew with -o")
-        setattr(args, name, before)
 
 
 def _check(args: argparse.Namespace, repository: Path) -> None:

@@ -16,9 +16,9 @@ from matchers.logs.head import read_ends
 from matchers.runs.run import find_logs
 from numtui.own_packages import HERE
 
-__all__ = ["CaptureCommand", "last_words", "logged_run", "trouble_of"]
+__all__ = ["OUTPUT", "CaptureCommand", "last_words", "logged_run", "trouble_of"]
 
-_OUTPUT = "output.txt"
+OUTPUT = "output.txt"
 _GRACE = 10.0
 """Seconds from SIGTERM to SIGKILL."""
 _LAST = 4096
@@ -43,14 +43,14 @@ class CaptureCommand:
     moved: tuple[Path, Path] | None = None
 
     def run(self, output: Path, cwd: Path, options: Sequence[str] = ()) -> str:
-        """Capture into a new folder; return why there is no whole log, empty if there is one.
+        """Capture into a folder without logs; return why there is no whole log, empty if there is one.
 
         Raises:
             InputError: it cannot be started.
         """
-        output.mkdir(parents=True)
+        output.mkdir(parents=True, exist_ok=True)
         line = [self.python, "-m", "numtui", "capture", *self.options, *options, "-o", str(output), "--", *self.command]
-        ended = logged_run(line, output / _OUTPUT, cwd, self.environment(), self.patience)
+        ended = logged_run(line, output / OUTPUT, cwd, self.environment(), self.patience)
         return trouble_of(output, ended)
 
     def environment(self) -> dict[str, str]:
@@ -91,6 +91,7 @@ def logged_run(
                 stdout=out,
                 stderr=subprocess.STDOUT,
                 start_new_session=True,
+                close_fds=False,  # the lock of the experiment's folder
             )
         except OSError as error:
             raise InputError(f"{line[0]}: {error.strerror or error}") from None
@@ -121,7 +122,7 @@ def trouble_of(folder: Path, ended: str) -> str:
         return str(error)
     told = f"{ended}: " if ended else ""
     if not logs:
-        return f"{told}{last_words(folder / _OUTPUT) or 'no log'}"
+        return f"{told}{last_words(folder / OUTPUT) or 'no log'}"
     for log in logs:
         ends = read_ends(str(log.path))
         if ends is not None and (ends.footer is None or ends.header.run.get("incomplete")):

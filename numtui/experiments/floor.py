@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ from matchers.ops.start import table
 from matchers.runs.run import find_logs
 from matchers.verdict.floor_file import write_floor
 from numtui.experiments.capturing import CaptureCommand
+from numtui.experiments.journal import Journal
 
 __all__ = ["measure_floor"]
 
@@ -23,7 +25,11 @@ BEFORE = "before_perturbation"
 
 
 def measure_floor(
-    capture: CaptureCommand, folder: Path, runs: int, tell: Callable[[str], None] = lambda _: None
+    capture: CaptureCommand,
+    folder: Path,
+    runs: int,
+    journal: Journal,
+    tell: Callable[[str], None] = lambda _: None,
 ) -> list[tuple[Path, int, int]]:
     """Capture a reference into a folder and perturbed runs below it; keep a floor beside each log of the reference.
 
@@ -33,17 +39,19 @@ def measure_floor(
     Raises:
         UserError: a run does not start, or does not begin as the reference does; a floor cannot be written.
     """
-    if folder.exists() and any(folder.iterdir()):
-        raise InputError(f"{folder}: not empty: name another folder with -o")
-    folder.parent.mkdir(parents=True, exist_ok=True)
-    if folder.exists():
-        folder.rmdir()
     perturbed = [folder / f"perturbed_{number}" for number in range(1, runs + 1)]
-    for number, place in enumerate([folder, *perturbed]):
-        what = "the reference" if not number else f"perturbed run {number}"
+
+    def captured(number: int, place: Path) -> str:
+        what = f"perturbed run {number}" if number else "the reference"
         tell(f"run {number + 1} of {runs + 1}: {what}")
         if trouble := capture.run(place, Path.cwd(), ["--perturb", str(number)] if number else []):
             raise InputError(f"{what} does not run: {trouble}")
+        return ""
+
+    for number, place in enumerate([folder, *perturbed]):
+        # the folder of the reference has those of the others in it
+        journal.once(place.name if number else "reference", place if number else place / "numerics",
+            partial(captured, number, place))  # fmt: skip
     made = []
     for found in find_logs(folder):
         log = read_cached(str(found.path), None)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Callable, Sequence
 from pathlib import Path
 
@@ -119,13 +118,12 @@ class Revisions:
         name = commit[:_SHORT] if number == 1 else f"{commit[:_SHORT]}-{number}"
         folder = self._folder / name
         self.made += 1
-        if (known := self._journal.runs.get(name)) is not None and isinstance(known.get("trouble"), str):
-            return folder, str(known["trouble"])
-        shutil.rmtree(folder, ignore_errors=True)  # of a run that was interrupted
-        self._tell(f"run {self.made}: {name} {self._worktree.commits([commit])[commit].subject}")
-        trouble = self._made_ready(commit) or self._capture.run(folder, self._worktree.folder / self._cwd)
-        self._journal.note(name, commit=commit, trouble=trouble)
-        return folder, trouble
+
+        def make() -> str:
+            self._tell(f"run {self.made}: {name} {self._worktree.commits([commit])[commit].subject}")
+            return self._made_ready(commit) or self._capture.run(folder, self._worktree.folder / self._cwd)
+
+        return folder, self._journal.once(name, folder, make, commit=commit)
 
     def _made_ready(self, commit: str) -> str:
         """Check a commit out and install it; return why that failed."""

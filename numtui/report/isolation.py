@@ -1,28 +1,26 @@
-"""Isolation of causes: what to graft behind those of a comparison, and the report of a whole isolation."""
+"""Isolation of causes: those of a comparison with grafts, what to graft behind them, and the outcome."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
-from typing import Any, Final, TextIO
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, Final
 
 import numpy as np
 
 from capture.keeping.form import OF_NO_MODULE, OF_OPTIMIZER
 from matchers.comparison import Comparison
 from matchers.logs.op_log import OpLog, Phase
+from matchers.ops.dataflow import sources
+from matchers.ops.run_info import detaches
 from matchers.status import Status
-from numtui import __version__
 from numtui.report.own_errors import BEFORE_OPTIMIZER, OUTSIDE, OwnError
-from numtui.report.text_lines import BOLD, Paint, wrapped
 from numtui.text.counts import plural
-from numtui.text.safe import safe_text, write_lines
 
-__all__ = ["VERSION", "Called", "Found", "Isolation", "found_causes", "grafts_behind", "write_json", "write_text"]
+__all__ = ["Called", "Found", "Isolation", "Place", "found_causes", "grafts_behind", "places", "sharing"]
 
-VERSION: Final = 1
-"""Version of the JSON. New fields keep it; a renamed or removed one changes it."""
+Place = tuple[int | None, int | None]
+"""A row in the explorer: by its record in a, or else by its line in the log of b."""
 
 
 @dataclass(frozen=True)
@@ -67,14 +65,15 @@ class Called:
         found = []
         for inner in self.inner[name]:
             numbered = inner.rpartition(".")[2].isdigit()
-            expand = not numbered and any(map(_is_layer, self._within(inner)))
+            expand = not numbered and any(map(_is_layer, self.within(inner)))
             found += self._blocks(inner) if expand else [inner]
         return found or [name]
 
-    def _within(self, name: str) -> Iterator[str]:
-        for inner in self.inner[name]:
+    def within(self, name: str) -> Iterator[str]:
+        """Yield the modules that run in a module, at any depth; none for a name of no module."""
+        for inner in self.inner.get(name, ()):
             yield inner
-            yield from self._within(inner)
+            yield from self.within(inner)
 
 
 def _is_layer(name: str) -> bool:
@@ -93,6 +92,7 @@ class Found:
         line: source line, of b where it has one.
         sentence: what differs.
         alone: one run alone has this operation.
+        place: of the first row; None where no operation tells.
     """
 
     key_a: str
@@ -103,19 +103,19 @@ class Found:
     line: str
     sentence: str
     alone: bool = False
+    place: Place | None = None
 
     def as_json(self) -> dict[str, Any]:
         """Return it ready for JSON, without what only this comparison knows."""
-        told = asdict(self) | {"operations": len(self.rows)}
-        del told["rows"], told["alone"]
-        return told
+        names = ("key_a", "key_b", "module", "phase", "line", "sentence")
+        return {name: getattr(self, name) for name in names} | {"operations": len(self.rows)}
 
 
 _ROUNDING: Final = 64.0
 """ε that a module may add by itself where other kernels compute it."""
 
 
-def found_causes(c: Comparison, called: Called, errors: Iterable[OwnError]) -> list[Found]:
+def found_causes(c: Comparison, called: Called, errors: Sequence[OwnError]) -> list[Found]:
     """Return the causes of a comparison, in the order of the step.
 
     Those that the comparison knows, and of each module with an error of its own that none of these explains the first
@@ -123,13 +123,24 @@ def found_causes(c: Comparison, called: Called, errors: Iterable[OwnError]) -> l
     nothing red reads it.
     """
     found = [_found(c, called, rows) for rows in (*c.starts, *c.further_causes)]
+    sharing = [error.module for error in errors if error.joint is not None]
+    unexplained = []
     for error in errors:
         for phases, size in _phases(error):
-            known = any(_explains(cause, error.module, phases) for cause in found)
-            if size is None or size <= _ROUNDING or known:
+            if size is None or size <= _ROUNDING or any(_explains(cause, [error.module], phases) for cause in found):
                 continue
-            rows = _first_rows(c, called, error.module, phases)
-            found.append(_found(c, called, rows) if rows else _of_module(error.module, phases[0]))
+            if rows := _first_rows(c, called, error.module, phases):
+                found.append(_found(c, called, rows))
+            elif error.joint != size:
+                unexplained.append((error.module, phases))
+    for module, phases in unexplained:
+        inner = [name for name in called.within(module) if name in sharing]  # their gradients are terms of its own
+        if any(_explains(cause, [module, *inner], phases) for cause in found):
+            continue
+        rows = _first_rows(c, called, module, phases, red=True)
+        if not rows and phases == (Phase.FORWARD,):  # a view: what only one run does backward tells its line
+            rows = _first_rows(c, called, module, (Phase.BACKWARD,))
+        found.append(_found(c, called, rows) if rows else _of_module(module, phases[0]))
     merged: dict[tuple[object, ...], Found] = {}
     for cause in sorted(found, key=lambda cause: cause.rows[:1] or (len(c),)):
         # what one run alone does in a line goes with what else differs there
@@ -150,10 +161,38 @@ def _found(c: Comparison, called: Called, rows: tuple[int, ...]) -> Found:
     row = rows[0]
     key_a, key_b = _key(c.a, c.row_a[row]), _key(c.b, c.row_b[row])
     log, record = (c.b, int(c.row_b[row])) if c.row_b[row] >= 0 else (c.a, int(c.row_a[row]))
-    phase = Phase(log.phase[record]).label
+    phase, line = Phase(log.phase[record]), log.location_text(record)
     sentence = headline(c, row).removeprefix("FIRST CAUSE: ")
-    module = called.nearest(_module(key_a or key_b)) if phase != Phase.OPTIMIZER.label else ""
-    return Found(key_a, key_b, rows, module, phase, log.location_text(record), sentence, bool(c.pair[row] < 0))
+    if phase == Phase.BACKWARD and c.pair[row] < 0 and _has_partner_before(c, log, record):
+        side = int(not key_a)  # the other run, which lacks it, has cut it off
+        cuts = [at for at, *many in detaches(c.a.header.run, c.b.header.run) if many[1 - side] > many[side]]
+        if len(cuts) == 1:
+            line, sentence = cuts[0], f"detach() cuts a gradient here in {'ba'[side]}; {sentence}"
+    module = called.nearest(_module(key_a or key_b)) if phase != Phase.OPTIMIZER else ""
+    return Found(key_a, key_b, rows, module, phase.label, line, sentence, bool(c.pair[row] < 0), _place_of(c, row))
+
+
+def _place_of(c: Comparison, row: int) -> Place:
+    record = int(c.row_a[row])
+    return (record, None) if record >= 0 else (None, int(c.b.line[c.row_b[row]]))
+
+
+def places(c: Comparison, called: Called, errors: Iterable[OwnError]) -> dict[str, Place]:
+    """Return the first red row of each module with an error of its own, or the first one that differs by itself."""
+    found: dict[str, Place] = {}
+    for error in errors:
+        phases = [phase for of_phases, _ in _phases(error) for phase in of_phases]
+        for red in (True, False) if error.differs else ():
+            if rows := _first_rows(c, called, error.module, phases, red=red):
+                found.setdefault(error.module, _place_of(c, rows[0]))
+    return found
+
+
+def _has_partner_before(c: Comparison, log: OpLog, record: int) -> bool:
+    """Return True if both runs have what a module does forward in the line of an operation of its backward pass."""
+    alike = (log.module == log.module[record]) & (log.location == log.location[record]) & (log.phase == Phase.FORWARD)
+    rows = (c.at_a if log is c.a else c.at_b)[alike]
+    return bool(len(rows)) and bool((c.pair[rows] >= 0).all())
 
 
 def _of_module(module: str, phase: Phase) -> Found:
@@ -168,32 +207,58 @@ def _phases(error: OwnError) -> Iterator[tuple[tuple[Phase, ...], float | None]]
         yield (Phase.FORWARD, Phase.BACKWARD), error.backward
     else:
         yield (Phase.FORWARD,), error.forward
-        behind = [size for size in (error.backward, error.weights) if size is not None]
+        behind = [size for size in (error.backward, error.weights, error.joint) if size is not None]
         if not error.forward or error.forward <= _ROUNDING:
             yield (Phase.FORWARD, Phase.BACKWARD), max(behind, default=None)
 
 
-def _explains(cause: Found, module: str, phases: Sequence[Phase]) -> bool:
-    return _place(cause) == module and cause.phase in [phase.label for phase in phases]
+def _explains(cause: Found, modules: Collection[str], phases: Sequence[Phase]) -> bool:
+    return _whereabouts(cause) in modules and cause.phase in [phase.label for phase in phases]
 
 
-def _place(cause: Found) -> str:
+def _whereabouts(cause: Found) -> str:
     """Return the module of a cause, or what stands for it in a table of errors."""
     if cause.module:
         return cause.module
     return BEFORE_OPTIMIZER if cause.phase == Phase.GRADIENTS.label else OUTSIDE
 
 
-def _first_rows(c: Comparison, called: Called, module: str, phases: Sequence[Phase]) -> tuple[int, ...]:
-    """Return the first row of a module in some phases that differs by itself, if there is one."""
+def _first_rows(
+    c: Comparison, called: Called, module: str, phases: Sequence[Phase], *, red: bool = False
+) -> tuple[int, ...]:
+    """Return the first row of a module in some phases that differs by itself, if there is one.
+
+    Args:
+        red: instead, the first red one: what it reads may be another tensor.
+    """
     alone = (c.pair < 0) & (c.status != Status.RECOMPUTE)
-    odd = alone | ((c.pair >= 0) & c.inputs_equal & (c.status != Status.EQUAL))
+    odd = c.red if red else alone | ((c.pair >= 0) & c.inputs_equal & (c.status != Status.EQUAL))
     for phase in phases:
         for row in np.flatnonzero(odd & c.by_row(lambda log, phase=phase: log.phase == phase)).tolist():  # type: ignore[misc]
             within = called.nearest(_module(_key(c.a, c.row_a[row]) or _key(c.b, c.row_b[row])))
             if within == (module if module not in (OUTSIDE, BEFORE_OPTIMIZER) else ""):
                 return (row,)
     return ()
+
+
+def sharing(log: OpLog, called: Called) -> set[str]:
+    """Return the modules that read in their forward pass what operations outside of them read, too."""
+    around: dict[str, set[str]] = {}
+    for name in called.inner:
+        for inner in (name, *called.within(name)):
+            around.setdefault(inner, set()).add(name)
+    of = [around.get(called.nearest(name), set()) for name in log.modules]
+    flow, forward = sources(log), (log.phase == Phase.FORWARD) & ~log.recompute
+    reads = np.flatnonzero((flow.value >= 0) & forward[flow.row])
+    readers: dict[int, set[int]] = {}
+    for maker, module in zip(flow.value[reads].tolist(), log.module[flow.row[reads]].tolist(), strict=True):
+        readers.setdefault(maker, set()).add(module)
+    found: set[str] = set()
+    for maker, modules in readers.items():
+        if len(modules) > 1:
+            inside: list[set[str]] = [of[module] for module in modules]
+            found |= inside[0].union(*inside) - inside[0].intersection(*inside) - of[log.module[maker]]
+    return found
 
 
 def _key(log: OpLog, record: Any) -> str:
@@ -259,10 +324,10 @@ class Isolation:
         causes: that are independent of each other.
         red: number of red rows of the last comparison.
         errors: own errors of modules.
-        checked: number of modules whose own errors are known.
         grafted: what was grafted in the last capture.
         missed: why some of it was not.
         open: why there may be more causes; empty if there are none.
+        places: rows of modules with errors of their own.
     """
 
     names: tuple[str, str]
@@ -273,6 +338,7 @@ class Isolation:
     grafted: Sequence[str]
     missed: Mapping[str, str]
     open: str = ""
+    places: Mapping[str, Place] = field(default_factory=dict)
 
     @property
     def result(self) -> str:
@@ -282,55 +348,3 @@ class Isolation:
             return f"No cause in {runs}: nothing is red" if not self.red else f"No cause in {runs}"
         noun = "independent causes" if len(self.causes) > 1 else "cause"
         return f"{len(self.causes):,} {noun} in {runs}"
-
-
-def write_json(found: Isolation, out: TextIO) -> None:
-    """Write all of it, in ASCII."""
-    told = {"version": VERSION, "numtui": __version__, "a": found.names[0], "b": found.names[1]}
-    told |= {"result": found.result, "open": found.open, "runs": found.runs, "red": found.red}
-    told |= {"causes": [cause.as_json() for cause in found.causes]}
-    told |= {"own_errors": [error.as_json() for error in found.errors]}
-    told |= {"grafted": list(found.grafted), "not_grafted": dict(found.missed)}
-    out.write(json.dumps(told, indent=1, allow_nan=False) + "\n")
-
-
-def write_text(found: Isolation, out: TextIO, *, every: bool = False, color: bool = False) -> None:
-    """Write it for people; `every`: modules without an error of their own, too."""
-    write_lines(_lines(found, Paint(color), every=every), out)
-
-
-def _lines(found: Isolation, paint: Paint, *, every: bool) -> Iterator[str]:
-    yield paint(BOLD, found.result)
-    if found.open:
-        yield from wrapped(found.open, "  ", "  ")
-    for number, cause in enumerate(found.causes, 1):
-        keys = dict.fromkeys(safe_text(key, 200) for key in (cause.key_a, cause.key_b) if key)
-        yield ""
-        many = f" and {len(cause.rows) - 1:,} more of this line" if len(cause.rows) > 1 else ""
-        yield paint(BOLD, f"{number}. {' ⇄ '.join(keys) or safe_text(cause.module, 200)}{many}")
-        yield f"   {cause.phase}, {safe_text(cause.line, 300) or 'no source line'}"
-        yield from wrapped(cause.sentence, "   ", "   ")
-    if found.errors:
-        yield from _table(found.errors, paint, every=every)
-    if found.missed:
-        yield ""
-        what, why = next(iter(found.missed.items()))
-        yield from wrapped(f"Not grafted: {len(found.missed):,}; the first: {what}: {why}", "", "  ")
-
-
-def _table(errors: Sequence[OwnError], paint: Paint, *, every: bool) -> Iterator[str]:
-    shown = [error for error in errors if every or error.differs]
-    alike = len(errors) - len(shown)
-    yield ""
-    if not shown:
-        yield f"Own errors: none in {plural(alike, 'module')} with equal inputs"
-        return
-    rows = [("module", "forward", "backward", "weights", "ε of")]
-    rows += [(safe_text(each.module, 80), *each.shown, each.dtype) for each in shown]
-    widths = [max(len(row[k]) for row in rows) for k in range(5)]
-    yield paint(BOLD, "Own errors, ‖b − a‖ / ‖a‖ in ε, with the inputs of a")
-    for row in rows:
-        cells = [row[0].ljust(widths[0]), *(row[k].rjust(widths[k]) for k in (1, 2, 3)), row[4]]
-        yield "  " + "  ".join(cells).rstrip()
-    if alike:
-        yield f"  and {plural(alike, 'module')} without any"

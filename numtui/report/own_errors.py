@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -48,6 +48,8 @@ class OwnError:
         backward: of the gradients of its inputs.
         weights: of the gradients of its weights.
         dtype: the coarser one of both runs.
+        joint: of the gradients of its inputs in place of `backward`, where other operations read these inputs, too:
+            their gradients are sums, of which it makes a term.
     """
 
     module: str
@@ -55,6 +57,7 @@ class OwnError:
     backward: float | None
     weights: float | None
     dtype: str
+    joint: float | None = None
 
     @property
     def differs(self) -> bool:
@@ -139,6 +142,14 @@ class _Kept:
 
     def handed_in(self, module: str) -> Iterator[tuple[Key, str, set[str]]]:
         """Yield sides of calls that a module makes, with the names of the grafted tensors that it made itself."""
+        handed_on = self._made | {
+            told["storage"]
+            for key, of_key in self._calls.items()
+            for _, call in of_key.values()
+            for side in (INPUTS, OUTPUT_GRADIENTS)
+            for told in call.get(side, {}).values()
+            if key[0] == module
+        }
         for key, of_key in self._calls.items():
             for side in (INPUTS, OUTPUT_GRADIENTS):
                 names = self.grafted(key, side)
@@ -147,7 +158,7 @@ class _Kept:
                     for _, call in of_key.values()
                     if call["within"] == module
                     for name, told in call.get(side, {}).items()
-                    if name in names and told["storage"] not in self._made
+                    if name in names and told["storage"] not in handed_on
                 }
                 if own:
                     yield key, side, own
@@ -238,12 +249,15 @@ class _Both:
         return found
 
 
-def own_errors(a: Sequence[Bundle], b: Sequence[Bundle], wanted: Callable[[str], bool]) -> list[OwnError]:
+def own_errors(
+    a: Sequence[Bundle], b: Sequence[Bundle], wanted: Callable[[str], bool], sharing: Container[str] = ()
+) -> list[OwnError]:
     """Return the errors of the modules that both runs kept, in the order of their first calls.
 
     Args:
         a, b: bundles of the ranks of each run.
         wanted: returns True for the modules that are looked at.
+        sharing: modules whose inputs others read, too.
     """
     both = _Both(_Kept(a), _Kept(b))
     by_module: dict[str, list[Key]] = {}
@@ -253,6 +267,7 @@ def own_errors(a: Sequence[Bundle], b: Sequence[Bundle], wanted: Callable[[str],
     outside = [*_outside(both)]  # first: its gradients tell how those of both runs are scaled
     weights = _weight_errors(both, by_module)
     found = [_of_module(module, keys, both, weights) for module, keys in by_module.items()]
+    found = [replace(each, backward=None, joint=each.backward) if each.module in sharing else each for each in found]
     return [*found, *outside, *_before_optimizer(both)]
 
 

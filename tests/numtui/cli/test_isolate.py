@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 
-from numtui.cli import isolate
 from numtui.cli.main import main
+from numtui.experiments.capturing import CaptureCommand
 from numtui.report.isolation import Called
 
 SCRIPT = """
@@ -17,16 +18,31 @@ import torch
 from torch import nn
 bugs = sys.argv[1].split(",")
 torch.manual_seed(0)
+class Tanh(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx, x, slope):
+        ctx.save_for_backward(x.tanh())
+        ctx.slope = slope
+        return x.tanh()
+    @staticmethod
+    def backward(ctx, gradient):
+        (y,) = ctx.saved_tensors
+        return gradient * (1 - y * y) * ctx.slope, None  # slope
 class Unit(nn.Module):
-    def __init__(self, eps):
+    def __init__(self, k):
         super().__init__()
-        self.norm, self.inner = nn.LayerNorm(8, eps=eps), nn.Linear(8, 8)
+        self.k, eps = k, 1e-2 if "eps" in bugs and k == 0 else 1e-5
+        self.norm, self.inner, self.offset = nn.LayerNorm(8, eps=eps), nn.Linear(8, 8), nn.Parameter(torch.rand(8))
     def forward(self, x):
-        return x + torch.tanh(self.inner(self.norm(x)))
+        offset = self.offset
+        if "roll" in bugs and self.k == 1:
+            offset = offset.roll(1)  # roll
+        y = self.inner(self.norm(x) + offset)
+        return x + Tanh.apply(y, 1.5 if "slope" in bugs and self.k == 2 else 1.0)
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
-        self.units = nn.ModuleList([Unit(1e-2 if "eps" in bugs and k == 0 else 1e-5) for k in range(3)])
+        self.units = nn.ModuleList([Unit(k) for k in range(3)])
     def forward(self, x):
         for k, unit in enumerate(self.units):
             x = unit(x)
@@ -57,21 +73,24 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 
 @pytest.fixture(autouse=True)
-def in_this_process(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A capture starts no Python of its own, which takes seconds."""
+def runs(monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """A capture starts no Python of its own, which takes seconds; the folders of those that were begun."""
     from tests.capture.runs import run_captured
 
-    def run(line: list[str]) -> int:
-        cut, at = line.index("--"), line.index("-o")
-        options = [*line[4:at], *line[at + 2 : cut]]
-        run_captured(Path(line[cut + 1]), Path(line[at + 1]), " ".join(line[cut + 2 :]), " ".join(options))
-        return 0
+    begun: list[Path] = []
 
-    monkeypatch.setattr(isolate, "_launched", run)
+    def run(self: CaptureCommand, output: Path, cwd: Path, options: Sequence[str] = ()) -> str:
+        begun.append(output)
+        script, *arguments = self.command
+        run_captured(cwd / script, output, " ".join(arguments), " ".join([*self.options, *options]))
+        return ""
+
+    monkeypatch.setattr(CaptureCommand, "run", run)
+    return begun
 
 
-def isolated(folder: Path, bugs: str, *options: str) -> list[str]:
-    return ["isolate", str(folder / "a"), "-o", str(folder / "out"), *options, "--", str(folder / "script.py"), bugs]
+def isolated(folder: Path, out: Path, bugs: str, *options: str) -> list[str]:
+    return ["isolate", str(folder / "a"), "-o", str(out), *options, "--", str(folder / "script.py"), bugs]
 
 
 def line_of(text: str) -> str:
@@ -79,24 +98,26 @@ def line_of(text: str) -> str:
     return f":{number}"
 
 
-def test_every_bug_is_a_cause_at_its_line_and_nothing_else_is(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(isolated(folder, "eps,scale,nudge,beta", "--format", "json")) == 1
+def test_every_bug_is_a_cause_at_its_line_and_nothing_else_is(
+    folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(isolated(folder, tmp_path / "out", "eps,roll,scale,slope,nudge,beta", "--format", "json")) == 1
     told = json.loads(capsys.readouterr().out)
     lines = [cause["line"] for cause in told["causes"]]
-    wanted = [line_of("self.inner(self.norm(x))"), line_of("# scale"), line_of("# nudge"), line_of("optimizer.step()")]
-    assert [line.endswith(end) for line, end in zip(lines, wanted, strict=True)] == [True] * 4
+    texts = ("self.norm(x) + offset", "# roll", "# scale", "# slope", "# nudge", "optimizer.step()")
+    assert [f":{line.rpartition(':')[2]}" for line in lines] == [line_of(text) for text in texts]
     errors = {each["module"]: each for each in told["own_errors"]}
     assert errors["units.0.norm"]["forward"] > 1e3
     assert errors["units.2"]["forward"] == 0
 
 
-def test_a_healthy_run_has_no_cause(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(isolated(folder, "none")) == 0
+def test_a_healthy_run_has_no_cause(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(isolated(folder, tmp_path / "out", "none")) == 0
     assert capsys.readouterr().out.startswith("No cause in 1 capture: nothing is red\n")
 
 
-def test_all_blocks_are_grafted_at_once(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(isolated(folder, "eps", "--all")) == 1
+def test_all_blocks_are_grafted_at_once(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(isolated(folder, tmp_path / "out", "eps", "--all")) == 1
     out = capsys.readouterr().out
     assert [line.split()[0] for line in out.splitlines() if line.startswith("  units.")] == [
         "units.0",
@@ -106,37 +127,47 @@ def test_all_blocks_are_grafted_at_once(folder: Path, capsys: pytest.CaptureFixt
 
 
 def test_an_interrupted_isolation_goes_on(
-    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+    folder: Path,
+    tmp_path: Path,
+    runs: list[Path],
+    capsys: pytest.CaptureFixture[str],
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    assert main(isolated(folder, "scale,beta")) == 1
+    assert main(isolated(folder, tmp_path / "whole", "scale,beta")) == 1
     whole = capsys.readouterr().out
-    run = isolate._launched
-    calls: list[list[str]] = []
+    run, out = CaptureCommand.run, tmp_path / "out"
 
-    def interrupted(line: list[str]) -> int:
-        calls.append(line)
-        if len(calls) == 2:
+    def interrupted(self: CaptureCommand, output: Path, cwd: Path, options: Sequence[str] = ()) -> str:
+        if output.name == "run_1":
+            (output / "numerics").mkdir(parents=True)  # what is there of it does not count
             raise KeyboardInterrupt
-        return run(line)
+        return run(self, output, cwd, options)
 
-    monkeypatch.setattr(isolate, "_launched", interrupted)
-    assert main(isolated(folder, "scale,beta")) == 130
-    assert main(isolated(folder, "scale,beta", "--resume")) == 1
+    monkeypatch.setattr(CaptureCommand, "run", interrupted)
+    assert main(isolated(folder, out, "scale,beta")) == 130
+    monkeypatch.setattr(CaptureCommand, "run", run)
+    runs.clear()
+    assert main(isolated(folder, out, "scale,beta", "--resume")) == 1
     assert capsys.readouterr().out == whole
-    assert len(calls) == 3
-    assert main(isolated(folder, "scale", "--resume")) == 2
-    assert "was begun with another command" in capsys.readouterr().err
+    assert runs == [out / "run_1"]
+    assert main(["isolate", str(folder / "a"), "-o", str(out), "--resume"]) == 1, "as it was asked for"
+    assert capsys.readouterr().out == whole
+    assert main(isolated(folder, out, "scale", "--resume")) == 2
+    assert "--resume goes on as before: command was" in capsys.readouterr().err
+    assert main(isolated(folder, out, "scale")) == 2
+    assert "not empty: --resume goes on there" in capsys.readouterr().err
 
 
 def test_a_run_without_boundaries_says_how_to_make_them(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (tmp_path / "a").mkdir()
-    line = isolated(folder, "scale")
+    line = isolated(folder, tmp_path / "out", "scale")
     line[1] = str(tmp_path / "a")
     assert main(line) == 2
     assert f"numtui capture --save 'boundary:*' -o {tmp_path}/a -- COMMAND_A" in capsys.readouterr().err
-    assert main([*line[:2], "--reference", f"{folder / 'script.py'} none", *line[2:]]) == 1
+    line[3] = str(tmp_path / "again")
+    assert main([*line[:4], "--reference", f"{folder / 'script.py'} none", *line[4:]]) == 1
     assert "1 cause" in capsys.readouterr().out
 
 

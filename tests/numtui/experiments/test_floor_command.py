@@ -24,7 +24,7 @@ DIGESTS = {"parameters_digest": "ab", "batch_digest": "cd"}
 
 def write_run(folder: Path, moved: float, **run: Any) -> None:
     """Write the run of one operation, whose result is moved in all directions."""
-    (folder / "numerics").mkdir(parents=True)
+    (folder / "numerics").mkdir(parents=True, exist_ok=True)
     result = (X * (1 + moved * np.random.default_rng(1).standard_normal(len(X)))).astype(np.float32)
     steps = [Step(key="net/op_0_mm", reads=[X], gives=[result])]
     write_captured(folder / "numerics" / "rank_0_activations.log", steps, **run)
@@ -70,6 +70,31 @@ def test_a_floor_is_measured_named_and_applied(tmp_path: Path, capsys: pytest.Ca
 
     assert "no floor lies beside either log" in failed(["diff", "--floor", "b", "c"], capsys)
     assert "--floor says itself" in failed(["diff", "--floor", "--rtol", "1", "a", "b"], capsys)
+
+
+@pytest.mark.usefixtures("_captured")
+@pytest.mark.parametrize("phase", [1, 2, 3])
+def test_interrupted_and_resumed_it_comes_to_the_same(
+    phase: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    assert main(["floor", "-o", "whole", "--", "train.py"]) == 0
+    run, runs = CaptureCommand.run, []
+
+    def interrupted(self: CaptureCommand, output: Path, cwd: Path, options: Sequence[str] = ()) -> str:
+        runs.append(output.name)
+        told = run(self, output, cwd, options)
+        if len(runs) == phase:
+            raise KeyboardInterrupt  # its log is there, and nothing is noted of it
+        return told
+
+    monkeypatch.setattr(CaptureCommand, "run", interrupted)
+    assert main(["floor", "-o", "again", "--", "train.py"]) == 130
+    assert main(["floor", "-o", "again", "--resume"]) == 0
+    names = ["again", "perturbed_1", "perturbed_2"]
+    assert runs == [*names[:phase], *names[phase - 1 :]]
+    floors = [next((tmp_path / name).rglob("*_floor.jsonl")).read_text() for name in ("whole", "again")]
+    assert floors[0] == floors[1]
+    assert main(["floor", "-n", "3", "-o", "again", "--resume"]) == 2
 
 
 @pytest.mark.usefixtures("_captured")
