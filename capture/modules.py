@@ -71,6 +71,11 @@ def _class_name(module: nn.Module) -> str:
     return (cls.__name__.removeprefix("FSDP") if sharded else "") or cls.__name__
 
 
+def _contains(module: nn.Module) -> bool:
+    """True for a container, such as a list of layers: it computes nothing itself, and has no parameters of its own."""
+    return type(module).forward is nn.Module.forward and not module._parameters and not module._buffers
+
+
 def fsdp_state(module: nn.Module) -> Any:
     """Return FSDP2's state of a module, None for one that it does not wrap."""
     get_state: Any = getattr(module, "_get_fsdp_state", None)
@@ -80,10 +85,10 @@ def fsdp_state(module: nn.Module) -> Any:
 class ModuleNames:
     """Names of the modules and parameters of one or more models.
 
-    Modules of the first model have their own paths; so do those of further models while no path is taken. Otherwise,
-    and for a model that no optimizer trains (a teacher, a target network), the name of what holds it stands in front:
-    `ref_model`; where there is none, and for a model without parameters, such as a loss, its class. Operations of a
-    root module itself are named by its class.
+    Modules of the first model have their own paths; so do those of further models while none is taken but those of
+    containers, as of a pipeline's stages on one rank. Otherwise, and for a model that no optimizer trains (a teacher, a
+    target network), the name of what holds it stands in front: `ref_model`; where there is none, and for a model
+    without parameters, such as a loss, its class. Operations of a root module itself are named by its class.
     """
 
     def __init__(self, roots: Sequence[nn.Module] = ()) -> None:
@@ -117,9 +122,12 @@ class ModuleNames:
             self._first = root
         self.roots.append(root)
         top = _unwrapped(root)
-        paths = {strip_wrappers(name) for name, _ in top.named_modules()} - {""}
+        modules = {strip_wrappers(name): module for name, module in top.named_modules()}
+        paths = modules.keys() - {""}
+        # stages of one rank have the same containers, each other layers in them
+        taken = any(path in self._known and not _contains(modules[path]) for path in paths)
         class_name = _class_name(root)
-        prefix = "" if first or (paths and not paths & self._known and not apart) else (holder or class_name) + "."
+        prefix = "" if first or (paths and not taken and not apart) else (holder or class_name) + "."
         while prefix and prefix[:-1] in self._known:
             prefix = prefix[:-1] + "_."
         for module in (root, top):

@@ -161,6 +161,17 @@ class RankLogs:
             return self._role(tuple(self.logs))
         return self.roles[0]
 
+    @property
+    def numbers_anew(self) -> bool:
+        """True if ranks of two roles give one name to other parameters each, as stages do that count from zero."""
+        of_roles = [self.start[role.reference] for role in self.roles]
+        return any(
+            one[name] != other[name]
+            for k, one in enumerate(of_roles)
+            for other in of_roles[:k]
+            for name in one.keys() & other.keys()
+        )
+
     def _role(self, ranks: Sequence[int]) -> Role:
         programs = {rank: _program(self.logs[rank]) for rank in ranks}
         common = Counter(programs.values()).most_common(1)[0][0]

@@ -19,6 +19,7 @@ from matchers.logs.parser import Progress
 from matchers.ops.placement import LAYOUT
 from matchers.rules.model import LayoutRule, RuleSet, Side
 from matchers.rules.scope import of_layout
+from matchers.runs.layouts.stages import with_stages_joined
 from matchers.runs.layouts.virtual_log import virtual_log
 from matchers.runs.rank_logs import RankLogs
 from matchers.runs.run import Run, find_run, is_run
@@ -31,19 +32,19 @@ _MAX_RANKS = 4_096
 def layouts_differ(a: Run, b: Run) -> bool:
     """True if the ranks of two runs have no partners, and can be merged.
 
-    They have none where their numbers differ, or where other ranks hold other parts of the model and read one batch. To
-    be merged, the logs of all are needed, and in one run they must have the same parameters: two pipelines are compared
-    rank by rank.
+    They have none where their numbers differ, or where other ranks hold other parts of the model and read one batch, or
+    other stages of a pipeline. To be merged, the logs of all are needed.
     """
     if max(len(a.paths), len(b.paths)) > _MAX_RANKS:
         return False
     as_many = len(a.paths) == len(b.paths)
-    if as_many and _mesh(a) == _mesh(b) and not _parted_otherwise(_last(a), _last(b)):
+    last = _last(a), _last(b)
+    if as_many and _mesh(a) == _mesh(b) and not _parted_otherwise(*last) and _held_alike(*last):
         return False
     infos_a, infos_b = _infos(a.paths.values()), _infos(b.paths.values())
-    if as_many and not _parted_otherwise(infos_a, infos_b):
+    if as_many and not _parted_otherwise(infos_a, infos_b) and not _staged_otherwise(infos_a, infos_b):
         return False
-    return _is_whole(a, infos_a) and _is_whole(b, infos_b) and 1 in (_stages(infos_a), _stages(infos_b))
+    return _is_whole(a, infos_a) and _is_whole(b, infos_b)
 
 
 def _mesh(run: Run) -> dict[str, object]:
@@ -109,13 +110,35 @@ def _is_whole(run: Run, infos: Sequence[Mapping[str, Any]]) -> bool:
     sizes = {info.get("world_size", 1 if info else 0) for info in infos}
     if not any(infos):  # torchtitan's own logs
         return bool(infos) and sorted(run.paths) == list(range(len(infos)))
-    return sizes == {len(infos)} and _stages(infos) > 0
+    return sizes == {len(infos)} and any(_held(infos))
 
 
-def _stages(infos: Sequence[Mapping[str, Any]]) -> int:
-    """The number of different sets of parameters that ranks hold; one where torchtitan's own logs do not say it."""
-    held = {frozenset(of) for info in infos if isinstance(of := info.get("parameter_digests"), dict)}
-    return len(held) if any(infos) else 1
+def _held(infos: Sequence[Mapping[str, Any]]) -> list[frozenset[str]]:
+    """The names of the parameters that each rank holds; none of logs that do not say it."""
+    return [frozenset(of) if isinstance(of := info.get("parameter_digests"), dict) else frozenset() for info in infos]
+
+
+def _whole_values(infos: Sequence[Mapping[str, Any]]) -> list[frozenset[str]]:
+    """The digests of the parameters that each rank holds, but those that are parts by their placement."""
+    placed = [of if isinstance(of := info.get("parameter_placements"), dict) else {} for info in infos]
+    digests = [of if isinstance(of := info.get("parameter_digests"), dict) else {} for info in infos]
+    return [
+        frozenset(str(digest) for name, digest in of.items() if name not in parts)
+        for of, parts in zip(digests, placed, strict=True)
+    ]
+
+
+def _held_alike(a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]]) -> bool:
+    """True if ranks of one number hold the same parameters, by name and value."""
+    return _held(a) == _held(b) and _whole_values(a) == _whole_values(b)
+
+
+def _staged_otherwise(a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]]) -> bool:
+    """True if ranks of one number hold other parameters of one model, as their names or their values tell."""
+    return any(
+        of_a != of_b and frozenset().union(*of_a) == frozenset().union(*of_b)
+        for of_a, of_b in ((of(a), of(b)) for of in (_held, _whole_values))
+    )
 
 
 def one_log_of(path: str) -> str:
@@ -139,17 +162,37 @@ def read_both(
         LogError, InputError: a log cannot be read, or ranks cannot be merged.
     """
     said = rules.enabled(LayoutRule) if rules is not None else ()
-    sides = [
+    sides: list[OpLog | RankLogs] = [
         _read(path, cache, _half(progress, k), [rule for rule in said if rule.side in (None, side)])
         for k, (path, side) in enumerate(zip(paths, Side, strict=True))
     ]
-    logs = [[side] if isinstance(side, OpLog) else list(side.logs.values()) for side in sides]
-    parts = [1 if isinstance(side, OpLog) else side.with_one_batch for side in sides]
+    whole = _pipelines_joined(*sides)
+    logs = [[side] if isinstance(side, OpLog) else list(side.logs.values()) for side in whole]
+    parts = [1 if isinstance(side, OpLog) else side.with_one_batch for side in whole]
     a, b = (
-        side if isinstance(side, OpLog) else virtual_log(side, logs[1 - k], parts[1 - k], leads=k == 0)
-        for k, side in enumerate(sides)
+        side
+        if isinstance(side, OpLog)
+        else virtual_log(
+            side,
+            logs[1 - k],
+            parts[1 - k],
+            leads=k == 0,
+            checked=read if isinstance(read := sides[k], RankLogs) else None,
+        )
+        for k, side in enumerate(whole)
     )
     return a, _with_other_marks(b) if all(isinstance(side, RankLogs) for side in sides) else b
+
+
+def _pipelines_joined(a: OpLog | RankLogs, b: OpLog | RankLogs) -> tuple[OpLog | RankLogs, OpLog | RankLogs]:
+    """Two pipelines with their stages joined, of which one has the names of the other; anything else as it is."""
+    if isinstance(a, OpLog) or isinstance(b, OpLog) or 1 in (len(a.roles), len(b.roles)):
+        return a, b
+    if a.numbers_anew and not b.numbers_anew:
+        return _pipelines_joined(b, a)[::-1]
+    joined_a = with_stages_joined(a)
+    joined_b = with_stages_joined(b, next(iter(joined_a.logs.values())))
+    return (a, b) if joined_a is a or joined_b is b else (joined_a, joined_b)
 
 
 def _with_other_marks(log: OpLog) -> OpLog:

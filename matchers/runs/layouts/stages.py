@@ -32,13 +32,13 @@ from matchers.runs.rank_logs import RankLogs, connected
 __all__ = ["with_stages_joined"]
 
 
-def with_stages_joined(ranks: RankLogs, other: OpLog) -> RankLogs:
+def with_stages_joined(ranks: RankLogs, other: OpLog | None = None) -> RankLogs:
     """The ranks, where those that send each other what they compute are one: the first of them.
 
     As they are where that is not understood: a pipeline is to have one rank of each role, and a message both ends.
 
     Args:
-        other: the log of one process, whose names the modules of stages get.
+        other: the log of one process, whose names the modules of stages get; None to keep their own.
     """
     role_of = {rank: k for k, role in enumerate(ranks.roles) for rank in role.ranks}
     pipelines = connected(group.ranks for group in ranks.messages)
@@ -67,15 +67,15 @@ def _in_turn(ranks: RankLogs, pipeline: Sequence[int]) -> Iterator[int]:
         yield ready
 
 
-def _joined(ranks: RankLogs, stages: Sequence[int], other: OpLog, first: Mapping[int, int]) -> OpLog:
+def _joined(ranks: RankLogs, stages: Sequence[int], other: OpLog | None, first: Mapping[int, int]) -> OpLog:
     """The log of a pipeline, whose ranks are given in the order of their stages; `first`: of each rank's pipeline."""
-    names = names_in(other, ranks, stages)
+    names = {} if other is None else names_in(other, ranks, stages)
     pieces, places, keys = list[Piece](), list[Int64](), list[Int64]()
     start = 0
     for stage, rank in enumerate(stages):
         rows = np.flatnonzero(~_serving(ranks, rank) & ~unused_passes(ranks.logs[rank]))
         number = _numbers(ranks.logs[rank]).astype(np.int32)
-        log = renamed(replace(ranks.logs[rank], micro_batch=number), names[rank])
+        log = renamed(replace(ranks.logs[rank], micro_batch=number), names.get(rank, {}))
         place = np.full(len(log), -1)
         place[rows] = start + np.arange(len(rows))
         start += len(rows)

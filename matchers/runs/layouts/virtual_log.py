@@ -55,7 +55,14 @@ _UNSUMMED = {
 }
 
 
-def virtual_log(ranks: RankLogs, others: Sequence[OpLog], parts: int = 1, *, leads: bool = False) -> OpLog:
+def virtual_log(
+    ranks: RankLogs,
+    others: Sequence[OpLog],
+    parts: int = 1,
+    *,
+    leads: bool = False,
+    checked: RankLogs | None = None,
+) -> OpLog:
     """Merge the logs of all ranks; those that cannot be are left out, and named in `OpLog.left_out`.
 
     Of ranks with different parts of the model, such as the stages of a pipeline, those with the first part are merged.
@@ -64,8 +71,10 @@ def virtual_log(ranks: RankLogs, others: Sequence[OpLog], parts: int = 1, *, lea
         others: the log to compare it with, or those of its ranks; the first has the shapes of whole tensors.
         parts: ranks of that run that hold parts of one model each.
         leads: the ranks of the other run take over the order of these, not these that of the others.
+        checked: the ranks as they were read, where their stages are joined already.
     """
-    checked, ranks = ranks, with_stages_joined(with_names_of(ranks, others[0]) if parts == 1 else ranks, others[0])
+    checked = checked or ranks
+    ranks = with_stages_joined(with_names_of(ranks, others[0]) if parts == 1 else ranks, others[0])
     role = ranks.joined
     left = [
         replace(_left_out(ranks, of, why, f"{_OF_LAYOUT}; {helps}"), layout=True)

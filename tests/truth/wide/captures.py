@@ -59,7 +59,9 @@ def _made(run: Run, folder: Path, rank: int = 0) -> None:
             model, data = prepared(run)
             optimizer = make_optimizer(model, run, "adamw")
             torch.manual_seed(run.seed + 2)
-            with capture.trace(model, path=path / f"rank_{rank}_activations.log"):
+            # stages of one rank are models by themselves
+            roots = list(model) if isinstance(model, torch.nn.ModuleList) else model
+            with capture.trace(roots, path=path / f"rank_{rank}_activations.log"):
                 load(run.subject).step(model, data, optimizer, run)
     part = path / f"part.{rank}.npz"
     np.savez(part, **values)  # type: ignore[arg-type]  # names are no keywords

@@ -5,15 +5,26 @@ A subject gives its model as `(embed, layers, head)` of one module whose forward
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import cache
 from typing import Any
 
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.distributed.fsdp import FullyShardedDataParallel
-from torch.distributed.pipelining import PipelineStage, Schedule1F1B, ScheduleGPipe
+from torch.distributed.device_mesh import init_device_mesh
+from torch.distributed.fsdp import FullyShardedDataParallel, fully_shard
+from torch.distributed.pipelining import (
+    PipelineStage,
+    Schedule1F1B,
+    ScheduleGPipe,
+    ScheduleInterleaved1F1B,
+    ScheduleInterleavedZeroBubble,
+    ScheduleZBVZeroBubble,
+)
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 from torch.nn.parallel import DistributedDataParallel
 
 from tests.truth.wide.subject import Bug, Run
@@ -53,18 +64,42 @@ class Layout:
     pipelines: int = 1
 
     @property
+    def within(self) -> int:
+        """Ranks that compute one stage together, which follow each other."""
+        return 2 if self.option.startswith(("tp", "fsdp2")) else 1
+
+    @property
     def ranks(self) -> int:
-        return 2 * self.pipelines if self.kind else 1
+        return 2 * self.pipelines * self.within if self.kind else 1
 
     @property
     def data(self) -> int:
         """Ranks, or pipelines, that read other samples."""
-        return 2 if self.kind in ("zero", "fsdp") else self.pipelines
+        if self.kind in ("zero", "fsdp"):
+            return 2
+        return self.within if self.option.startswith("fsdp2") else self.pipelines
 
     @property
-    def stage(self) -> int:
-        """The stage that this rank runs."""
-        return dist.get_rank() % 2
+    def place(self) -> int:
+        """The place of this rank in its pipeline."""
+        return dist.get_rank() // self.within % 2
+
+    @property
+    def many(self) -> int:
+        """Number of stages."""
+        return 4 if any(kind in self.option for kind in _LOOPED) else 2
+
+    @property
+    def stages(self) -> tuple[int, ...]:
+        """The stages that this rank runs."""
+        if "zbv" in self.option:
+            return (0, 3) if self.place == 0 else (1, 2)
+        return tuple(range(self.place, self.many, 2))
+
+    @property
+    def last(self) -> int:
+        """The first of the ranks with the last stage."""
+        return 0 if "zbv" in self.option else self.within
 
     @property
     def peer(self) -> int:
@@ -74,15 +109,31 @@ class Layout:
     @property
     def part(self) -> int:
         """The part of the samples that this rank reads."""
-        return dist.get_rank() // (1 if self.kind in ("zero", "fsdp") else 2)
+        rank = dist.get_rank()
+        if self.kind in ("zero", "fsdp"):
+            return rank
+        return rank % self.within if self.option.startswith("fsdp2") else rank // (2 * self.within)
 
     def beside(self) -> Any:
         """The process group of the ranks with the same stage."""
-        return [dist.new_group(list(range(stage, self.ranks, 2))) for stage in range(2)][self.stage]
+        return [dist.new_group(list(range(place, self.ranks, 2))) for place in range(2)][self.place]
 
     def pipeline(self) -> Any:
         """The process group of the ranks of this one's pipeline."""
         return [dist.new_group([rank, rank + 1]) for rank in range(0, self.ranks, 2)][self.part]
+
+    @cache  # noqa: B019  a handful of layouts
+    def mesh(self) -> Any:
+        """The mesh of a pipeline whose stages several ranks compute together."""
+        return init_device_mesh("cpu", (2, self.within), mesh_dim_names=("pp", "within"))
+
+
+_LOOPED: Mapping[str, Any] = {
+    "interleaved": ScheduleInterleaved1F1B,
+    "bubble": ScheduleInterleavedZeroBubble,
+    "zbv": ScheduleZBVZeroBubble,
+}
+"""Schedules of several stages on each rank."""
 
 
 LAYOUTS: Mapping[str, Layout] = {
@@ -98,6 +149,14 @@ LAYOUTS: Mapping[str, Layout] = {
     "1f1b2": Layout("pipe", 2, "1f1b"),
     "1f1b4": Layout("pipe", 4, "1f1b"),
     "1f1b4-renumbered": Layout("pipe", 4, "1f1b renumbered"),
+    "1f1b4-inferred": Layout("pipe", 4, "1f1b inferred"),
+    "interleaved4": Layout("pipe", 4, "interleaved"),
+    "interleaved4-inferred": Layout("pipe", 4, "interleaved inferred"),
+    "bubble4": Layout("pipe", 4, "bubble"),
+    "zbv4": Layout("pipe", 4, "zbv"),
+    "tp-1f1b2": Layout("pipe", 2, "tp 1f1b"),
+    "fsdp2-1f1b2": Layout("pipe", 2, "fsdp2 1f1b"),
+    "fsdp2-interleaved2": Layout("pipe", 2, "fsdp2 interleaved"),
     "hand2-twice": Layout("pipe", 2, pipelines=2),
     "gpipe2-twice": Layout("pipe", 2, "gpipe", pipelines=2),
     "zero-ddp": Layout("zero", option="ddp"),
@@ -113,7 +172,9 @@ PAIRS = [
     *(("whole", form) for form in ("hand2", "gpipe2", "1f1b4", "zero-ddp", "zero-slices", "fsdp-flat", "fsdp-named")),
     *(("micro4", form) for form in FORMS if LAYOUTS[form].micro == 4 and LAYOUTS[form].kind),
     *(("micro4", form) for form in FORMS if form.endswith("twice")),
-    ("gpipe4", "1f1b4"), ("gpipe2", "hand2"), ("hand2", "hand2-renumbered"), ("zero-ddp", "zero-broadcast"),
+    ("gpipe4", "1f1b4"), ("gpipe2", "hand2"), ("1f1b4", "interleaved4"), ("interleaved4", "bubble4"), ("1f1b4", "zbv4"),
+    ("1f1b4", "1f1b4-inferred"), ("gpipe2-twice", "fsdp2-1f1b2"), ("1f1b2", "tp-1f1b2"), ("hand2", "hand2-renumbered"),
+    ("zero-ddp", "zero-broadcast"),
     ("zero-broadcast", "zero-slices"), ("fsdp-flat", "fsdp-named"),
 ]  # fmt: skip
 DATA = tuple(form for form, layout in LAYOUTS.items() if layout.kind in ("zero", "fsdp"))
@@ -178,19 +239,45 @@ def divided(model: Staged, run: Run) -> Any:
     _WHOLE.clear()
     _WHOLE.update((name, p.shape) for name, p in model.named_parameters())
     if layout.kind == "pipe":
-        first = layout.stage == 0
-        model.embed, model.head = (model.embed, None) if first else (None, model.head)
-        kept = list(model.layers.items())[: LAYERS // 2] if first else list(model.layers.items())[LAYERS // 2 :]
-        renumbered = "renumbered" in layout.option
-        model.layers = nn.ModuleDict({str(k) if renumbered else name: layer for k, (name, layer) in enumerate(kept)})
-    elif "ddp" in layout.option:
+        parts = [_stage_of(model, layout, stage) for stage in layout.stages]
+        if layout.within > 1:
+            mesh = layout.mesh()
+            for part in parts:
+                _shared(part, layout, mesh["within"])
+        return parts[0] if len(parts) == 1 else Parts(parts)
+    if "ddp" in layout.option:
         return DistributedDataParallel(model)
-    elif layout.kind == "fsdp":
+    if layout.kind == "fsdp":
         options = {"use_orig_params": layout.option == "named", "device_id": torch.device("cpu")}
         for name, layer in model.layers.items():
             model.layers[name] = FullyShardedDataParallel(layer, **options)
         return FullyShardedDataParallel(model, **options)
     return model
+
+
+class Parts(nn.ModuleList):
+    """The stages of one rank, each a model by itself."""
+
+
+def _stage_of(model: Staged, layout: Layout, stage: int) -> nn.Module:
+    """One stage of a model."""
+    size = LAYERS // layout.many
+    embed, head = (model.embed if stage == 0 else None), (model.head if stage == layout.many - 1 else None)
+    part = Staged(embed, [], head, between=model.between, given=model.given)
+    for k, name in enumerate(list(model.layers)[stage * size : (stage + 1) * size]):
+        part.layers[str(k) if "renumbered" in layout.option else name] = model.layers[name]
+    return part
+
+
+def _shared(part: nn.Module, layout: Layout, mesh: Any) -> None:
+    """Divide a stage over the ranks that compute it together."""
+    if layout.option.startswith("tp"):
+        for layer in part.layers.values():
+            parallelize_module(layer, mesh, {"up": ColwiseParallel(), "down": RowwiseParallel()})
+        return
+    for layer in part.layers.values():
+        fully_shard(layer, mesh=mesh)
+    fully_shard(part, mesh=mesh)
 
 
 def own(data: Data, run: Run) -> Data:
@@ -248,7 +335,7 @@ def train(model: Any, data: Data, optimizer: Any, run: Run, loss: Callable[[Tens
         dist.all_reduce(total)  # of stages, the last has one
         total /= layout.data
     elif layout.kind:
-        dist.broadcast(total, 1)
+        dist.broadcast(total, layout.last)
     return total
 
 
@@ -257,12 +344,12 @@ def _pipelined(model: Any, data: Data, run: Run, loss: Callable[[Tensor, Tensor]
     inputs, targets = data["x"].chunk(layout.micro), list(data["y"].chunk(layout.micro))
     if run.has("targets"):
         targets[:2] = targets[1], targets[0]  # bug: targets
-    if "gpipe" in layout.option or "1f1b" in layout.option:
+    if layout.option not in ("", "renumbered"):
         return _scheduled(model, data["x"], torch.cat(targets), run, loss)  # bug: targets
     order = list(range(layout.micro))
     back = [1, 0, *order[2:]] if run.has("exchanged") else order
     total = torch.zeros(())
-    if layout.stage == 0:
+    if layout.place == 0:
         made = []
         for number in order:
             out = model(inputs[number])
@@ -297,39 +384,49 @@ def _sent(x: Tensor, run: Run) -> Tensor:
 
 
 def _scheduled(model: Any, x: Tensor, y: Tensor, run: Run, loss: Callable[[Tensor, Tensor], Tensor]) -> Tensor:
-    layout, first = LAYOUTS[run.form], LAYOUTS[run.form].stage == 0
-    shapes: dict[str, Any] = {}
-    if "inferred" not in layout.option:
-        samples = len(x) // layout.micro
-        between, ends = (torch.empty(samples, *shape, requires_grad=True) for shape in (model.between, model.given))
-        shapes = {
-            "input_args": (torch.empty_like(x[:samples]),) if first else (between,),
-            "output_args": (between,) if first else (ends,),
-        }
-    if layout.pipelines > 1:
-        shapes["group"] = layout.pipeline()
-    module = _Sending(model, run) if run.bug == "sent" else model
-    stage = PipelineStage(module, layout.stage, 2, torch.device("cpu"), **shapes)
-    kind = ScheduleGPipe if "gpipe" in layout.option else Schedule1F1B
-    schedule = kind(stage, layout.micro, loss_fn=loss, scale_grads=not run.has("unscaled"))
-    losses: list[Tensor] = []
-    if first:
-        schedule.step(x)  # bug: unscaled
+    layout = LAYOUTS[run.form]
+    parts, samples, group = (model if isinstance(model, Parts) else [model]), len(x) // layout.micro, None
+    if layout.within > 1:
+        group = layout.mesh().get_group("pp")
+    elif layout.pipelines > 1:
+        group = layout.pipeline()
+    stages = []
+    for stage, part in zip(layout.stages, parts, strict=True):
+        shapes: dict[str, Any] = {}
+        if "inferred" not in layout.option:
+            between, ends = (torch.empty(samples, *shape, requires_grad=True) for shape in (part.between, part.given))
+            shapes = {
+                "input_args": (torch.empty_like(x[:samples]) if stage == 0 else between,),
+                "output_args": (ends if stage == layout.many - 1 else between,),
+            }
+        module = _Sending(part, run, last=stage == layout.many - 1) if run.bug == "sent" else part
+        stages.append(PipelineStage(module, stage, layout.many, torch.device("cpu"), group=group, **shapes))
+    options: dict[str, Any] = {"loss_fn": loss, "scale_grads": not run.has("unscaled")}
+    looped = next((kind for name, kind in _LOOPED.items() if name in layout.option), None)
+    if looped is not None:
+        schedule = looped(stages, layout.micro, **options)
     else:
-        schedule.step(target=y, losses=losses)  # bug: targets, unscaled
+        single = ScheduleGPipe if "gpipe" in layout.option else Schedule1F1B
+        schedule = single(stages[0], layout.micro, **options)
+    losses: list[Tensor] = []
+    given = (x,) if 0 in layout.stages else ()
+    if layout.many - 1 in layout.stages:
+        schedule.step(*given, target=y, losses=losses)  # bug: targets, unscaled
+    else:
+        schedule.step(*given)  # bug: unscaled
     return torch.stack(losses).mean().detach() if losses else torch.zeros(())
 
 
 class _Sending(nn.Module):
     """A stage that changes what it sends."""
 
-    def __init__(self, model: nn.Module, run: Run) -> None:
+    def __init__(self, model: nn.Module, run: Run, *, last: bool) -> None:
         super().__init__()
-        self.inner, self.run = model, run
+        self.inner, self.run, self.last = model, run, last
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.inner(x)
-        return _sent(x, self.run) if LAYOUTS[self.run.form].stage == 0 else x  # bug: sent
+        return x if self.last else _sent(x, self.run)  # bug: sent
 
 
 def _updated_in_shares(model: Any, optimizer: Any, run: Run) -> None:
@@ -377,13 +474,13 @@ def _made_whole(parameters: list[nn.Parameter], odd: nn.Parameter, optimizer: An
 def canonical(tensors: Mapping[str, Any], run: Run) -> dict[str, Any]:
     """Tensors by the names that they have in one process, of all stages; the whole of flat parameters."""
     layout = LAYOUTS[run.form]
-    found = {
-        name.removeprefix("module.").removeprefix("inner.").replace("_fsdp_wrapped_module.", ""): tensor
-        for name, tensor in tensors.items()
-    }
+    wrappers = re.compile(r"^(module\.|inner\.|\d+\.)+|_fsdp_wrapped_module\.")
+    found = {wrappers.sub("", name): tensor for name, tensor in tensors.items()}
+    if layout.within > 1:
+        found = {name: x.full_tensor() if hasattr(x, "full_tensor") else x for name, x in found.items()}
     if layout.kind not in ("pipe", "fsdp"):
         return found
-    if "renumbered" in layout.option and layout.stage == 1:
+    if "renumbered" in layout.option and layout.place == 1:
         found = {_numbered(name): tensor for name, tensor in found.items()}
     of_ranks: list[Any] = [None] * layout.ranks
     dist.all_gather_object(of_ranks, found)

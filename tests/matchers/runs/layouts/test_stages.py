@@ -47,21 +47,26 @@ def whole() -> list[Step]:
     return steps
 
 
-def first(batches: Sequence[Any] = BATCHES, rank: int = 0) -> list[Step]:
+def first(batches: Sequence[Any] = BATCHES, rank: int = 0, peer: int = 1) -> list[Step]:
     """The first stage: some micro-batches, and what it sends of them."""
     steps: list[Step] = []
     for number, batch in enumerate(batches):
-        made, sent = product(0, number, batch, "", name=0), group(number, 1, rank)
+        made, sent = product(0, number, batch, "", name=0), group(number, peer, rank)
         steps += [made, Step(key=f"run/op_{number}_send", reads=made.gives, made=[made.key], fields=sent)]
     return steps
 
 
-def second(*, name: int = 1, factor: float = 1.0, batches: Sequence[Any] = BATCHES, rank: int = 0) -> list[Step]:
+def second(
+    *, name: int = 1, factor: float = 1.0, batches: Sequence[Any] = BATCHES, rank: int = 0, peer: int = 0
+) -> list[Step]:
     """The second stage, after it received all."""
     received = [batch @ WEIGHTS[0] for batch in batches]
     got = [
         Step(
-            key=f"run/op_{nth}_recv_", reads=[None], changed={0: of}, fields={**group(nth, 0, rank), "phase": "prepare"}
+            key=f"run/op_{nth}_recv_",
+            reads=[None],
+            changed={0: of},
+            fields={**group(nth, peer, rank), "phase": "prepare"},
         )
         for nth, of in enumerate(received)
     ]
@@ -69,13 +74,19 @@ def second(*, name: int = 1, factor: float = 1.0, batches: Sequence[Any] = BATCH
 
 
 def written(
-    folder: Path, ranks: list[list[Step]], names: list[list[str]], batches: Sequence[str] = ("", "", "", "")
+    folder: Path,
+    ranks: list[list[Step]],
+    names: list[list[str]],
+    batches: Sequence[str] = ("", "", "", ""),
+    *,
+    first: int = 0,
 ) -> str:
+    """Write a run whose even ranks (odd ones with `first=1`) have the first stage."""
     digests = {"layers.0.weight": f"{1:016x}", "layers.1.weight": f"{2:016x}"}
     folder.mkdir()
     for rank, (steps, own) in enumerate(zip(ranks, names, strict=True)):
         info: dict[str, Any] = {"world_size": len(ranks), "rank": rank} if len(ranks) > 1 else {}
-        held = dict(zip(own, list(digests.values())[rank % 2 :], strict=False))
+        held = dict(zip(own, list(digests.values())[(rank + first) % 2 :], strict=False))
         info |= {"batch": [{"digest": batches[rank]}]} if batches[rank] else {}
         write_captured(folder / f"rank_{rank}_activations.log", steps, parameter_digests=held, **info)
     return str(folder)
@@ -111,6 +122,24 @@ def test_pipelines_beside_each_other_are_micro_batches(factor: float, tmp_path: 
     c = compare(*read_both((f"{one}/rank_0_activations.log", two)))
     assert len(c.a) == len(c.b) == 4
     assert [c.a.keys[int(c.row_a[row])] for row in np.flatnonzero(c.red)] == ["layers.1/op_1_mm"] * (factor != 1)
+    assert not c.coverage.parts
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.01])
+@pytest.mark.parametrize("anew", [False, True], ids=["named as in one process", "counted anew"])
+def test_pipelines_that_are_divided_otherwise_are_each_one_graph(factor: float, anew: bool, tmp_path: Path) -> None:
+    """Of the other run, the first stage is on the second rank; the first run's stages may count from zero."""
+    names = [["layers.0.weight"], ["layers.1.weight"]]
+    own = [["layers.0.weight"], ["layers.0.weight"]] if anew else names
+    one = written(tmp_path / "one", [first(), second(name=int(not anew))], own)
+    two = written(tmp_path / "two", [second(factor=factor, peer=1), first(peer=0)], names[::-1], first=1)
+    assert layouts_differ(find_run(one), find_run(two))
+    assert not layouts_differ(find_run(one), find_run(one))
+    c = compare(*read_both((one, two)))
+    assert len(c.a) == len(c.b) == 4
+    assert {c.b.keys[int(c.row_b[row])] for row in np.flatnonzero(c.red)} == (
+        {"layers.1/op_0_mm", "layers.1/op_1_mm"} if factor != 1 else set()
+    )
     assert not c.coverage.parts
 
 
