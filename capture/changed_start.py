@@ -1,6 +1,7 @@
-"""Changes of the first recorded step by the options that change a run: `--synthetic`, then `--perturb`.
+"""Changes of the first recorded step by the options that change a run: `--synthetic`, `--weights-from`, `--perturb`.
 
-Weights are changed once, when a model first runs with values; the batch with them, and at each further call of the same
+Weights are changed once, when a model first runs with values; those of a model that is found later in the step, such as
+another stage of a pipeline, before it runs. The batch is changed with the first, and at each further call of the same
 model in this step, which is another micro-batch.
 """
 
@@ -12,6 +13,7 @@ from typing import Any
 import torch
 from torch.utils._pytree import tree_leaves
 
+from .given_weights import GivenWeights
 from .messages import say
 from .modules import fsdp_state
 from .perturb import perturb
@@ -22,15 +24,20 @@ __all__ = ["ChangedStart"]
 
 
 class ChangedStart:
-    """Changes of weights and batches, as settings ask for: `perturb`, `synthetic`, or both.
+    """Changes of weights and batches, as settings ask for: `perturb`, `synthetic`, `weights_from`.
 
     Attributes:
+        given: what `weights_from` did; None without it.
         before: digests of weights and batch as they were before the perturbation; empty without one.
     """
 
     def __init__(self, settings: Settings) -> None:
         self.before: dict[str, Any] = {}
         self._perturb, self._synthetic = settings.perturb, settings.synthetic
+        self.given: GivenWeights | None = None
+        if settings.weights_from is not None:
+            self.given = GivenWeights(settings.weights_from, settings.stored)
+        self._changed: set[str] = set()
         self._module: Any = None
         self._weights = False
         self._rows = self._batches = 0
@@ -56,12 +63,9 @@ class ChangedStart:
             measured: measures what the step begins with, as the run info has it.
         """
         self._module, self._weights = module, True
-        if self._synthetic is not None:
-            done, left = synthesise_weights(*held, self._synthetic)
-            count = self._batch_of(batch)
-            rest = f"; {len(left):,} stay as they are: {', '.join(left[:3])}" if left else ""
-            told = f"gave {done:,} weights and {_many(count)} synthetic values (--synthetic {self._synthetic})"
-            say(f"{told}: this changes the run{rest}")
+        count = self._batch_of(batch) if self._synthetic is not None else 0
+        held, parameters = self._new(*held), list(parameters)
+        self._give(*held, f" and {_many(count)}")
         if self._perturb is not None:
             found = measured()
             self.before = {name: found[name] for name in ("parameters_digest", "batch_digest") if name in found}
@@ -69,6 +73,35 @@ class ChangedStart:
             inputs = self._perturb_batch(batch)
             told = f"{count:,} parameters" + (f" and {_many(inputs)}" if inputs else "")
             say(f"perturbed {told} by one rounding error (--perturb {self._perturb}): this changes the run")
+
+    def found(
+        self,
+        held: tuple[Iterable[tuple[str, Any]], Iterable[tuple[str, Any]]],
+        parameters: Iterable[tuple[str, torch.Tensor]],
+    ) -> None:
+        """Change the weights of models that were not known at the first call; arguments as of `first`."""
+        known = set(self._changed)
+        self._give(*self._new(*held))
+        if self._perturb is not None:
+            perturb([each for each in parameters if each[0] not in known], self._perturb)
+
+    def _new(self, *held: Iterable[tuple[str, Any]]) -> tuple[list[tuple[str, Any]], list[tuple[str, Any]]]:
+        """Parameters and buffers that were not changed yet, and are from now on."""
+        parameters, buffers = ([each for each in of if each[0] not in self._changed] for of in held)
+        self._changed |= {name for name, _ in (*parameters, *buffers)}
+        return parameters, buffers
+
+    def _give(self, parameters: list[tuple[str, Any]], buffers: list[tuple[str, Any]], batch: str = "") -> None:
+        """Give weights their values; `batch` is what is said of the batch."""
+        if not parameters:
+            return
+        if self._synthetic is not None:
+            done, left = synthesise_weights(parameters, buffers, self._synthetic)
+            rest = f"; {len(left):,} stay as they are: {', '.join(left[:3])}" if left else ""
+            told = f"gave {done:,} weights{batch} synthetic values (--synthetic {self._synthetic})"
+            say(f"{told}: this changes the run{rest}")
+        if self.given is not None:
+            self.given.give(parameters, buffers)
 
     def further(self, module: Any, batch: Any) -> None:
         """Change the batch of a further call in the same step."""

@@ -177,6 +177,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="the same for what they give: outputs, gradients of inputs and of weights")  # fmt: skip
     add("--synthetic", type=_seed, default=None, metavar="SEED",
         help="give weights and batch values by name and position, the same in every layout")  # fmt: skip
+    add("--weights-from", default=None, metavar="FILE",
+        help="begin with these whole weights, in any layout: safetensors, a folder of them, or a run with "
+        "--save weights")  # fmt: skip
 
 
 def make_parser(prog: str) -> argparse.ArgumentParser:
@@ -267,5 +270,6 @@ def settings_of(args: argparse.Namespace) -> Settings:
         perturb=args.perturb,
         graft=tuple(args.graft),
         graft_after=tuple(args.graft_after),
+        weights_from=args.weights_from,
         synthetic=args.synthetic,
     )

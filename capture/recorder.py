@@ -128,7 +128,7 @@ class Recorder:
             self._make_tracer = self._keeping.tracer
             self.modules.boundaries = self._keeping.boundaries(self.names, self._micro_batch)
         self._changed: ChangedStart | None = None
-        if settings.perturb is not None or settings.synthetic is not None:
+        if any(of is not None for of in (settings.perturb, settings.synthetic, settings.weights_from)):
             from .changed_start import ChangedStart
 
             self._changed = ChangedStart(settings)
@@ -224,6 +224,8 @@ class Recorder:
     def _see_models(self, tracer: StepTracer) -> None:
         """Take the parameters and buffers as they are: how they were made and loaded is no part of the step."""
         self._window.seen |= set(map(id, self.names.roots))
+        if self._changed is not None and not self._changed.undone and self.step == self._changed_step:
+            self._changed.found((self._held(), self.names.buffers()), self.names.parameters())
         if self._start is not None:
             self._start.parameters.learn(self._held())
             self._start.buffers.learn(self.names.buffers())
@@ -425,7 +427,8 @@ class Recorder:
         if tracer is None:
             return
         if self._changed is not None and self._changed.undone:
-            what = "perturbed (--perturb)" if self.settings.synthetic is None else "given values (--synthetic)"
+            what = f"given values ({self.settings.changes_run[0].partition(' ')[0]})"
+            what = what if self.settings.perturb is None else "perturbed (--perturb)"
             say(f"nothing was {what}: the step called no model with parameters")
         with no_harm(f"the log of step {self.step} was not written"):
             tracer.stop()
@@ -517,6 +520,8 @@ class Recorder:
             )
             if self._changed is not None and self._changed.before:
                 run["before_perturbation"] = self._changed.before
+            if self._changed is not None and self._changed.given is not None:
+                run["weights_from"] = self._changed.given.as_json()
             if detached:
                 run["detached"] = detached
             run["autocast_changes"] = changes

@@ -17,6 +17,7 @@ from .messages import describe
 
 if TYPE_CHECKING:
     from .keeping.grafts import Graft
+    from .keeping.stored_weights import Stored
 
 __all__ = ["MAX_OPERATIONS", "Settings", "parse_when"]
 
@@ -73,10 +74,12 @@ class Settings:
         perturb: seed of a perturbation of all parameters, and of the floats of the batch, by one ε before the first
             recorded step, None for none.
         synthetic: seed of values by name and position that weights and batch get before the first recorded step.
+        weights_from: path of the whole weights that the run gets before the first recorded step: a safetensors file,
+            a folder of them, a run that kept its own; None for none.
         graft: `MODULES=RUN`: what these modules are given is overwritten by what that run kept.
         graft_after: the same, of what they give.
 
-    The last four change the run, and no others.
+    The last five change the run, and no others.
     """
 
     ops: tuple[str, ...] = ()
@@ -101,6 +104,8 @@ class Settings:
     graft: tuple[str, ...] = ()
     graft_after: tuple[str, ...] = ()
     synthetic: int | None = None
+    weights_from: str | None = None
+    stored: Stored = field(init=False, repr=False, compare=False)
     wanted: Wanted = field(init=False, repr=False, compare=False)
     tables: Mapping[tuple[int, int], Table] = field(init=False, repr=False, compare=False)
     grafts: tuple[Graft, ...] = field(init=False, repr=False, compare=False)
@@ -124,6 +129,15 @@ class Settings:
 
             grafts = read_grafts(self.graft, self.graft_after)
         object.__setattr__(self, "grafts", grafts)
+        stored: Stored = {}
+        if self.weights_from is not None:
+            from .keeping.stored_weights import read_stored
+
+            try:
+                stored = read_stored(self.weights_from)
+            except ValueError as reason:
+                raise ValueError(f"--weights-from {reason}") from None
+        object.__setattr__(self, "stored", stored)
         object.__setattr__(self, "hash_function", _resolved(self.hash))
 
     def wants_op(self, name: str) -> bool:
@@ -163,8 +177,8 @@ class Settings:
     @property
     def changes_run(self) -> list[str]:
         """The options that change the run, as of the command line."""
-        seeds = (("perturb", self.perturb), ("synthetic", self.synthetic))
-        return [f"--{name} {seed}" for name, seed in seeds if seed is not None] + [
+        said = (("perturb", self.perturb), ("synthetic", self.synthetic), ("weights-from", self.weights_from))
+        return [f"--{name} {value}" for name, value in said if value is not None] + [
             f"--{name} {spec}" for name, of in (("graft", self.graft), ("graft-after", self.graft_after)) for spec in of
         ]
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -107,6 +107,8 @@ def comparability(
             notes += _inferred_start(a, b, pairing, flow, policy)
     elif (differ := start_of(a.header.run, b.header.run).parameters) is not None and math.isnan(differ.error):
         notes = _softened(notes, _Given(a, b, pairing, flow), policy)
+    if any(MERGED_RANKS in log.header.run for log in (a, b)):
+        notes = list(map(_with_advice, notes))
     return Comparability(tuple(sorted(notes, key=lambda note: -note.severity)))
 
 
@@ -280,6 +282,13 @@ def _inferred_start(a: OpLog, b: OpLog, pairing: Pairing, flow: DataFlow | None,
         yield Note(Severity.FATAL, "batch", f"the batches differ: {given.first(tokens)} reads different tokens")
     if told := other_weights(a, b, pairing, flow):
         yield Note(Severity.FATAL, "parameters", f"the runs differ before this step: capture step 1; {told}")
+
+
+def _with_advice(note: Note) -> Note:
+    """The note; of other weights in other layouts, which no seed makes the same, with what does."""
+    if note.kind != "parameters" or note.severity != Severity.FATAL:
+        return note
+    return replace(note, text=f"{note.text} (numtui capture --weights-from gives both the same)")
 
 
 def _softened(notes: list[Note], given: _Given, policy: DtypePolicy) -> list[Note]:
