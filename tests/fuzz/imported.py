@@ -6,6 +6,8 @@ comparison has to bear.
 
 from __future__ import annotations
 
+import argparse
+import gzip
 import json
 import pickle
 import random
@@ -14,6 +16,7 @@ import shutil
 import struct
 import tempfile
 import time
+from collections import Counter
 from collections.abc import Callable, Mapping
 from functools import cache
 from pathlib import Path
@@ -27,6 +30,7 @@ from matchers.logs.parser import read_log
 from matchers.runs.check import check_run
 from matchers.runs.run import find_run
 from tests.conftest import DATA
+from tests.fuzz.folders import fast_folder
 from tests.matchers.logs.imported.dumps import (
     ACTIVATIONS,
     debug_tree,
@@ -238,9 +242,18 @@ def check_imported(folder: Path, example: tuple[str, int]) -> int:
     """Read a damaged file; return the number of tries, 1.
 
     Raises:
-        AssertionError: it took too long, or too much memory.
+        AssertionError: as `try_imported`.
     """
-    form, seed = example
+    try_imported(folder, *example)
+    return 1
+
+
+def try_imported(folder: Path, form: str, seed: int) -> str:
+    """Read a damaged file; return how that ended: `refused`, `said` (problems are told), or empty.
+
+    Raises:
+        AssertionError: it took too long, or too much memory, or the log is none.
+    """
     chance = random.Random(seed)
     name, files = _good(form)
     own = Path(tempfile.mkdtemp(dir=folder))
@@ -250,25 +263,25 @@ def check_imported(folder: Path, example: tuple[str, int]) -> int:
             (own / path).parent.mkdir(parents=True, exist_ok=True)
             (own / path).write_bytes(_damaged(data, chance) if path == victim else data)
         before, started = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss, time.process_time()
-        _read(own / name, form, compared=seed % _COMPARED == 0)
+        end = _read(own / name, form, compared=seed % _COMPARED == 0)
         spent = time.process_time() - started
         grown = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss - before
         assert spent < MOST_SECONDS, f"{form} {seed}: {spent:.1f} s"
         assert grown < MOST_MEMORY, f"{form} {seed}: {grown >> 10:,} MiB"
     finally:
         shutil.rmtree(own)
-    return 1
+    return end
 
 
-def _read(path: Path, form: str, *, compared: bool) -> None:
+def _read(path: Path, form: str, *, compared: bool) -> str:
     try:
         if path.is_dir():
             check_run(find_run(str(path), dumps=True))
-            return
+            return ""
         log = read_log(path)
     except UserError as error:
-        assert str(error)  # noqa: PT017 - any sentence will do
-        return
+        assert str(path.parent) in str(error) or str(path) in str(error)  # noqa: PT017
+        return "refused"
     assert len(log.keys) == len(log.line) == log.stats.shape[1]
     assert "\n" not in "".join(log.keys)
     assert all(problem.line >= 1 and problem.message for problem in log.problems)
@@ -280,6 +293,7 @@ def _read(path: Path, form: str, *, compared: bool) -> None:
                 Path(own, file).parent.mkdir(parents=True, exist_ok=True)
                 Path(own, file).write_bytes(data)
             compare(log, read_log(Path(own, name)))
+    return "said" if log.problems or log.complete is False else ""
 
 
 def _damaged(data: bytes, chance: random.Random) -> bytes:
@@ -352,4 +366,52 @@ def _moved(data: bytes, chance: random.Random) -> bytes:
     return kept[:to] + data[a:b] + kept[to:]
 
 
-_DAMAGES: Final = (_cut, _flipped, _flipped, _with_a_piece, _with_a_piece, _with_a_number, _moved)
+def _huge(data: bytes, chance: random.Random) -> bytes:
+    """A text of megabytes, or brackets without end."""
+    at = chance.randrange(len(data) + 1)
+    return data[:at] + chance.choice((b'"' + b"x" * (1 << 21) + b'"', b"[" * 100_000, b'{"a":' * 100_000)) + data[at:]
+
+
+def _in_other_words(data: bytes, chance: random.Random) -> bytes:
+    """Another encoding, or a compressed file that is damaged itself."""
+    if chance.random() < 0.5:
+        return chance.choice((_cut, _flipped))(gzip.compress(data, 1, mtime=0), chance)
+    return data.decode("utf-8", "replace").encode(
+        chance.choice(("utf-16", "utf-32-be", "utf-8-sig", "utf-7")), "replace"
+    )
+
+
+_DAMAGES: Final = (_cut, _cut, _flipped, _flipped, _flipped, _flipped, _with_a_piece, _with_a_piece, _with_a_piece,
+    _with_a_number, _with_a_number, _moved, _moved, _moved, _in_other_words, _in_other_words, _huge)  # fmt: skip
+
+
+def main() -> int:
+    """Try as many damaged files of each format, and print a table."""
+    options = argparse.ArgumentParser(prog="python -m tests.fuzz.imported", description=main.__doc__)
+    options.add_argument("--count", type=int, default=10_000, help="of each format")
+    options.add_argument("--seed", type=int, default=1)
+    options.add_argument("--only", choices=list(FORMATS), action="append")
+    args = options.parse_args()
+    failed = 0
+    print(f"{'':<26}{'tried':>8}{'failures':>10}{'refused':>9}{'said':>8}{'seconds':>9}")
+    for form in args.only or FORMATS:
+        chance = random.Random(f"{form} {args.seed}")
+        began, failures, ends = time.process_time(), 0, Counter[str]()
+        with tempfile.TemporaryDirectory(dir=fast_folder()) as folder:
+            for _ in range(args.count):
+                seed = chance.getrandbits(32)
+                try:
+                    ends[try_imported(Path(folder), form, seed)] += 1
+                except Exception as error:  # noqa: BLE001 - any is a failure
+                    failures += 1
+                    print(f"--- {form} {seed}: {type(error).__name__}: {error}", flush=True)
+        spent = time.process_time() - began
+        print(
+            f"{form:<26}{args.count:>8,}{failures:>10,}{ends['refused']:>9,}{ends['said']:>8,}{spent:>9.0f}", flush=True
+        )
+        failed += failures
+    return int(failed > 0)
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

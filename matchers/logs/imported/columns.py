@@ -152,9 +152,7 @@ class Columns:
             name: (array("q", map(len, fields[name])), array(held.typecode, chain.from_iterable(fields[name])))
             for name, (_, held) in self._lists.items()
         }
-        told = fields["stats"]
-        stats = {name: array("d", [of.get(name, math.nan) for of in told]) for name in STATISTICS}
-        present = bytes([sum([_BITS[name] for name in of]) for of in told])
+        stats, present = _told(fields["stats"])
         # all is well: from here on nothing fails
         self._key_size += sum(map(len, chain(fields["module"], fields["op"])))
         self._present += present
@@ -163,12 +161,13 @@ class Columns:
         for name, (sizes, values) in lists.items():
             self._lists[name][0].extend(sizes)
             self._lists[name][1].extend(values)
-        for name, values in stats.items():
-            self._stats[name].extend(values)
-        self._counts |= {self._many + k: counts for k, counts in enumerate(fields["counts"]) if counts}
-        for k, texts in enumerate(fields["texts"], self._many):
-            for name, text in texts.items():
-                self._texts.setdefault(name, {})[k] = _bytes(text)
+        for name, held in self._stats.items():
+            held.extend(stats[name])
+        if any(fields["counts"]):
+            self._counts |= {self._many + k: counts for k, counts in enumerate(fields["counts"]) if counts}
+        for name in set(chain.from_iterable(fields["texts"])):
+            told = ((k, texts[name]) for k, texts in enumerate(fields["texts"], self._many) if name in texts)
+            self._texts.setdefault(name, {}).update((k, _bytes(text)) for k, text in told)
         self._many += len(rows)
 
     def _interned(self, table: str, texts: Sequence[str]) -> Iterator[int]:
@@ -226,6 +225,15 @@ class Columns:
             **{name: Strings(table) for name, table in tables.items()},  # type: ignore[arg-type] # as above
             **lists,  # type: ignore[arg-type] # as above
         )
+
+
+def _told(rows: Sequence[Mapping[str, float]]) -> tuple[dict[str, array[float]], bytes]:
+    """The statistics of rows by name, NaN where one has none, and which each has, as in `OpLog.present`."""
+    bits = {names: sum(_BITS[name] for name in names) for names in {*map(tuple, rows)}}
+    unknown = [math.nan] * len(rows)
+    some = {*chain.from_iterable(bits)}
+    stats = {name: [of.get(name, math.nan) for of in rows] if name in some else unknown for name in STATISTICS}
+    return {name: array("d", of) for name, of in stats.items()}, bytes(map(bits.__getitem__, map(tuple, rows)))
 
 
 def _counted(codes: NDArray[Any]) -> Int32:

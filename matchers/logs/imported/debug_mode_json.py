@@ -6,15 +6,14 @@ import json
 import re
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Any, NamedTuple
+from typing import Any
 
 from matchers.errors import LogError
 from matchers.logs.imported.columns import Columns
 from matchers.logs.imported.debug_mode import Call, Calls, Nesting, encloses
 from matchers.logs.imported.format import Format
-from matchers.logs.imported.json_pieces import Damaged, Pieces
+from matchers.logs.imported.json_pieces import NOT_AS_EXPECTED, Pieces
 from matchers.logs.op_log import Phase
-from matchers.logs.records import MAX_PROBLEMS
 from matchers.logs.source import LogSource
 
 __all__ = ["FORMAT"]
@@ -28,37 +27,9 @@ _LARGEST_HEAD = 64 << 10
 _SPOT = 256
 """Calls between two reports of progress."""
 _NUMBERS = (float, int)
+_PLAIN = {*_NUMBERS, type(None)}
 _LIBRARY = ("/torch/", "\\torch\\")
 """Parts of the paths of torch's own files."""
-
-
-class _Spot(NamedTuple):
-    """A value of the list of calls: its number, its line in the file, and what was read; None: it is damaged."""
-
-    number: int
-    line: int
-    value: Any
-
-
-def _calls(pieces: Pieces, columns: Columns) -> Iterator[_Spot]:
-    """Yield the values of the list; after a damaged one reading goes on with the next call."""
-    number = damaged = 0
-    while pieces.skip() not in ("", "]") and damaged < MAX_PROBLEMS:
-        line = pieces.line
-        try:
-            value = pieces.value()
-        except Damaged:
-            damaged += 1
-            yield _Spot(number, line, None)
-            pieces.seek(_next_call)
-        else:
-            yield _Spot(number, line, value)
-        number += 1
-    if damaged == MAX_PROBLEMS:
-        columns.problem(pieces.line, f"logs[{number}]: so much is damaged that the rest was not read")
-    elif not pieces.skip():
-        columns.cut_off = True
-        columns.problem(pieces.line, f"logs[{number}]: the file ends within its list of calls")
 
 
 def _next_call(text: str, at: int) -> int:
@@ -85,52 +56,50 @@ def _open(source: LogSource, columns: Columns) -> Pieces:
         raise LogError(f"{columns.path}:1: version {version[1]} of DebugMode's logs is unknown: expected 1")
     if head is None:
         raise LogError(f'{columns.path}:1: a log of DebugMode without a list "logs"')
-    pieces.move(head.end())
+    pieces.at = head.end()
     return pieces
 
 
 def _read(source: LogSource, columns: Columns) -> Iterator[None]:
-    calls, nesting, reader = Calls(columns), Nesting(), _Reader()
-    pieces = _open(source, columns)
-    for spot in _calls(pieces, columns):
+    calls, reader = Calls(columns), _Reader()
+    for number, (line, _, value) in enumerate(_open(source, columns).values("]", _next_call, columns)):
         try:
-            call = reader.call(spot, nesting)
-        except (TypeError, KeyError, IndexError, AttributeError, ValueError, OverflowError):
-            columns.problem(spot.line, f"logs[{spot.number}] is not a call that can be read")
+            call = reader.call(value, number, line)
+        except NOT_AS_EXPECTED:
+            columns.problem(line, f"logs[{number}] is not a call that can be read")
         else:
             if call is not None:
                 calls.add(call)
-        if spot.number % _SPOT == 0:
+        if number % _SPOT == 0:
             yield
     calls.finish()
-    while pieces.more():  # the digest of a file is of all its bytes
-        pieces.move(len(pieces.text))
 
 
 class _Reader:
     """Calls from their JSON."""
 
     def __init__(self) -> None:
+        self._nesting = Nesting()
         self._backward = False
 
-    def call(self, spot: _Spot, nesting: Nesting) -> Call | None:
+    def call(self, value: Any, number: int, line: int) -> Call | None:
         """Return the call of an operation or a kernel; None for anything else."""
-        value = spot.value
+        nesting = self._nesting
         kind, depth = value["type"], int(value["call_depth"])
-        if kind == "annotate":
-            nesting.enter(depth, str(value["header"]), str(value["tag"]))
-        if kind not in ("op", "triton_kernel"):
-            return None
         if kind == "op":
             name = str(value["op_name"])
             arguments = f"{value['args_str']}{value.get('kwargs_str') or ''}"
-            deeper = encloses(name, arguments)
             hashes = dict(value["log"]["items"]) if value.get("log") else {}
             inputs, outputs = _numbers(hashes.get("input_hash")), _numbers(hashes.get("hash"))
-        else:
-            name, arguments, deeper = str(value["kernel_name"]), str(value["kwargs_str"]), False
+            nesting.leave(depth + encloses(name, arguments))
+        elif kind == "triton_kernel":
+            name, arguments = str(value["kernel_name"]), str(value["kwargs_str"])
             inputs, outputs = _numbers(value.get("pre_hashes")), _numbers(value.get("post_hashes"))
-        nesting.leave(depth + deeper)
+            nesting.leave(depth)
+        else:
+            if kind == "annotate":
+                nesting.enter(depth, str(value["header"]), str(value["tag"]))
+            return None
         stack, forward = value.get("stack_trace"), value.get("fwd_stack_trace")
         backward = bool(forward) and forward != stack
         self._backward |= backward
@@ -138,18 +107,9 @@ class _Reader:
         if phase is not Phase.OPTIMIZER and stack:
             unknown = Phase.OTHER if self._backward else Phase.FORWARD
             phase = Phase.BACKWARD if backward else unknown
-        return Call(
-            line=spot.line,
-            number=str(spot.number),
-            module=nesting.module,
-            name=name,
-            arguments=arguments,
-            result=str(value.get("output_str") or ""),
-            inputs=inputs,
-            outputs=outputs,
-            location=_location(str(forward if backward else stack or "")),
-            phase=phase,
-        )
+        location = _location(str(forward if backward else stack)) if stack or backward else ""
+        result = str(value.get("output_str") or "")
+        return Call(line, str(number), nesting.module, name, arguments, result, inputs, outputs, location, phase)
 
 
 def _numbers(value: Any) -> list[Any]:
@@ -167,10 +127,13 @@ def _numbers(value: Any) -> list[Any]:
                 raise TypeError
         elif kind == "nonfinite_float":
             out.append(float(item["value"]))
-        elif kind == "dict":
-            stack += [entry[1] for entry in reversed(item["items"])]
         else:
-            stack += item["items"][::-1]
+            items = item["items"] if kind != "dict" else [entry[1] for entry in item["items"]]
+            plain = [one.get("value", "") for one in items]
+            if _PLAIN.issuperset(map(type, plain)):  # almost always: numbers of tensors, and None of what is none
+                out += [number for number in plain if number is not None]
+            else:
+                stack += items[::-1]
     return out
 
 
@@ -184,9 +147,9 @@ def _location(stack: str) -> str:
 
 def _native(source: LogSource, _path: str, _line: int, index: str) -> Iterator[str]:
     columns = Columns("")
-    for spot in _calls(_open(source, columns), columns):
-        if str(spot.number) == index:
-            yield from json.dumps(spot.value, indent=1, ensure_ascii=False).splitlines()
+    for number, (_, _, value) in enumerate(_open(source, columns).values("]", _next_call, columns)):
+        if str(number) == index:
+            yield from json.dumps(value, indent=1, ensure_ascii=False).splitlines()
             return
 
 

@@ -25,8 +25,11 @@ def leaves(value: Any, is_leaf: Callable[[Mapping[str, Any]], bool] = _none) -> 
         kind = type(item)
         if kind is list:
             stack += item[::-1]
-        elif kind is dict and not is_leaf(item):
-            stack.extend(reversed(item.values()))
-        elif item is not None:
+        elif kind is not dict:
+            if item is not None:
+                found.append(item)
+        elif is_leaf(item):
             found.append(item)
+        elif item:
+            stack += [*item.values()][::-1]
     return found

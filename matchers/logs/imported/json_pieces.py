@@ -5,12 +5,14 @@ from __future__ import annotations
 import codecs
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from typing import Any, Final
 
+from matchers.logs.imported.columns import Columns
+from matchers.logs.records import MAX_PROBLEMS
 from matchers.logs.source import LogSource
 
-__all__ = ["Damaged", "Pieces"]
+__all__ = ["NOT_AS_EXPECTED", "Pieces"]
 
 _BETWEEN = re.compile(r"[\s,:]*")
 _LARGEST: Final = 16 << 20
@@ -20,7 +22,11 @@ _NEAR_END: Final = 32
 _DECODE: Final = json.JSONDecoder().raw_decode
 
 
-class Damaged(ValueError):
+NOT_AS_EXPECTED: Final = (TypeError, KeyError, IndexError, AttributeError, ValueError, OverflowError, RecursionError)
+"""What a reader raises where a value is not of its format."""
+
+
+class _Damaged(ValueError):
     """Raised at a value that cannot be read."""
 
 
@@ -30,7 +36,6 @@ class Pieces:
     Attributes:
         text: a part of the file.
         at: place in it.
-        line: the line of this place, from 1.
     """
 
     def __init__(self, source: LogSource) -> None:
@@ -38,11 +43,19 @@ class Pieces:
         self._decoder = codecs.getincrementaldecoder("utf-8")("replace")
         self.text = ""
         self.at = 0
-        self.line = 1
+        self._line, self._line_at = 1, 0
+        """The line of a place."""
+
+    @property
+    def line(self) -> int:
+        """The line of the place here, from 1."""
+        self._line += self.text.count("\n", self._line_at, self.at)
+        self._line_at = self.at
+        return self._line
 
     def more(self) -> bool:
         """Read on, as much as there is; False at the end."""
-        rest = len(self.text) - self.at
+        self._line, rest = self.line, len(self.text) - self.at
         parts = [self.text[self.at :]]
         size = 0
         for block in self._blocks:
@@ -50,27 +63,53 @@ class Pieces:
             size += len(parts[-1])
             if size > rest:
                 break
-        self.text, self.at = "".join(parts), 0
+        self.text, self.at, self._line_at = "".join(parts), 0, 0
         return size > 0
 
-    def move(self, to: int) -> None:
-        """Go on to a place."""
-        self.line += self.text.count("\n", self.at, to)
-        self.at = to
-
-    def skip(self) -> str:
+    def _skip(self) -> str:
         """Skip spaces, commas and colons; return the character after them, empty at the end."""
         while True:
-            self.move(_BETWEEN.match(self.text, self.at).end())  # type: ignore[union-attr] # it matches nothing too
+            self.at = _BETWEEN.match(self.text, self.at).end()  # type: ignore[union-attr] # it matches nothing too
             if self.at < len(self.text) or not self.more():
                 return self.text[self.at : self.at + 1]
 
-    def value(self) -> Any:
-        """Read the value here.
+    def values(
+        self, end: str, next_value: Callable[[str, int], int], columns: Columns, *, named: bool = False
+    ) -> Iterator[tuple[int, str, Any]]:
+        """Yield the line, the name and the value of each entry of a list or an object, and read the file to its end.
 
-        Raises:
-            Damaged: it cannot be read; the place is behind its beginning.
+        A damaged entry has the value None, and perhaps the name of the one before; what is between it and the next is
+        left out.
+
+        Args:
+            end: the bracket that closes it.
+            next_value: the place of the next entry in a text from a place on; -1: there is none.
+            named: it is an object.
         """
+        damaged = 0
+        name = ""
+        while self._skip() not in ("", end) and damaged < MAX_PROBLEMS:
+            line = self.line
+            try:
+                if named:
+                    name = str(self._value())
+                    self._skip()
+                value = self._value()
+            except _Damaged:
+                damaged += 1
+                yield line, name, None
+                self._seek(next_value)
+            else:
+                yield line, name, value
+        if damaged == MAX_PROBLEMS:
+            columns.problem(self.line, "so much is damaged that the rest was not read")
+        elif not self._skip():
+            columns.cut_off = True
+            columns.problem(self.line, "the file ends within its entries")
+        while self.more():  # the digest of a file is of all its bytes
+            self.at = len(self.text)
+
+    def _value(self) -> Any:
         while True:
             try:
                 found, end = _DECODE(self.text, self.at)
@@ -79,17 +118,16 @@ class Pieces:
                 open_ = wrong > len(self.text) - _NEAR_END or "Unterminated" in str(error)
                 if open_ and len(self.text) - self.at < _LARGEST and self.more():
                     continue
-                self.move(max(wrong, self.at + 1))
-                raise Damaged from None
-            self.move(end)
+                self.at = max(wrong, self.at + 1)
+                raise _Damaged from None
+            self.at = end
             return found
 
-    def seek(self, find: Callable[[str, int], int]) -> bool:
-        """Go on to what is found in the text from a place on (-1: nothing there); False: to the end."""
+    def _seek(self, find: Callable[[str, int], int]) -> None:
+        """Go on to what is found, else to the end."""
         while (found := find(self.text, self.at)) < 0:
-            self.move(max(len(self.text) - _NEAR_END, self.at))
+            self.at = max(len(self.text) - _NEAR_END, self.at)
             if not self.more():
-                self.move(len(self.text))
-                return False
-        self.move(found)
-        return True
+                found = len(self.text)
+                break
+        self.at = found

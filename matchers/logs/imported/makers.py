@@ -23,4 +23,5 @@ class Makers:
 
     def of(self, known: Hashable) -> int:
         """Return the row that made this; -1: none, or several."""
-        return max(self._rows.get(known, -1), -1)
+        row = self._rows.get(known, -1)
+        return -1 if row == _SEVERAL else row

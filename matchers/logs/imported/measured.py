@@ -7,7 +7,7 @@ import math
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cache, cached_property
+from functools import cache, cached_property, lru_cache
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -54,7 +54,7 @@ def measured(tensor: Tensor, parts: int = 1) -> Measured:
     for at in range(0, len(values), _CHUNK):
         with np.errstate(invalid="ignore"):  # of a NaN that signals
             x = values[at : at + _CHUNK].astype(np.float64).reshape(-1, parts)
-        zero += int((x == 0).all(axis=1).sum())
+        zero += len(x) - int(np.count_nonzero(x if parts == 1 else x.any(axis=1)))
         if np.isfinite(x).all():
             low, high = min(low, float(x.min(initial=np.inf))), max(high, float(x.max(initial=-np.inf)))
         else:
@@ -65,9 +65,9 @@ def measured(tensor: Tensor, parts: int = 1) -> Measured:
             low = min(low, float(x.min(initial=np.inf, where=finite[:, None])))
             high = max(high, float(x.max(initial=-np.inf, where=finite[:, None])))
             x[~finite] = 0.0
-        size = (x * x).sum(axis=1)
+        size = x * x if parts == 1 else (x * x).sum(axis=1)
         squares += float(size.sum())
-        l1 += float((np.abs(x[:, 0]) if parts == 1 else np.sqrt(size)).sum())
+        l1 += float((np.abs(x) if parts == 1 else np.sqrt(size)).sum())
         total += float(x.sum())
         sketch += _sketch(x.reshape(-1), at)
     numel = len(values) // parts
@@ -178,14 +178,20 @@ def _patterns() -> Float64:
     return np.asarray((hadamard[:, None, :] * columns[None, :, :]).reshape(BLOCK, PROJECTIONS))
 
 
+@lru_cache(maxsize=1)  # most tensors are of one size, or of one block
+def _signs(first: int, blocks: int) -> tuple[Float64, Float64]:
+    """The signs of the columns, float64[blocks, 128], and of the projections, float64[blocks, 16], of some blocks."""
+    word = _mixed(np.uint64(SEED) + _numbered(3 * first, 3 * blocks)).reshape(blocks, 3)
+    bits = np.unpackbits(word.astype(">u8").view(np.uint8).reshape(blocks, 3, 8), axis=2)
+    # 16 bits for each column, from the highest down
+    columns = bits[:, :2].reshape(blocks, 8, 16).transpose(0, 2, 1).reshape(blocks, BLOCK)
+    return np.asarray(1.0 - 2.0 * columns), np.asarray(1.0 - 2.0 * bits[:, 2, :PROJECTIONS])
+
+
 def _sketch(values: Float64, at: int) -> Float64:
     """float64[16], the sums of values from a position on, which begins a block."""
     blocks = -(-len(values) // BLOCK)
     x = np.zeros(blocks * BLOCK)
     x[: len(values)] = values
-    word = _mixed(np.uint64(SEED) + _numbered(3 * (at // BLOCK), 3 * blocks)).reshape(blocks, 3)
-    bits = np.unpackbits(word.astype(">u8").view(np.uint8).reshape(blocks, 3, 8), axis=2)
-    # 16 bits for each column, from the highest down
-    signs = bits[:, :2].reshape(blocks, 8, 16).transpose(0, 2, 1).reshape(blocks, BLOCK)
-    of_blocks = (x.reshape(blocks, BLOCK) * (1.0 - 2.0 * signs)) @ _patterns()
-    return np.asarray((of_blocks * (1.0 - 2.0 * bits[:, 2, :PROJECTIONS])).sum(axis=0))
+    columns, projections = _signs(at // BLOCK, blocks)
+    return np.asarray((((x.reshape(blocks, BLOCK) * columns) @ _patterns()) * projections).sum(axis=0))

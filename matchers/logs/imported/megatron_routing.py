@@ -40,15 +40,15 @@ class _Reader:
             place = f"{place}.mtp.{int(extra)}"
         row = Row(line, f"step_{int(record['step'])}.{place}", stage, phase=Phase.FORWARD, texts={NATIVE_KEY: place})
         told = record["top_indices"]
-        chosen = array("q", chain.from_iterable(told))
         shape = len(told), len(told[0]) if told else 0
-        if any(len(of_token) != shape[1] for of_token in told):
+        if {*map(len, told)} - {shape[1]}:
             raise ValueError("top_indices is no list of lists of one length")
+        chosen = np.array(array("q", chain.from_iterable(told)), "<i8")
         made: list[tuple[Dumped, int]] = []
         for fields, (name, dtype) in _BESIDE.items():
             if (tensor := self._beside(record, fields, name, dtype)) is not None:
                 made.append((tensor, self._add(row._replace(op=name), tensor, made)))
-        self._add(row, Dumped("int64", shape, np.array(chosen).astype("<i8").tobytes()), made)
+        self._add(row, Dumped("int64", shape, chosen.tobytes()), made)
 
     def _add(self, row: Row, tensor: Dumped, read: list[tuple[Dumped, int]]) -> int:
         """Add a row that reads others; return its number."""

@@ -18,12 +18,11 @@ from matchers.logs.columns import decode
 from matchers.logs.imported.columns import UNREAD, Columns, Row
 from matchers.logs.imported.format import NATIVE_KEY, Format
 from matchers.logs.imported.json_leaves import leaves
-from matchers.logs.imported.json_pieces import Damaged, Pieces
+from matchers.logs.imported.json_pieces import NOT_AS_EXPECTED, Pieces
 from matchers.logs.imported.makers import Makers
 from matchers.logs.imported.measured import Dumped, fields_of, printed
 from matchers.logs.imported.torch_file import read_torch
 from matchers.logs.op_log import Phase
-from matchers.logs.records import MAX_PROBLEMS
 from matchers.logs.source import LogSource
 
 __all__ = ["FORMAT"]
@@ -35,6 +34,8 @@ _NAME = re.compile(r'"[^"\n]+\.(?:forward|backward|parameters_grad)(?:\.\d+)?"\s
 _FRAME = re.compile(r"File (.+), line (\d+), in ")
 _LIBRARY = re.compile(r"[/\\](?:site-packages|torch|msprobe)[/\\]")
 _STATISTICS: Final = (("Norm", "L2 norm"), ("Min", "Min"), ("Max", "Max"), ("Mean", "Mean"))
+_KNOWN: Final = ("dtype", *(key for key, _ in _STATISTICS))
+_NUMBERS: Final = (float, int)
 _SIZES = re.compile(r"\[(?:\d+(?:, \d+)*)?\]", re.ASCII)
 _PHASES: Final[Mapping[str, Phase]] = {"optimizer": Phase.OPTIMIZER, "clip_grad": Phase.GRADIENTS}
 """By the name of what encloses an entry."""
@@ -70,16 +71,16 @@ class _Tensor(NamedTuple):
     """A tensor of an entry.
 
     Attributes:
-        shape, dtype, stats: as a row has them.
+        told: what the dump has of it.
         known: what no other result has; None: nothing.
+        norm: L1 where tensors were dumped, else L2; NaN: unknown.
         checksum: -1: none.
         read: the tensor itself, if it was dumped.
     """
 
-    shape: str
-    dtype: str
-    stats: dict[str, float]
+    told: Mapping[str, Any]
     known: tuple[Any, ...] | None
+    norm: float
     checksum: int
     read: Dumped | None
 
@@ -127,13 +128,14 @@ class _Reader:
         nested = self._made.pop(text, ())
         phase = Phase.BACKWARD if backward else _PHASES.get(parent, Phase.FORWARD)
         number = len(self._columns)
+        maker = self._makers.of
         self._columns.add(
             Row(
                 line,
                 module,
                 _operation(name, inputs),
-                inputs=[self._norm(one) for one in inputs] + [norm for norm, _ in nested],
-                producers=[self._makers.of(one.known) for one in inputs] + [row for _, row in nested],
+                inputs=[one.norm for one in inputs] + [norm for norm, _ in nested],
+                producers=[maker(one.known) for one in inputs] + [row for _, row in nested],
                 location=self._places.get(text, ""),
                 phase=phase,
                 recompute=entry.get("is_recompute") is True,
@@ -149,8 +151,7 @@ class _Reader:
                 if one.known is not None:
                     self._makers.keep(one.known, number, read_)
         if name.module is not None and parent:
-            norm = self._norm(outputs[0]) if outputs else math.nan
-            self._made.setdefault(parent, []).append((norm, number))
+            self._made.setdefault(parent, []).append((outputs[0].norm if outputs else math.nan, number))
         while parent and parent not in self._inside:
             self._inside.add(parent)
             parent, _ = self._parent(parent)
@@ -173,25 +174,18 @@ class _Reader:
         if len(read) == len(outputs):
             fields = fields_of(read)
             return fields | {"texts": texts | fields["texts"]}
-        for k, one in enumerate(outputs[1:], 1):
-            texts[f"Output {k}"] = printed(json.loads(one.shape or "null"), one.dtype, one.stats)
-        if all(one.checksum >= 0 for one in outputs):
+        (shape, dtype, stats), *others = [_as_printed(one.told) for one in outputs]
+        for k, (sizes, kind, numbers) in enumerate(others, 1):
+            texts[f"Output {k}"] = printed(json.loads(sizes or "null"), kind, numbers)
+        if outputs[0].checksum >= 0 and all(one.checksum >= 0 for one in outputs):
             texts["User hash"] = ", ".join(str(one.checksum) for one in outputs)
-        first = outputs[0]
-        return {"shape": first.shape, "dtype": first.dtype, "stats": first.stats, "texts": texts}
+        return {"shape": shape, "dtype": dtype, "stats": stats, "texts": texts}
 
-    def _norm(self, tensor: _Tensor) -> float:
-        """The norm of an input: L1 where tensors are read, else L2."""
-        if self.tensors is None:
-            return tensor.stats.get("L2 norm", math.nan)
-        l1 = None if tensor.read is None else tensor.read.measured.l1
-        return math.nan if l1 is None else l1
-
-    def _read(self, name: object) -> Dumped | None:
+    def _read(self, folder: Path, name: object) -> Dumped | None:
         """The tensor of a file; None if it cannot be read."""
-        if self.tensors is None or not isinstance(name, str) or "/" in name:
+        if not isinstance(name, str) or "/" in name:
             return None
-        path = self.tensors / name
+        path = folder / name
         try:
             found = read_torch(str(path), str(path))
             self._columns.beside += path.stat().st_size
@@ -212,21 +206,26 @@ class _Reader:
         return [self._tensor(item) for item in leaves(value, _is_whole) if type(item) is dict and _is_tensor(item)]
 
     def _tensor(self, told: Mapping[str, Any]) -> _Tensor:
-        stats = {own: float(value) for key, own in _STATISTICS if type(value := told.get(key, "")) in (float, int)}
-        if "L2 norm" in stats:
-            stats["L2 norm"] = abs(stats["L2 norm"])  # of a number it is the number
-        checksum, text = -1, told.get("md5")
-        if isinstance(text, str):
+        checksum = -1
+        if "md5" in told and isinstance(text := told["md5"], str):
             checksum = int(text, 16)
             self.checksums = "xor" if text.startswith("0x") else "md5"
-        dtype = _dtype(told["dtype"])
+        if self.tensors is not None and (read := self._read(self.tensors, told.get("data_name"))) is not None:
+            l1 = read.measured.l1
+            return _Tensor(told, (read.measured.digest,), math.nan if l1 is None else l1, checksum, read)
+        norm: Any = told.get("Norm")
+        norm = abs(float(norm)) if type(norm) in _NUMBERS and self.tensors is None else math.nan
         # a view has another shape, and was not logged, perhaps
-        known: tuple[Any, ...] | None = None
-        if (read := self._read(told.get("data_name"))) is not None:
-            known = (read.measured.digest,)
-        elif "L2 norm" in stats or checksum >= 0:
-            known = (dtype, checksum, *stats.values())
-        return _Tensor(_shape(str(told["shape"])), dtype, stats, known, checksum, read)
+        known = (checksum, *map(told.get, _KNOWN)) if checksum >= 0 or "Norm" in told else None
+        return _Tensor(told, known, norm, checksum, None)
+
+
+def _as_printed(told: Mapping[str, Any]) -> tuple[str, str, dict[str, float]]:
+    """The shape, the dtype and the statistics of a tensor, as a row has them."""
+    stats = {own: float(told[key]) for key, own in _STATISTICS if type(told.get(key)) in _NUMBERS}
+    if stats.get("L2 norm", 0.0) < 0.0:  # that of a number is the number
+        stats["L2 norm"] = -stats["L2 norm"]
+    return _shape(str(told["shape"])), _dtype(told["dtype"]), stats
 
 
 def _operation(name: _Name, inputs: Sequence[_Tensor]) -> str:
@@ -235,7 +234,7 @@ def _operation(name: _Name, inputs: Sequence[_Tensor]) -> str:
         return f"{name.op}_{name.direction}"
     if name.module is not None:
         return name.op
-    return dispatched(name.op, [one.shape.count(",") + (len(one.shape) > 2) if one.shape else -1 for one in inputs])
+    return dispatched(name.op, [len(one.told["shape"]) for one in inputs])
 
 
 def _is_tensor(told: Mapping[str, Any]) -> bool:
@@ -244,7 +243,7 @@ def _is_tensor(told: Mapping[str, Any]) -> bool:
 
 def _is_whole(told: Mapping[str, Any]) -> bool:
     """True for a tensor, and for a value that is none."""
-    return "value" in told or ("dtype" in told and type(told.get("shape")) is list)
+    return "value" in told or _is_tensor(told)
 
 
 @lru_cache(maxsize=4096)
@@ -296,44 +295,27 @@ def _open(source: LogSource, columns: Columns) -> tuple[Pieces, str]:
     if head is None:
         raise LogError(f'{columns.path}:1: a dump of msprobe without an object "data"')
     level = _LEVEL.search(head[0])
-    pieces.move(head.end())
+    pieces.at = head.end()
     return pieces, level[1] if level else ""
 
 
-def _entries(pieces: Pieces, columns: Columns) -> Iterator[tuple[str, int, Any]]:
-    """Yield the name, the line and the value of each entry; after a damaged one reading goes on with the next name."""
-    damaged = 0
-    name = ""
-    while pieces.skip() not in ("", "}") and damaged < MAX_PROBLEMS:
-        line = pieces.line
-        try:
-            name = str(pieces.value())
-            pieces.skip()
-            value = pieces.value()
-        except Damaged:
-            damaged += 1
-            columns.problem(line, f"{name}: an entry, or what follows it, is damaged")
-            pieces.seek(lambda text, at: found.start() if (found := _NAME.search(text, at)) else -1)
-        else:
-            yield name, line, value
-    if not pieces.skip():
-        columns.cut_off = True
-        columns.problem(pieces.line, "the file ends within its entries")
+def _next_entry(text: str, at: int) -> int:
+    """The place of the next name of an entry; -1: there is none."""
+    found = _NAME.search(text, at)
+    return found.start() if found else -1
 
 
 def _read(source: LogSource, columns: Columns) -> Iterator[None]:
     pieces, level = _open(source, columns)
     reader = _Reader(columns, level)
     columns.form = f"{FORMAT.name} (statistics)"  # of a head, which ends before the checksums are known
-    for number, (name, line, value) in enumerate(_entries(pieces, columns)):
+    for number, (line, name, value) in enumerate(pieces.values("}", _next_entry, columns, named=True)):
         try:
             reader.enter(name, value, line)
-        except (TypeError, KeyError, IndexError, AttributeError, ValueError, OverflowError):
+        except NOT_AS_EXPECTED:
             columns.problem(line, f"{name} is not an entry that can be read")
         if number % _SPOT == 0:
             yield
-    while pieces.more():  # the digest of a file is of all its bytes
-        pieces.move(len(pieces.text))
     what = "tensors" if reader.tensors else reader.checksums or "statistics"
     columns.form = f"{FORMAT.name} ({what}, modules)" if level == "L0" else f"{FORMAT.name} ({what})"
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from functools import lru_cache
 from itertools import count, islice, takewhile
 from pathlib import Path
@@ -28,7 +28,6 @@ _PATTERN = re.compile(rb'\A(?:\xef\xbb\xbf)?\s*\{\s*"module_path"\s*:\s*"')
 _NODE: Final = b'"module_path":'
 _SHAPE = re.compile(r"torch\.Size\((\[[\d, ]*\])\)")
 _DIGITS = re.compile(r"\d+")
-_NUMBER = re.compile(r"tensor\(\s*([^,)\s]+)")
 _PRINTED: Final = {"Min": "min", "Max": "max", "Mean": "mean"}
 _SPOT: Final = 256
 """Calls between two reports of progress."""
@@ -129,9 +128,11 @@ def _sizes(text: str) -> tuple[tuple[int, ...], int]:
 
 
 def _printed(text: Any) -> float | None:
-    match = _NUMBER.match(text) if isinstance(text, str) else None
+    """The number in `tensor(1.5)`."""
+    if type(text) is not str or not text.startswith("tensor("):
+        return None
     try:
-        return float(match[1]) if match else None
+        return float(text[7:-1] if "," not in text else text[7:].partition(",")[0])
     except ValueError:
         return None
 
@@ -156,9 +157,10 @@ def _calls(root: Any) -> Iterator[tuple[int, Any]]:
             continue
         stack.append((node, next(numbers)))
         children = node.get("children") or ()
-        if not isinstance(children, Sequence):
-            raise TypeError
-        stack.extend((child, -1) for child in reversed(children))
+        if children:
+            if type(children) is not list:
+                raise TypeError
+            stack += [(child, -1) for child in reversed(children)]
 
 
 def _read(source: LogSource, columns: Columns) -> Iterator[None]:
