@@ -44,6 +44,7 @@ def git(folder: str, *arguments: str, patience: float | None = None, network: bo
             errors="replace",
             timeout=patience,
             check=False,
+            close_fds=False,  # it holds the lock of an experiment, if that is killed
             env=kept | quiet,
         )
     except (OSError, subprocess.SubprocessError, ValueError) as error:

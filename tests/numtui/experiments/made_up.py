@@ -20,7 +20,7 @@ from matchers.logs.op_log import OpLog
 from numtui.experiments.capturing import CaptureCommand
 from tests.captured import Step, captured_log, write_captured
 
-__all__ = ["Model", "captured", "digests", "log_of", "make_repository", "model"]
+__all__ = ["Model", "captured", "digests", "log_of", "make_repository", "model", "write_run"]
 
 Model = dict[str, Any]
 X = np.linspace(1, 2, 64, dtype=np.float32)
@@ -65,17 +65,22 @@ def captured(runs: list[str], before: Callable[[int], None] = lambda _: None) ->
 
     def run(_: CaptureCommand, output: Path, cwd: Path, options: Sequence[str] = ()) -> str:
         del options
-        output.mkdir(parents=True)
+        output.mkdir(parents=True, exist_ok=True)
         runs.append(output.name)
         before(len(runs))
         told: Model = json.loads((cwd / "model.json").read_text())
         if not told["starts"]:
             return "ended with 1: ImportError"
-        (output / "numerics").mkdir()
-        write_captured(output / "numerics" / "rank_0_activations.log", _steps(told), **_run(told))
+        write_run(output, told)
         return ""
 
     return run
+
+
+def write_run(output: Path, told: Model) -> None:
+    """Write the run of a model into a folder."""
+    (output / "numerics").mkdir(parents=True)
+    write_captured(output / "numerics" / "rank_0_activations.log", _steps(told), **_run(told))
 
 
 def log_of(told: Model) -> OpLog:
