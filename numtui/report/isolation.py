@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from statistics import median
 from typing import Any, Final
 
 import numpy as np
@@ -111,8 +112,18 @@ class Found:
         return {name: getattr(self, name) for name in names} | {"operations": len(self.rows)}
 
 
-_ROUNDING: Final = 64.0
-"""ε that a module may add by itself where other kernels compute it."""
+_LEAST: Final = 16.0
+"""ε that a module may always add by itself: a thousand roundings one after the other, each of half an ε, in random
+directions.
+"""
+_PEERS: Final = 8.0
+"""Times the median of all modules that one may add, where both runs have other kernels or another precision."""
+
+
+def _limit(errors: Iterable[OwnError]) -> float:
+    """Return the ε above which an error of a module is none of rounding."""
+    sizes = [size for each in errors for size in (each.forward, each.backward, each.weights, each.joint)]
+    return max(_LEAST, _PEERS * median([size for size in sizes if size is not None] or [0.0]))
 
 
 def found_causes(c: Comparison, called: Called, errors: Sequence[OwnError]) -> list[Found]:
@@ -124,10 +135,10 @@ def found_causes(c: Comparison, called: Called, errors: Sequence[OwnError]) -> l
     """
     found = [_found(c, called, rows) for rows in (*c.starts, *c.further_causes)]
     sharing = [error.module for error in errors if error.joint is not None]
-    unexplained = []
+    limit, unexplained = _limit(errors), []
     for error in errors:
-        for phases, size in _phases(error):
-            if size is None or size <= _ROUNDING or any(_explains(cause, [error.module], phases) for cause in found):
+        for phases, size in _phases(error, limit):
+            if size is None or size <= limit or any(_explains(cause, [error.module], phases) for cause in found):
                 continue
             if rows := _first_rows(c, called, error.module, phases):
                 found.append(_found(c, called, rows))
@@ -181,7 +192,7 @@ def places(c: Comparison, called: Called, errors: Iterable[OwnError]) -> dict[st
     """Return the first red row of each module with an error of its own, or the first one that differs by itself."""
     found: dict[str, Place] = {}
     for error in errors:
-        phases = [phase for of_phases, _ in _phases(error) for phase in of_phases]
+        phases = [phase for of_phases, _ in _phases(error, _LEAST) for phase in of_phases]
         for red in (True, False) if error.differs else ():
             if rows := _first_rows(c, called, error.module, phases, red=red):
                 found.setdefault(error.module, _place_of(c, rows[0]))
@@ -199,7 +210,7 @@ def _of_module(module: str, phase: Phase) -> Found:
     return Found("", "", (), module, phase.label, "", "given the same, it gives something else: no operation tells why")
 
 
-def _phases(error: OwnError) -> Iterator[tuple[tuple[Phase, ...], float | None]]:
+def _phases(error: OwnError, limit: float) -> Iterator[tuple[tuple[Phase, ...], float | None]]:
     """Yield what an error of its own may come from: phases of the step, the earliest first, and its size."""
     if error.module == BEFORE_OPTIMIZER:
         yield (Phase.GRADIENTS,), error.weights
@@ -208,7 +219,7 @@ def _phases(error: OwnError) -> Iterator[tuple[tuple[Phase, ...], float | None]]
     else:
         yield (Phase.FORWARD,), error.forward
         behind = [size for size in (error.backward, error.weights, error.joint) if size is not None]
-        if not error.forward or error.forward <= _ROUNDING:
+        if not error.forward or error.forward <= limit:
             yield (Phase.FORWARD, Phase.BACKWARD), max(behind, default=None)
 
 

@@ -96,6 +96,22 @@ class _Values:
 Side = dict[str, _Values]
 
 
+@dataclass(frozen=True)
+class _Error:
+    """The norm of a difference, that of what it is of, and the coarser dtype of both sides."""
+
+    off: float
+    size: float
+    dtype: str
+
+    @property
+    def in_epsilon(self) -> float:
+        """‖y − x‖ / ‖x‖ in ε of the dtype."""
+        if self.off == 0:
+            return 0.0
+        return self.off / self.size / _EPSILON.get(self.dtype, 2.0**-3) if self.size else math.inf
+
+
 class _Kept:
     """Kept boundaries of a run, of all its ranks."""
 
@@ -239,9 +255,9 @@ class _Both:
         """Return True if b was given what a was, in the precision of b."""
         return all(_equal(x, y, self.b.grafted(key, side)) for x, y in self.sides(key, side))
 
-    def errors(self, key: Key, side: str) -> dict[str, list[tuple[float, str]]]:
+    def errors(self, key: Key, side: str) -> dict[str, list[_Error]]:
         """Return the errors of the tensors of a side, by name."""
-        found: dict[str, list[tuple[float, str]]] = {}
+        found: dict[str, list[_Error]] = {}
         for x, y in self.sides(key, side):
             for name, (one, other) in _pairs(x, y).items():
                 if one.numbers.shape == other.numbers.shape:
@@ -271,7 +287,7 @@ def own_errors(
     return [*found, *outside, *_before_optimizer(both)]
 
 
-def _flat(errors: Mapping[str, Sequence[tuple[float, str]]]) -> list[tuple[float, str]]:
+def _flat(errors: Mapping[str, Sequence[_Error]]) -> list[_Error]:
     return [error for of_name in errors.values() for error in of_name]
 
 
@@ -291,11 +307,9 @@ def _before_optimizer(both: _Both) -> Iterator[OwnError]:
             yield OwnError(BEFORE_OPTIMIZER, None, None, _worst(errors), _coarsest(errors))
 
 
-def _of_module(
-    module: str, keys: Iterable[Key], both: _Both, weights: Mapping[str, Sequence[tuple[float, str]]]
-) -> OwnError:
-    forward: list[tuple[float, str]] = []
-    backward: list[tuple[float, str]] = []
+def _of_module(module: str, keys: Iterable[Key], both: _Both, weights: Mapping[str, _Error]) -> OwnError:
+    forward: list[_Error] = []
+    backward: list[_Error] = []
     sound = True
     for key in keys:
         given, entering = (both.given(key, side) for side in (INPUTS, OUTPUT_GRADIENTS))
@@ -307,29 +321,35 @@ def _of_module(
     for key, side, names in both.b.handed_in(module) if sound else ():
         of_side = forward if side == INPUTS else backward
         of_side += _flat({name: of for name, of in both.errors(key, side).items() if name in names})
-    of_weights = weights.get(module, []) if sound else []
+    of_weights = [weights[module]] if sound and module in weights else []
     dtype = _coarsest([*forward, *backward, *of_weights])
     return OwnError(module, _worst(forward), _worst(backward), _worst(of_weights), dtype)
 
 
-def _coarsest(errors: Iterable[tuple[float, str]]) -> str:
-    return max((dtype for _, dtype in errors), key=lambda name: _EPSILON.get(name, 1.0), default="")
+def _coarsest(errors: Iterable[_Error]) -> str:
+    return max((error.dtype for error in errors), key=lambda name: _EPSILON.get(name, 1.0), default="")
 
 
-def _worst(errors: Sequence[tuple[float, str]]) -> float | None:
-    return max((error for error, _ in errors), default=None)
+def _worst(errors: Sequence[_Error]) -> float | None:
+    return max((error.in_epsilon for error in errors), default=None)
 
 
-def _weight_errors(both: _Both, modules: Container[str]) -> dict[str, list[tuple[float, str]]]:
-    """Return the errors of the gradients of weights after the last backward pass that both runs kept, by module."""
+def _weight_errors(both: _Both, modules: Container[str]) -> dict[str, _Error]:
+    """Return the errors of the gradients of weights after the last backward pass that both runs kept, by module.
+
+    Of all weights of a module together: the gradient of one may be zero but for rounding, as that of the bias of keys.
+    """
     keys = [key for key in both.a.keys if key[0] == OF_WEIGHTS and both.b.has((*key[:2], 0))]
-    found: dict[str, list[tuple[float, str]]] = {}
+    found: dict[str, list[_Error]] = {}
     for name, errors in both.errors(keys[-1], INPUTS).items() if keys else ():
         module = name.rpartition(".")[0]
         while module and module not in modules:
             module = module.rpartition(".")[0]
         found.setdefault(module, []).extend(errors)
-    return found
+    return {
+        module: _Error(math.hypot(*(each.off for each in of)), math.hypot(*(each.size for each in of)), _coarsest(of))
+        for module, of in found.items()
+    }
 
 
 def _equal(a: Side, b: Side, grafted: Collection[str]) -> bool:
@@ -349,16 +369,14 @@ def _pairs(a: Side, b: Side) -> dict[str, tuple[_Values, _Values]]:
     return {name: (a[name], b[name]) for name in a if name in b}
 
 
-def _error(x: _Values, y: _Values) -> tuple[float, str]:
-    """Return ‖y − x‖ / ‖x‖ in ε of the coarser dtype, and that; infinite where NaN or Inf is in one alone."""
+def _error(x: _Values, y: _Values) -> _Error:
+    """Return the error of y, infinite where NaN or Inf is in one alone."""
     dtype = max(x.dtype, y.dtype, key=lambda name: _EPSILON.get(name, 0.0))
     one, other = x.numbers, y.numbers
     finite = np.isfinite(one) & np.isfinite(other)
     if not np.array_equal(np.isfinite(one), np.isfinite(other)):
-        return math.inf, dtype
-    off = float(np.linalg.norm((other - one)[finite]))
-    size = float(np.linalg.norm(one[finite]))
-    return (0.0 if off == 0 else math.inf if size == 0 else off / size / _EPSILON.get(dtype, 2.0**-3)), dtype
+        return _Error(math.inf, 1.0, dtype)
+    return _Error(float(np.linalg.norm((other - one)[finite])), float(np.linalg.norm(one[finite])), dtype)
 
 
 def _rounded(values: NDArray[np.float64], dtype: str) -> NDArray[np.float64]:
