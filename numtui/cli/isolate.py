@@ -220,8 +220,9 @@ class _Isolating:
         capture = CaptureCommand(command, [*self._options, *steps])
 
         def make() -> str:
+            complain(f"capturing {folder}")
             trouble = capture.run(folder, Path.cwd(), options)
-            if trouble or not _boundaries(folder, self._step):
+            if trouble or not find_bundles(folder):
                 why = trouble or "no boundaries of modules were kept"
                 raise InputError(f"{shlex.join(command)}: {why}; what it printed is in {folder / OUTPUT}")
             return ""

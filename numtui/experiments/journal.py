@@ -16,6 +16,7 @@ from matchers.files.file_lock import BusyError, wait_for_lock
 __all__ = ["JOURNAL", "Journal"]
 
 JOURNAL = "runs.jsonl"
+_IGNORED = ".gitignore"
 _MAX_SIZE = 64 << 20
 _PATIENCE: Final = 10.0
 """Seconds to wait for what a killed experiment has left running."""
@@ -60,11 +61,14 @@ class Journal:
         """
         try:
             folder.mkdir(parents=True, exist_ok=True)
-            if any(folder.iterdir()):
-                more = "--resume goes on there, or name" if (folder / JOURNAL).exists() else "name"
+            path = folder / JOURNAL
+            begun = path.is_file() and b"\n" in path.read_bytes()  # else it was interrupted before anything was noted
+            if begun or {each.name for each in folder.iterdir()} - {JOURNAL, _IGNORED}:
+                more = "--resume goes on there, or name" if begun else "name"
                 raise InputError(f"{folder}: not empty: {more} another folder with -o")
-            (folder / ".gitignore").write_text("*\n", encoding="utf-8")
-            journal = cls(folder / JOURNAL)
+            (folder / _IGNORED).write_text("*\n", encoding="utf-8")
+            journal = cls(path)
+            os.truncate(path, 0)
             journal.asked = dict(asked)
             journal._write({"asked": journal.asked})
         except OSError as error:

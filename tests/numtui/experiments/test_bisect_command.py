@@ -123,6 +123,16 @@ def test_interrupted_and_resumed_it_comes_to_the_same(bed: Bed, phase: int, tmp_
     assert bed.bisect("--resume", "--good", "HEAD~7") == whole
 
 
+def test_a_folder_of_which_nothing_was_noted_is_begun_anew(bed: Bed) -> None:
+    bed.make(since(4, top=1.01))
+    bed.output.mkdir()
+    (bed.output / ".gitignore").write_text("*")
+    (bed.output / "runs.jsonl").write_text('{"asked": {"good": "')
+    assert commits_of(bed.bisect()) == {"layers.top/op_0_mul": ["commit 4"]}
+    (bed.output / "runs.jsonl").unlink()
+    assert "not empty: name another folder" in bed.bisect(code=2)
+
+
 def test_resuming_goes_on_with_what_was_asked_for(bed: Bed, tmp_path: Path) -> None:
     bed.make(since(4, top=1.01))
     assert "nothing to resume" in bed.bisect("--resume", code=2)
