@@ -7,6 +7,8 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Final
 
+from matchers.logs.imported.files import first_bytes
+
 __all__ = ["other_files"]
 
 _START: Final = 4096
@@ -37,9 +39,5 @@ def _sentence(path: Path, many: int, what: str, command: list[str]) -> str:
 
 
 def _is_snapshot(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            start = file.read(_START)
-    except OSError:
-        return False
+    start = first_bytes(path, _START)
     return start[:1] == b"\x80" and b"segments" in start

@@ -8,7 +8,16 @@ from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Final, NamedTuple
 
-__all__ = ["Found", "dumper_files", "dumper_tags", "files_of", "imported_logs", "natural", "tensor_files"]
+__all__ = [
+    "Found",
+    "dumper_files",
+    "dumper_tags",
+    "files_of",
+    "first_bytes",
+    "imported_logs",
+    "natural",
+    "tensor_files",
+]
 
 _DIGITS: Final = re.compile(r"(\d+)")
 _STEP, _RANK = re.compile(r"step(\d+)", re.ASCII), re.compile(r"(?:rank|proc)(\d+)", re.ASCII)
@@ -32,6 +41,15 @@ def natural(name: str) -> list[tuple[int, str]]:
     """The key by which `layers.2` comes before `layers.10`."""
     parts = _DIGITS.split(name)
     return [(int(part) if k % 2 and part.isascii() else -1, part) for k, part in enumerate(parts)]
+
+
+def first_bytes(path: Path, many: int) -> bytes:
+    """Return the first bytes of a file, by which it is known; none of one that cannot be read."""
+    try:
+        with path.open("rb") as file:
+            return file.read(many)
+    except OSError:
+        return b""
 
 
 def imported_logs(folder: Path) -> list[Found]:

@@ -165,6 +165,7 @@ def _missing(absence: _Absence, dumps: Mapping[int, Dump]) -> Finding:
         places.append(_place(dumps[rank], last))
     own = group.calls[waiting[0]][call.seq][0]
     notes.append(f"{_ranks(waiting)} {'waits' if len(waiting) == 1 else 'wait'} in it{_at(own)}")
+    notes += _waited(absence, dumps)
     return Finding(
         check=_CHECK,
         text=f"{_ranks(absence.missing)} {verb} not called {group.words(call)}, that others wait in",
@@ -175,6 +176,20 @@ def _missing(absence: _Absence, dumps: Mapping[int, Dump]) -> Finding:
         places=(*places[:1], _place(dumps[waiting[0]], own)),
         notes=tuple(notes),
     )
+
+
+def _waited(absence: _Absence, dumps: Mapping[int, Dump]) -> Iterator[str]:
+    """How long ranks have waited, as far as the dumps show: one that was taken early cannot tell late from missing."""
+    calls = [absence.group.calls[rank][absence.call.seq][0] for rank in absence.waiting]
+    if all(call.created for call in calls):
+        last = max(call.seen for dump in dumps.values() for call in dump.calls)
+        seconds = (last - min(call.created for call in calls)) / 1e9
+        timeout = min(call.timeout for call in calls)
+        if 0 < timeout <= seconds:
+            yield f"the dumps show {seconds:,.3g} s of waiting, past its timeout of {timeout:,.6g} s"
+        else:
+            most = f", its timeout is {timeout:,.6g} s" if timeout else ""
+            yield f"the dumps show {max(seconds, 0.0):,.3g} s of waiting{most}: perhaps it is only late"
 
 
 def _called(call: Recorded) -> str:

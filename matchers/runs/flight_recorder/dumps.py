@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from matchers.errors import LogError
-from matchers.logs.imported.files import natural
+from matchers.logs.imported.files import first_bytes, natural
 from matchers.logs.imported.pickled import Unpickler
 
 __all__ = ["Dump", "Recorded", "dump_files", "read_dump"]
@@ -29,6 +29,7 @@ _KNOWN_VERSIONS: Final = ("1", "2")
 _FOLDERS: Final = 64
 """Folders in that of the run in which dumps are looked for."""
 _PEERS: Final = re.compile(r"(send|recv) (\d+)(->|<-)(\d+)", re.ASCII)
+_TIMES: Final = ("time_created_ns", "time_discovered_started_ns", "time_discovered_completed_ns")
 _LIBRARY: Final = re.compile(r"(?:site-packages|dist-packages|lib/python[\d.]+)[/\\]|[/\\]torch[/\\]|^<")
 
 
@@ -44,6 +45,8 @@ class Recorded(NamedTuple):
         numel: elements of the inputs and of the outputs; -1: unknown.
         dtypes: of the inputs and outputs.
         done: it has ended.
+        created, seen: when it was called, and the last time that it has; in ns, 0 unknown.
+        timeout: in seconds; 0: unknown.
         location: innermost `file:line` outside of libraries; empty if the dump has no stacks, as in JSON.
     """
 
@@ -56,6 +59,9 @@ class Recorded(NamedTuple):
     numel: tuple[int, int]
     dtypes: tuple[tuple[str, ...], tuple[str, ...]]
     done: bool
+    created: int
+    seen: int
+    timeout: float
     location: str
 
 
@@ -104,11 +110,7 @@ def _entries(folder: str | Path) -> list[os.DirEntry[str]]:
 
 
 def _is_dump(path: Path) -> bool:
-    try:
-        with path.open("rb") as file:
-            start = file.read(_START)
-    except OSError:
-        return False
+    start = first_bytes(path, _START)
     return start.lstrip()[:1] in (b"{", _PICKLE) and any(sign in start for sign in _SIGNS)
 
 
@@ -163,6 +165,7 @@ def _recorded(entry: Mapping[str, Any]) -> Recorded:
     name, described = (str(part) for part in entry["process_group"])
     backend, _, does = str(entry["profiling_name"]).rpartition(":")
     message = _PEERS.fullmatch(does)
+    times = [int(entry.get(name) or 0) for name in _TIMES]
     return Recorded(
         number=int(entry["record_id"]),
         group=name,
@@ -174,6 +177,9 @@ def _recorded(entry: Mapping[str, Any]) -> Recorded:
         dtypes=(_names(entry.get("input_dtypes")), _names(entry.get("output_dtypes"))),
         # gloo's calls keep their first state, and are retired when they have ended; NCCL's, too, when they time out
         done=entry.get("state") == "completed" or (backend == "gloo" and entry.get("retired") is True),
+        created=times[0],
+        seen=max(times),
+        timeout=float(entry.get("timeout_ms") or 0) / 1000,
         location=_location(entry.get("frames") or ()),
     )
 

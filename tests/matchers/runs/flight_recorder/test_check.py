@@ -72,6 +72,17 @@ def test_a_healthy_run_is_quiet(form: str, tmp_path: Path) -> None:
     assert checked(write(tmp_path / "r", late, form)).findings == ()
 
 
+@pytest.mark.parametrize(("seconds", "said"), [(0.25, "perhaps it is only late"), (601, "past its timeout of 600 s")])
+def test_late_is_told_from_missing_where_the_dumps_show_it(seconds: float, said: str, tmp_path: Path) -> None:
+    """Rank 1 is elsewhere: in a group of its own it calls something that much later than others wait."""
+    at = 1795718575881549000
+    waits = [entry(0, time_created_ns=at), entry(1, time_created_ns=at, **WAITS)]
+    other = entry(1, time_created_ns=at + int(seconds * 1e9), process_group=("2", "own"), seq=1)
+    (finding,) = checked(write(tmp_path / "r", {0: waits, 1: [entry(0), other], 2: waits})).findings
+    assert said in finding.notes[-1]
+    assert f"the dumps show {seconds:,.3g} s of waiting" in finding.notes[-1]
+
+
 @pytest.mark.parametrize("form", ["json", "pickle"])
 def test_the_rank_that_others_wait_for_is_named_with_what_it_did_last(form: str, tmp_path: Path) -> None:
     waits = [entry(0), entry(1, **WAITS)]
@@ -82,6 +93,7 @@ def test_the_rank_that_others_wait_for_is_named_with_what_it_did_last(form: str,
     assert finding.notes == (
         "rank 1 last called all_reduce, collective 1 of default_pg, which has ended, /home/user/train.py:40",
         "ranks 0, 2 wait in it, /home/user/train.py:40",
+        "the dumps show 0 s of waiting, its timeout is 600 s: perhaps it is only late",
     )
     assert [(place.rank, place.line, place.location) for place in finding.places] == [
         (1, 0, "/home/user/train.py:40"),
