@@ -42,9 +42,9 @@ _LONGEST: Final = 4096
 _DEEPEST: Final = 64
 _NAME_LENGTH: Final = 26
 """Bytes of a member's header before the lengths of its name and of what follows it."""
-_OTHER_ERRORS: Final = (zipfile.BadZipFile, zlib.error, struct.error, NotImplementedError, EOFError, ValueError)
-"""Exceptions of Python's reader for damaged archives, beside OSError."""
-_DAMAGE: Final = (*_OTHER_ERRORS, KeyError, IndexError, TypeError, AttributeError, RecursionError, OverflowError)
+_OTHER_ERRORS: Final = (zipfile.BadZipFile, zlib.error, struct.error, RuntimeError, EOFError, ValueError)
+"""Exceptions of Python's reader for damaged archives, beside OSError; RuntimeError of encrypted ones."""
+_DAMAGE: Final = (*_OTHER_ERRORS, KeyError, IndexError, TypeError, AttributeError, OverflowError)
 
 
 class Located(NamedTuple):

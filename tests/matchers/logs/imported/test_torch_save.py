@@ -72,6 +72,18 @@ def test_a_damaged_file_is_refused(pickled: bytes, message: str) -> None:
         read_torch(saved(pickled), "a.pt")
 
 
+def test_an_archive_that_says_it_is_encrypted_is_refused(tmp_path: Path) -> None:
+    """Found by the campaign: one bit of a member's flags."""
+    data = bytearray((DATA / "torch_save.pt").read_bytes())
+    at = data.find(b"PK\x01\x02")
+    while at >= 0:
+        data[at + 8] |= 1
+        at = data.find(b"PK\x01\x02", at + 1)
+    (tmp_path / "a.pt").write_bytes(data)
+    with pytest.raises(LogError, match=r"a.pt:1: a damaged file of torch.save: .*encrypted"):
+        read_torch(str(tmp_path / "a.pt"), "a.pt")
+
+
 def dumped(folder: Path, step: int, rank: int, index: int, name: str, **tags: object) -> Path:
     more = "".join(f"___{key}={value}" for key, value in tags.items())
     path = folder / f"step={step}___rank={rank}___dump_index={index}___name={name}{more}.pt"
