@@ -1,18 +1,24 @@
 """Two runs of many ranks, of which three differ: time and memory of `numtui diff RUN_A RUN_B`.
 
     python -m benchmarks.many_ranks [--ranks N] [--layers L] [--keep DIR]
+    python -m benchmarks.many_ranks --pipelines [--keep DIR]
 
 Captures one rank of the example among N that communicate nothing (`--fake-world`, 14,000 operations with 60 layers),
 and makes both runs of hard links to its log; three ranks of run B have one changed operation each, and footers to
 match. Compares them in processes of this machine, on a Dask cluster of two workers, and in four parts that are merged:
 the three reports must be equal, and name those ranks. Prints seconds, processor seconds and peak memory (PSS) of all
 processes together. Needs torch and distributed, and Linux.
+
+`--pipelines`: 64 ranks instead, eight copies beside each other of a pipeline of four stages, each on two ranks (tensor
+parallel), whose eight logs are real ones (`tests.truth.wide`). They are compared with a run in which one rank has a
+changed operation, and merged with one process; both are checked alone.
 """
 
 from __future__ import annotations
 
 import argparse
 import hashlib
+import json
 import os
 import re
 import subprocess
@@ -94,10 +100,68 @@ def write_runs(folder: Path, log: bytes, ranks: int, layers: int) -> tuple[str, 
     return str(folder / "a"), str(folder / "b"), odd
 
 
+_COPIES = 8
+
+
+def copied(log: bytes, copy: int, ranks: int) -> bytes:
+    """Return the log of a rank of a run of `ranks`, as that of its counterpart in a copy of these beside it."""
+    start = copy * ranks
+
+    def of_group(found: re.Match[bytes]) -> bytes:
+        group = json.loads(found[1])
+        group["ranks"] = [start + rank for rank in group["ranks"]]
+        group |= {name: start + group[name] for name in ("peer", "root") if name in group}
+        return b"  Group: " + json.dumps(group).encode()
+
+    def of_run(found: re.Match[bytes]) -> bytes:
+        run = json.loads(found[1], strict=False)
+        own = run.get("mesh_coordinates", {})
+        more = {"mesh": {"dp": _COPIES, **run.get("mesh", {})}, "mesh_coordinates": {"dp": copy, **own}}
+        return (
+            b"Run: " + json.dumps({**run, "rank": start + run["rank"], "world_size": _COPIES * ranks, **more}).encode()
+        )
+
+    head, records = divided(log)
+    head = re.sub(rb"(?m)^Run: (.*)$", of_run, head)
+    return with_footer(head, [re.sub(rb"(?m)^  Group: (.*)$", of_group, record) for record in records])
+
+
+def pipelines(folder: Path) -> int:
+    """Capture a pipeline and one process, make 64 ranks of it, compare and check them; 1 if an answer is wrong."""
+    from tests.truth.wide.captures import capture_all
+    from tests.truth.wide.subject import Run
+
+    ranks, one = (Run(subject="gpt", form=form, ranks=of) for form, of in (("tp-1f1b4-deep", 8), ("micro4", 1)))
+    capture_all([ranks, one], folder)
+    many, other = folder / "many", folder / "other"
+    for run in (many, other):
+        run.mkdir(exist_ok=True)
+    for rank in range(ranks.ranks):
+        log = (folder / ranks.folder / f"rank_{rank}_activations.log").read_bytes()
+        for copy in range(_COPIES):
+            name, made = f"rank_{copy * ranks.ranks + rank}_activations.log", copied(log, copy, ranks.ranks)
+            (many / name).write_bytes(made)
+            # the first rank of the second stage
+            (other / name).write_bytes(changed(made, 1) if (copy, rank) == (3, 2) else made)
+    wrong = False
+    for title, arguments, code, says in (
+        ("diff, rank by rank", ["diff", many, other], 1, "rank 26"),
+        ("diff with one process", ["diff", folder / one.folder, many], 0, "No divergence"),
+        ("check", ["check", many], 0, "no finding"),
+        ("check of the other", ["check", other], 1, "ranks 26"),
+    ):
+        took = Measured([sys.executable, "-m", "numtui", *map(str, arguments), "--no-cache"], {**os.environ})
+        right = took.code == code and says in took.printed
+        print(f"{title:24}{took}  {'' if right else f'WRONG: exit {took.code}'}", flush=True)
+        wrong |= not right
+    return int(wrong)
+
+
 class Measured:
     """A command and what it took, with all processes below this one.
 
     Attributes:
+        code: its exit code.
         seconds, processor: of the clock, and of all processors.
         memory: peak of the proportional set sizes together, in bytes.
     """
@@ -117,6 +181,7 @@ class Measured:
         self.seconds = time.perf_counter() - start
         self.processor = sum(spent.values()) - (before if too else 0.0)
         self.printed, told = program.communicate()
+        self.code = program.returncode
         if program.returncode not in (0, 1):
             raise SystemExit(f"{' '.join(command)}: exit code {program.returncode}\n{told}")
 
@@ -179,9 +244,12 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser.add_argument("--ranks", type=int, default=1024)
     parser.add_argument("--layers", type=int, default=60)
     parser.add_argument("--keep", type=Path, metavar="DIR", help="make the runs there, and keep them")
+    parser.add_argument("--pipelines", action="store_true", help="64 ranks of pipelines with tensor parallel stages")
     options = parser.parse_args(arguments)
     with ExitStack() as stack:
         folder = options.keep or Path(stack.enter_context(tempfile.TemporaryDirectory()))
+        if options.pipelines:
+            return pipelines(folder)
         log = captured(folder / "captured", options.ranks, options.layers)
         head, records = divided(log)
         assert with_footer(head, records) == log

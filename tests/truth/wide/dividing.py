@@ -69,8 +69,13 @@ class Layout:
         return 2 if self.option.startswith(("tp", "fsdp2")) else 1
 
     @property
+    def depth(self) -> int:
+        """Ranks of a pipeline that follow each other."""
+        return 4 if self.option.endswith("deep") else 2
+
+    @property
     def ranks(self) -> int:
-        return 2 * self.pipelines * self.within if self.kind else 1
+        return self.depth * self.pipelines * self.within if self.kind else 1
 
     @property
     def data(self) -> int:
@@ -82,24 +87,24 @@ class Layout:
     @property
     def place(self) -> int:
         """The place of this rank in its pipeline."""
-        return dist.get_rank() // self.within % 2
+        return dist.get_rank() // self.within % self.depth
 
     @property
     def many(self) -> int:
         """Number of stages."""
-        return 4 if any(kind in self.option for kind in _LOOPED) else 2
+        return self.depth * (2 if any(kind in self.option for kind in _LOOPED) else 1)
 
     @property
     def stages(self) -> tuple[int, ...]:
         """The stages that this rank runs."""
         if "zbv" in self.option:
             return (0, 3) if self.place == 0 else (1, 2)
-        return tuple(range(self.place, self.many, 2))
+        return tuple(range(self.place, self.many, self.depth))
 
     @property
     def last(self) -> int:
         """The first of the ranks with the last stage."""
-        return 0 if "zbv" in self.option else self.within
+        return 0 if "zbv" in self.option else (self.depth - 1) * self.within
 
     @property
     def peer(self) -> int:
@@ -125,7 +130,7 @@ class Layout:
     @cache  # noqa: B019  a handful of layouts
     def mesh(self) -> Any:
         """The mesh of a pipeline whose stages several ranks compute together."""
-        return init_device_mesh("cpu", (2, self.within), mesh_dim_names=("pp", "within"))
+        return init_device_mesh("cpu", (self.depth, self.within), mesh_dim_names=("pp", "within"))
 
 
 _LOOPED: Mapping[str, Any] = {
@@ -155,6 +160,7 @@ LAYOUTS: Mapping[str, Layout] = {
     "bubble4": Layout("pipe", 4, "bubble"),
     "zbv4": Layout("pipe", 4, "zbv"),
     "tp-1f1b2": Layout("pipe", 2, "tp 1f1b"),
+    "tp-1f1b4-deep": Layout("pipe", 4, "tp 1f1b deep"),
     "fsdp2-1f1b2": Layout("pipe", 2, "fsdp2 1f1b"),
     "fsdp2-interleaved2": Layout("pipe", 2, "fsdp2 interleaved"),
     "hand2-twice": Layout("pipe", 2, pipelines=2),
@@ -166,7 +172,7 @@ LAYOUTS: Mapping[str, Layout] = {
     "fsdp-flat": Layout("fsdp", option="flat"),
     "fsdp-named": Layout("fsdp", option="named"),
 }
-FORMS = tuple(LAYOUTS)
+FORMS = tuple(form for form, layout in LAYOUTS.items() if layout.ranks <= 4)  # eight: for `benchmarks.many_ranks`
 PAIRS = [
     *((FORMS[0], form) for form in FORMS[1:]),
     *(("whole", form) for form in ("hand2", "gpipe2", "1f1b4", "zero-ddp", "zero-slices", "fsdp-flat", "fsdp-named")),
@@ -187,8 +193,8 @@ def common_bugs(odd: str) -> tuple[Bug, ...]:
     def able(kind: str, *options: str) -> tuple[str, ...]:
         return tuple(
             form
-            for form, one in LAYOUTS.items()
-            if one.kind == kind and (not options or any(o in one.option for o in options))
+            for form in FORMS
+            if (one := LAYOUTS[form]).kind == kind and (not options or any(o in one.option for o in options))
         )
 
     pipes, zero, fsdp = able("pipe"), able("zero"), able("fsdp")
