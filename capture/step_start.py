@@ -145,7 +145,9 @@ class StepStart:
         if batch:
             out["batch_digest"] = combined_digest(of.digest for of, _ in batch)
             out["batch"] = [
-                form | {"digest": format_digest(of.digest)} | ({"sketch": found[0]} if (found := _sketch(of)) else {})
+                form
+                | {"digest": format_digest(of.digest), "l1": _number(of.l1)}
+                | ({"sketch": found[0]} if (found := _sketch(of)) else {})
                 for of, form in batch[:_MAX_BATCH_TENSORS]
             ]
         return out

@@ -11,6 +11,7 @@ import numpy as np
 from matchers.arrays import Bool, Int64, marked, numbered_together
 from matchers.logs.columns import Ragged, repeated
 from matchers.logs.op_log import OpLog
+from matchers.ops.laws import in_place
 
 __all__ = ["aligned"]
 
@@ -34,6 +35,7 @@ def aligned(log: OpLog, number: Int64, rows: Int64, flow: Ragged) -> tuple[Int64
     many = np.zeros((int(kind.max(initial=-1)) + 1, int(number.max()) + 1), np.int64)
     np.add.at(many, (kind, number[rows]), 1)
     several, doubted = many.max(axis=1) > 1, many.max(axis=1) != many.min(axis=1)
+    flow = _of_changed_tensors(log, number, flow)
     by_order = place
     while doubted.any():
         place = _placed_by_makers(rows, kind, by_order, doubted, number, flow)
@@ -44,6 +46,17 @@ def aligned(log: OpLog, number: Int64, rows: Int64, flow: Ragged) -> tuple[Int64
     order = np.lexsort((rows, place, kind))
     start = np.flatnonzero(np.diff(kind[order], prepend=-1) | np.diff(place[order], prepend=-1))
     return rows[order], start
+
+
+def _of_changed_tensors(log: OpLog, number: Int64, flow: Ragged) -> Ragged:
+    """The makers, of a tensor that a micro-batch changed in place what made it: another one changes it more often."""
+    first = np.arange(len(log) + 1)
+    first[-1] = -1
+    changes = np.flatnonzero(in_place(log) & (flow.count > 0))
+    for row, maker in zip(changes.tolist(), flow.value[flow.start[changes]].tolist(), strict=True):
+        if maker >= 0 and number[maker] == number[row]:
+            first[row] = first[maker]
+    return Ragged(flow.start, first[flow.value])
 
 
 def _placed_by_makers(rows: Int64, kind: Int64, place: Int64, doubted: Bool, number: Int64, flow: Ragged) -> Int64:

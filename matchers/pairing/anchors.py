@@ -124,7 +124,8 @@ def near_others(i: Int64, j: Int64) -> Bool:
 def expected_order(f: Features, i: Int64, j: Int64) -> Order:
     """The expected row of b for each row of a, by the nearest anchors before and after it (itself left out).
 
-    i is sorted. Without any anchor, rows are expected in proportion.
+    i is sorted. Without any anchor, rows are expected in proportion; before the first one, also where they are in a:
+    the runs begin together, while of several micro-batches the last one has the pairs.
     """
     n_a, n_b = len(f.a), len(f.b)
     rows = np.arange(n_a)
@@ -134,7 +135,6 @@ def expected_order(f: Features, i: Int64, j: Int64) -> Order:
     here = np.bincount(i, minlength=n_a)
     after = np.cumsum(here)  # anchors up to each row
     before = after - here - 1
-    at_before = np.where(before >= 0, before, np.minimum(after, len(i) - 1))
     at_after = np.where(after < len(i), after, np.maximum(before, 0))
     offset = j - i
-    return Order(rows + offset[at_before], rows + offset[at_after])
+    return Order(rows + np.where(before >= 0, offset[before], 0), rows + offset[at_after])

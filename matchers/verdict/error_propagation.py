@@ -37,6 +37,7 @@ from matchers.status import Status
 from matchers.verdict.case import Case, Judgement
 from matchers.verdict.expectation import Expect
 from matchers.verdict.judge import Verdicts
+from matchers.verdict.micro_batch_terms import terms_of_micro_batches
 from matchers.verdict.propagation_columns import PropagationColumns
 from matchers.verdict.reason import Reason
 from matchers.verdict.received import Inputs, Nodes
@@ -139,7 +140,7 @@ class _Walk:
         self.errors: list[float] = [0.0] * (nodes.nothing + 1)
         self.earned, self.norms = self.errors.copy() if guesses else self.errors, self.errors.copy()
         self.doubted: list[bool] = [False] * (nodes.nothing + 1)
-        self._alone = range(nodes.pairs, nodes.nothing)
+        self.alone: list[bool] = [False] * (nodes.nothing + 1)
         self.blocked: list[bool] = np.append(blocked, np.zeros(nodes.nothing + 1 - nodes.pairs, bool)).tolist()
 
     def received(self, node: int) -> _Received:
@@ -161,7 +162,7 @@ class _Walk:
                 unproven = self.doubted[u] or self.doubted[v]
                 earned = max(earned, 0.0 if unproven else printed, shown[u], shown[v])
                 doubted = doubted or unproven
-                alone = alone or u in self._alone or v in self._alone
+                alone = alone or self.alone[u] or self.alone[v]
             score, picked, other = max(score, largest), picked or decided, other or crossed
         return _Received(error, earned if guesses else error, norm, score, picked, other, red, doubted, alone)
 
@@ -175,15 +176,18 @@ def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: floa
     alike = (status == Status.SAME_PRINT) & sketched
     settled = np.isin(status, (Status.EQUAL, Status.SAME_PRINT)) & ~alike
     nodes = Nodes(a, b, pairing, of.own, coarsest, settled=settled, parts=found.parts, whole=of.whole & ~settled)
-    known = ~settled & np.isfinite(verdicts.error)
+    # what is a term of each micro-batch differs by design: it hands on what it receives
+    terms = terms_of_micro_batches(case) & (status >= Status.SHAPE)
+    known = ~settled & np.isfinite(verdicts.error) & ~terms
     measured: list[float] = np.where(known, verdicts.error, 0.0).tolist()
     # a norm shows little of an error that later sketches show in full
-    unknown = (~np.isfinite(verdicts.error) | (of.by_norms & sketched)) & ~alike
-    blocks = ~of.open & (status >= Status.SHAPE)
+    unknown = (~np.isfinite(verdicts.error) | (of.by_norms & sketched) | terms) & ~alike
+    blocks = ~of.open & (status >= Status.SHAPE) & ~terms
     walk = _Walk(Inputs.of(a, b, pairing, case.flow, nodes), nodes, blocks, guesses=bool(unknown.any()))
     adds = (additions(a)[case.i] & additions(b)[case.j]).tolist()
     own, hides, is_open, changes, unseen, guessed = (
-        column.tolist() for column in (nodes.own, of.copies, of.open, of.norm, of.unseen, unknown)
+        column.tolist()
+        for column in (nodes.own, of.copies, of.open & ~terms, np.where(terms, 0.0, of.norm), of.unseen, unknown)
     )
     judge = _Judge(of, verdicts)
     errors, earned, norms, blocked = walk.errors, walk.earned, walk.norms, walk.blocked
@@ -196,6 +200,7 @@ def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: floa
             errors[k], norms[k], blocked[k] = math.hypot(received.error, own[k]), received.norm, received.blocked
             earned[k] = math.hypot(received.earned, own[k])
             walk.doubted[k] = received.doubted
+            walk.alone[k] = own[k] > 0 or received.alone  # what moves elements makes no error of rounding's size
             continue
         errors[k], earned[k], norms[k] = measured[k], measured[k], changes[k]
         explained = not is_open[k] or judge(k, received)
@@ -291,7 +296,7 @@ class _Received(NamedTuple):
         other: one of them is another tensor.
         blocked: one of them comes from a red row.
         doubted: one of them differs by more than the logs show a reason for, or follows from one that does.
-        alone: one of them comes from an operation that one run alone has.
+        alone: one of them comes from an operation that one run alone computes with.
     """
 
     error: float

@@ -14,10 +14,10 @@ from functools import cached_property
 
 import numpy as np
 
-from matchers.arrays import Int32
+from matchers.arrays import Float64, Int32
 from matchers.laws.law import Amplifies
 from matchers.logs.columns import Ragged
-from matchers.logs.op_log import Phase
+from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.arguments import tells_arguments
 from matchers.ops.last_contents import GRADIENT, LastContents, Touch
 from matchers.ops.laws import law_of, on_lists
@@ -32,8 +32,10 @@ from matchers.verdict.content_verdicts import ContentVerdict, ContentVerdicts
 from matchers.verdict.judge import Verdicts
 from matchers.verdict.judge_values import Limits
 from matchers.verdict.reason import Reason
+from matchers.verdict.received import unpaired_rounding
 from matchers.verdict.relative_error import relative_difference
 from matchers.verdict.slots import SlotVerdict, beyond_whole, judge_results
+from matchers.verdict.stacked_contents import judge_stacks
 from matchers.verdict.tolerance import (
     EPSILON,
     MOST_ALLOWED,
@@ -79,6 +81,8 @@ def judge_contents(case: Case, judged: Judgement) -> ContentVerdicts:
     judged_names = ((name, judge(name)) for name in names)
     # what agrees counts, noise or not
     found = {name: of for name, of in judged_names if of is not None and (of.agrees or name not in noise)}
+    rtol = np.array([math.nan if case.expectation.rtol is None else case.expectation.rtol])
+    found |= {} if case.bitwise else judge_stacks(a, b, Limits(rtol, policy=case.policy))
     return ContentVerdicts(found, _placed(found.values(), pairing), noise, (a, b), unpaired)
 
 
@@ -148,7 +152,7 @@ class _Judge:
     def __init__(self, case: Case, verdicts: Verdicts, loss_scale: float, names: Iterable[str]) -> None:
         (self._a, self._b), self._pairing = case.contents, case.pairing
         self._bitwise, self._rtol, self._loss_scale = case.bitwise, case.expectation.rtol, loss_scale
-        self._flow, self._verdicts = case.flow, verdicts
+        self._flow, self._verdicts, self._explains = case.flow, verdicts, case.expectation.explains
         self._contents = {name: self._left(name) for name in names if name in self._a.last and name in self._b.last}
         x, y, alone = zip(*self._contents.values(), strict=True) if self._contents else ((), (), ())
         rtol = np.array(list(map(self._own_limit, x, y, alone)), np.float64)
@@ -294,8 +298,19 @@ class _Judge:
     @cached_property
     def _errors(self) -> tuple[list[float], list[float]]:
         """By record of a and of b, the error that it hands on."""
-        flow, pairing = self._flow, self._pairing
-        return _errors(flow.a, pairing.of_a, self._verdicts), _errors(flow.b, pairing.of_b, self._verdicts)
+        (a, b), flow, pairing = (self._a.log, self._b.log), self._flow, self._pairing
+        return (
+            _errors(flow.a, pairing.of_a, self._verdicts, self._rounding(a, pairing.of_a, b)),
+            _errors(flow.b, pairing.of_b, self._verdicts, self._rounding(b, pairing.of_b, a)),
+        )
+
+    def _rounding(self, log: OpLog, of: Int32, other: OpLog) -> Float64:
+        """float64[n], what unpaired records round by, if the user expects rounding; 0 for pairs."""
+        out = np.zeros(len(log))
+        if self._explains:
+            alone = np.flatnonzero(of < 0)
+            out[alone] = unpaired_rounding(log, alone, other, 0.0)
+        return out
 
     def _before(self, name: str) -> Iterator[tuple[str, float]]:
         """The change of the norms of a parameter and its states as the step begins: no operation made it."""
@@ -334,11 +349,15 @@ def _same(x: Result, y: Result) -> bool:
     return x.digest is not None and x.digest == y.digest
 
 
-def _errors(flow: Ragged, of: Int32, verdicts: Verdicts) -> list[float]:
-    """The error of each record's pair, unless that is red; of unpaired ones the largest that reaches them."""
+def _errors(flow: Ragged, of: Int32, verdicts: Verdicts, rounding: Float64) -> list[float]:
+    """The error of each record's pair, unless that is red; of unpaired ones the largest that reaches them, and their
+    own rounding (float64[n]).
+    """
     counts = np.isfinite(verdicts.error) & ~np.isin(verdicts.status, RED)
     errors: list[float] = np.append(np.where(counts, verdicts.error, 0.0), 0.0)[of].tolist()
-    read = np.flatnonzero((flow.value >= 0) & (of[flow.row] < 0))
+    read, own = np.flatnonzero((flow.value >= 0) & (of[flow.row] < 0)), rounding.tolist()
+    received = dict[int, float]()
     for row, maker in zip(flow.row[read].tolist(), flow.value[read].tolist(), strict=True):
-        errors[row] = max(errors[row], errors[maker])
+        received[row] = max(received.get(row, 0.0), errors[maker])
+        errors[row] = math.hypot(received[row], own[row])
     return errors

@@ -15,7 +15,7 @@ from matchers.status import Status
 from matchers.verdict.case import Case, Judgement
 from matchers.verdict.reason import Reason
 
-__all__ = ["without_terms"]
+__all__ = ["terms_of_micro_batches", "without_terms"]
 
 
 def without_terms(case: Case, judged: Judgement) -> Judgement:
@@ -23,10 +23,9 @@ def without_terms(case: Case, judged: Judgement) -> Judgement:
     a, b, pairing, verdicts = case.a, case.b, case.pairing, judged.verdicts
     if a.folding is None and b.folding is None:
         return judged
-    terms, by_part = np.zeros((2, len(pairing)), bool)
+    terms, by_part = terms_of_micro_batches(case), np.zeros(len(pairing), bool)
     for log, lead in ((a, pairing.lead_a), (b, pairing.lead_b)):
         if log.folding is not None:
-            terms |= log.folding.terms[lead]
             by_part |= log.folding.by_part[lead]
     differs = np.isin(verdicts.status, (Status.DIVERGED, Status.SHAPE))
     differs[[k for k, slot in verdicts.slots.items() if slot.scalars is not None]] = False
@@ -38,6 +37,15 @@ def without_terms(case: Case, judged: Judgement) -> Judgement:
         for of, makers in ((pairing.of_a, case.flow.a), (pairing.of_b, case.flow.b)):
             unjudged |= differs & ~terms & _downstream(begins, passes, of, makers)
     return judged.claimed(unjudged, Status.NOT_JUDGED, Reason.BATCH_STATISTICS)
+
+
+def terms_of_micro_batches(case: Case) -> Bool:
+    """bool[p]: a result is a term of each micro-batch, of which nothing tells the whole."""
+    terms = np.zeros(len(case.pairing), bool)
+    for log, lead in ((case.a, case.pairing.lead_a), (case.b, case.pairing.lead_b)):
+        if log.folding is not None:
+            terms |= log.folding.terms[lead]
+    return terms
 
 
 def _downstream(begins: Bool, passes: Bool, of: Int32, flow: Ragged) -> Bool:

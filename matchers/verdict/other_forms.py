@@ -14,7 +14,7 @@ from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.arguments import tensors_read
 from matchers.ops.dataflow import WHOLE, downstream, upstream
-from matchers.ops.laws import rows_where
+from matchers.ops.laws import copies, rows_where
 from matchers.regions.find import OPEN, find_regions
 from matchers.status import AGREE, Status
 from matchers.verdict.case import Case, Judgement
@@ -42,12 +42,13 @@ def without_other_forms(case: Case, judged: Judgement) -> Judgement:
     repeats = verdicts.inputs_equal & (a.inputs.count[i] > 0) & ~doubt
     other = (verdicts.status >= Status.SHAPE) & ~repeats & ~a.updates[i] & ~judged.parts
     doubt &= other
-    other &= ~(case.flow.readers_a.none[i] | case.flow.readers_b.none[j])
+    # a copy that is only sent to another rank is no result
+    other &= ~(case.flow.readers_a.none[i] | case.flow.readers_b.none[j]) | (copies(a)[i] & copies(b)[j])
     other &= doubt | ~(_is_applied(a, case.flow.a)[i] | _is_applied(b, case.flow.b)[j])
     if other.any():
         beside = doubt | (other & (verdicts.status == Status.SHAPE))
         if folded:
-            other &= beside | _rearranged(a, b, i, j)
+            other &= beside | _rearranged(a, b, i, j, verdicts.error) | _made_of(case, other & beside)
         # only what lies in such a region as a whole is worth a walk
         regions = find_regions(a, b, pairing, np.where(other, np.int8(Status.NOT_JUDGED), verdicts.status), case.flow)
         other &= regions.covered("a")[i] & regions.covered("b")[j]
@@ -77,10 +78,31 @@ def without_other_forms(case: Case, judged: Judgement) -> Judgement:
     return judged.claimed(other, Status.NOT_JUDGED, Reason.OTHER_FORM, slots=slots)
 
 
-def _rearranged(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
-    """bool[p]: whole numbers with the norms and extremes of the other run, such as positions in another order."""
-    whole = np.array([name.startswith("int") for name in a.dtypes] + [False])[a.dtype[i]]
-    return np.asarray(whole & (a.shape[i] >= 0) & (a.stats[:, i] == b.stats[:, j]).all(axis=0))
+def _made_of(case: Case, beside: Bool) -> Bool:
+    """bool[p]: pairs that read one of some pairs, and of which one run has no more than operations of its own: what a
+    block of keys gives is added up later.
+    """
+    reads, alone = np.ones(len(beside), bool), np.zeros(len(beside), bool)
+    for log, flow, of, at in (
+        (case.a, case.flow.a, case.pairing.of_a, case.i),
+        (case.b, case.flow.b, case.pairing.of_b, case.j),
+    ):
+        known = flow.value >= 0
+        maker, reader = flow.value[known], flow.row[known]
+        reads &= marked(reader[np.append(beside, False)[of[maker]]], len(log))[at]
+        alone |= (marked(maker, len(log)) & ~marked(maker[of[reader] >= 0], len(log)))[at]
+    return reads & alone
+
+
+def _rearranged(a: OpLog, b: OpLog, i: Int64, j: Int64, error: Float64) -> Bool:
+    """bool[p]: results with the norms and extremes of the other run, but for what may be left of a form, though their
+    elements differ: positions, or keys of ranks side by side, in another order.
+    """
+    shaped = (a.shape[i] >= 0) & (b.shape[j] >= 0)
+    x, y = (np.stack((log.outputs.first(rows), *log.stats[1:4, rows])) for log, rows in ((a, i), (b, j)))
+    with np.errstate(divide="ignore", invalid="ignore"):
+        off = np.abs(x - y) / np.maximum(np.abs(x), np.abs(y))
+    return np.asarray(shaped & ((x == y) | (off <= _LEFT * error / 8)).all(axis=0) & (error > _LEFT))
 
 
 def left_of_form(case: Case, error: Float64) -> Float64:

@@ -17,7 +17,7 @@ from matchers.pairing.pairing import Pairing
 from matchers.verdict.relative_error import relative
 from matchers.verdict.tolerance import EPSILON, MOST_ALLOWED, UNKNOWN_SCORES, UNSEEN, UNSURE, rounding, shorter_sum
 
-__all__ = ["Inputs", "Nodes", "own_rounding"]
+__all__ = ["Inputs", "Nodes", "own_rounding", "unpaired_rounding"]
 
 
 class Nodes:
@@ -49,7 +49,7 @@ class Nodes:
         self.sure, self.placed, self.parts, self.settled, self.whole = (
             np.append(masks[name], rest) for name in ("sure", "placed", "parts", "settled", "whole")
         )
-        unpaired = _unpaired_rounding(a, alone_a, b, coarsest), _unpaired_rounding(b, alone_b, a, coarsest)
+        unpaired = unpaired_rounding(a, alone_a, b, coarsest), unpaired_rounding(b, alone_b, a, coarsest)
         self.own = np.concatenate((own, *unpaired, [0.0]))
         judged = np.flatnonzero(~of_pairs["settled"])
         by_b = judged[np.argsort(pairing.lead_b[judged])]
@@ -64,8 +64,11 @@ class Nodes:
         return (node >= self.pairs) & (node < self.nothing)
 
 
-def _unpaired_rounding(log: OpLog, rows: Int64, other: OpLog, coarsest: float) -> Float64:
-    """float64[k]: rounding of unpaired records; a dtype that the other log lacks is no reason to be coarse."""
+def unpaired_rounding(log: OpLog, rows: Int64, other: OpLog, coarsest: float) -> Float64:
+    """float64[k]: rounding of unpaired records; a dtype that the other log lacks is no reason to be coarse.
+
+    Arguments as of `own_rounding`; `other` is the log that lacks them.
+    """
     named = [name for name in other.dtypes if name in EPSILON]
     instead = max(named, key=lambda name: EPSILON[name], default="")
     # a collective that adds up has a term per rank

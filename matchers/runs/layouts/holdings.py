@@ -196,10 +196,12 @@ class Holdings:
         if not equal and (by_norm := self._whole_by_norm(row)) is not None:
             return Share(Holds.SHARD, whole=by_norm[0], known_by=f" by its norm, {by_norm[1]:.0e} off")
         # of one number everywhere, shards are equal, too; other equal results are those of a part of the batch
-        if (info.share[row] > 1 and not equal) or (local not in known and not (equal and self._varies(row))):
-            whole = whole_of(self._shapes(row), known)
-            if whole is not None:
-                return Share(Holds.SHARD, whole=whole, known_by=" by its shape")
+        # a gradient of a parameter has the shape of the whole batch's, also where ranks read a part of it
+        for shapes in (self._wholes.of_all.of(log.op_name(row), log.module_name(row)), known):
+            if (info.share[row] > 1 and not equal) or (local not in shapes and not (equal and self._varies(row))):
+                whole = whole_of(self._shapes(row), shapes)
+                if whole is not None:
+                    return Share(Holds.SHARD, whole=whole, known_by=" by its shape")
         if not (equal or log.updates[row]) and (off := self._off_sum(row)) is not None:
             return Share(Holds.PARTIAL, known_by=f"{_BY_VALUES}, {off:.0e} off")
         return _COPY if equal else Share()
@@ -273,7 +275,10 @@ class Holdings:
         return law_of(log, row).form is not Form.POWER and not norms.isdisjoint(log.producers[row].tolist())
 
     def _reduced_with_others(self) -> Bool:
-        """bool[n]: records of the passes with what is reduced over other ranks, too: of gradients in buckets."""
+        """bool[n]: records of the passes with what is reduced over other ranks, too: of gradients in buckets.
+
+        Not of what the backward pass goes on with, such as gradients of keys that other ranks read.
+        """
         log, own = self._first, {each.header.run.get("rank", 0) for each in self._logs}
         out = np.zeros(len(log), bool)
         passes = (log.phase == Phase.BACKWARD) & ~log.updates
@@ -282,6 +287,8 @@ class Holdings:
             out[row] = not own.issuperset(integers((parsed_object(texts[row]) or {}).get("ranks")) or ())
         if out.any():
             flow = self._flow
+            computes = passes & ~rows_where(log, lambda law: law.linear or law.communicates)
+            out &= ~upstream(flow, computes, passes)
             for row in np.flatnonzero(passes).tolist():
                 out[row] |= any(maker >= 0 and out[maker] for maker in flow[row].tolist())
         return out

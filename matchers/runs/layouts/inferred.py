@@ -14,6 +14,7 @@ from typing import Any
 from matchers.logs.op_log import OpLog
 from matchers.ops.last_contents import LastContents
 from matchers.ops.shapes import side_by_side
+from matchers.ops.stacks import parts_of_stack, singles
 from matchers.runs.rank_logs import RankLogs
 
 __all__ = ["with_inferred_placements"]
@@ -61,6 +62,7 @@ def _placements(parts: Sequence[LastContents], other: OpLog) -> dict[str, list[M
             if whole is not None and known and known != {whole} and (None not in local or len(known) == 1):
                 one = known.pop()  # that of a rank that does not update the parameter, too
                 shapes[name] = whole, [one if shape is None else shape for shape in local]
+    shapes |= _stacks(parts, theirs)
     shares = {name: _share([each.start.get(name) for each in parts]) for name in shapes}
     cut = {name: dimension for name in shapes if (dimension := _dimension(*shapes[name], shares[name])) is not None}
     usual = Counter(shares[name] for name in cut).most_common(1)
@@ -71,6 +73,20 @@ def _placements(parts: Sequence[LastContents], other: OpLog) -> dict[str, list[M
         dimension = _dimension(whole, of_ranks, share)
         if dimension is not None:
             out[name] = [_placement(dimension, whole, of_ranks, share, rank) for rank in range(len(parts))]
+    return out
+
+
+def _stacks(parts: Sequence[LastContents], theirs: LastContents) -> dict[str, tuple[Shape, list[Shape]]]:
+    """Whole and local shapes of parameters of which each rank has a stack, and the other run its parts one by one."""
+    out: dict[str, tuple[Shape, list[Shape]]] = {}
+    single, own = singles(theirs, parts[0]), [singles(each, theirs) for each in parts]
+    for name in own[0] if single else ():
+        if all(name in of for of in own) and len({each.start.get(name) for each in parts}) == len(parts):
+            numel, l1 = (sum(of[name][k] for of in own) for k in range(2))
+            local = [each.left(name).shape for each in parts]
+            if parts_of_stack(name, int(numel), l1, single) and all(local):
+                known = [shape for shape in local if shape is not None]
+                out[name] = (sum(shape[0] for shape in known), *known[0][1:]), known
     return out
 
 

@@ -19,6 +19,7 @@ from matchers.logs.parser import Progress
 from matchers.ops.placement import LAYOUT
 from matchers.rules.model import LayoutRule, RuleSet, Side
 from matchers.rules.scope import of_layout
+from matchers.runs.layouts.dealing import batches_of, dealt_otherwise
 from matchers.runs.layouts.stages import with_stages_joined
 from matchers.runs.layouts.virtual_log import virtual_log
 from matchers.runs.rank_logs import RankLogs
@@ -32,19 +33,21 @@ _MAX_RANKS = 4_096
 def layouts_differ(a: Run, b: Run) -> bool:
     """True if the ranks of two runs have no partners, and can be merged.
 
-    They have none where their numbers differ, or where other ranks hold other parts of the model and read one batch, or
-    other stages of a pipeline. To be merged, the logs of all are needed.
+    They have none where their numbers differ, where other ranks hold other parts of the model and read one batch, where
+    they deal out one batch otherwise, or hold other stages of a pipeline. To be merged, the logs of all are needed.
     """
     if max(len(a.paths), len(b.paths)) > _MAX_RANKS:
         return False
     as_many = len(a.paths) == len(b.paths)
-    last = _last(a), _last(b)
-    if as_many and _mesh(a) == _mesh(b) and not _parted_otherwise(*last) and _held_alike(*last):
+    last = (_last(a), _last(b)) if as_many else ([], [])
+    alike = _mesh(a) == _mesh(b) and batches_of(last[0]).keys() == batches_of(last[1]).keys() and _held_alike(*last)
+    if as_many and alike and not _parted_otherwise(*last):
         return False
-    infos_a, infos_b = _infos(a.paths.values()), _infos(b.paths.values())
-    if as_many and not _parted_otherwise(infos_a, infos_b) and not _staged_otherwise(infos_a, infos_b):
+    infos = _infos(a.paths.values()), _infos(b.paths.values())
+    ways = (_parted_otherwise, dealt_otherwise, _staged_otherwise)
+    if as_many and not any(differ(*infos) for differ in ways):
         return False
-    return _is_whole(a, infos_a) and _is_whole(b, infos_b)
+    return _is_whole(a, infos[0]) and _is_whole(b, infos[1])
 
 
 def _mesh(run: Run) -> dict[str, object]:

@@ -78,7 +78,7 @@ def virtual_log(
     role = ranks.joined
     left = [
         replace(_left_out(ranks, of, why, f"{_OF_LAYOUT}; {helps}"), layout=True)
-        for of, (why, helps) in not_merged(ranks, role, both=len(others) > 1)
+        for of, (why, helps) in not_merged(ranks, role, others)
     ]
     left += _without_log(checked)
     joins, ranks = checked is not ranks, RankLogs(ranks.run, {rank: ranks.logs[rank] for rank in role.ranks})
@@ -130,8 +130,9 @@ def _virtual_log(ranks: RankLogs, others: Sequence[OpLog], wholes: Wholes, leads
         known = groups  # first results do not tell which samples are the same
     unknown = sorted(rank for group in groups if group not in known for rank in group)
     of = next((k for k, group in enumerate(known) if role.reference in group), -1)
+    of_batch = wholes.over(len(known)) if len(others) == 1 else wholes
     log = as_micro_batches(
-        [_merged(ranks, role, group, wholes) for group in known], together, of, others[:1] if leads else others
+        [_merged(ranks, role, group, of_batch) for group in known], together, of, others[:1] if leads else others
     )
     log = in_order(log, ranks, role)
     return replace(log, left_out=(_left_out(ranks, unknown, *_NOT_MATCHED),) if unknown else ())

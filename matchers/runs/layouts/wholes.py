@@ -30,10 +30,20 @@ _NEAR = 1e-3
 class Wholes:
     """The shapes that results of each operation can have as a whole."""
 
-    def __init__(self, log: OpLog, parts: int = 1) -> None:
-        """`parts`: so many ranks hold a part each of what this log of one of them has, where nothing is placed."""
-        self._log, self._parts = log, parts
+    def __init__(self, log: OpLog, parts: int = 1, batches: int = 1) -> None:
+        """The shapes in a log.
+
+        Args:
+            parts: so many ranks hold a part each of what this log of one of them has, where nothing is placed.
+            batches: so many groups of ranks have a part each of what this log has of a batch, along some dimension.
+        """
+        self._log, self._parts, self._batches = log, parts, batches
         self._further: dict[tuple[str, int], set[Shape]] = {}
+
+    @cached_property
+    def of_all(self) -> Wholes:
+        """The shapes of the whole batch alone."""
+        return Wholes(self._log, self._parts) if self._batches > 1 else self
 
     def of(self, op: str, module: str | None = None) -> set[Shape]:
         """The shapes of the first output: in a module, if it has the operation; else anywhere."""
@@ -71,6 +81,11 @@ class Wholes:
                 found |= self._possible(dimensions(values.shapes[values.shape[v]]) if part is None else part.whole)
             self._further[op, number] = found
         return self._further[op, number]
+
+    def over(self, groups: int) -> Wholes:
+        """The shapes that groups of ranks with other parts of a batch have, each by itself."""
+        batches = groups // max(self._scales)
+        return Wholes(self._log, self._parts, batches) if batches > 1 else self
 
     @cached_property
     def _scales(self) -> set[int]:
@@ -112,10 +127,14 @@ class Wholes:
         return found
 
     def _possible(self, shape: Shape) -> set[Shape]:
-        """A shape, and those of which it is a shard."""
-        if self._parts == 1:
-            return {shape}
-        return {shape, *((*shape[:k], length * self._parts, *shape[k + 1 :]) for k, length in enumerate(shape))}
+        """A shape, those of which it is a shard, and those that are a part of it by the batch."""
+        found = {shape}
+        for k, length in enumerate(shape):
+            if self._parts > 1:
+                found.add((*shape[:k], length * self._parts, *shape[k + 1 :]))
+            if self._batches > 1 and length % self._batches == 0:
+                found.add((*shape[:k], length // self._batches, *shape[k + 1 :]))
+        return found
 
 
 def whole_of(shapes: Sequence[Shape], known: Collection[Shape]) -> Shape | None:

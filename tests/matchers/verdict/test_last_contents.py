@@ -507,3 +507,31 @@ def test_a_tensor_that_is_a_rounding_error_leaves_the_other_tensors_of_its_opera
     assert not replace(left, contents=others).agree[0][row]
     assert replace(left, contents=others, noise={NAMES[2]}).agree[0][row]
     assert not replace(left, contents={}, noise=set(NAMES)).agree[0][row]
+
+
+class TestStacks:
+    """Parameters that one run has one by one, and the other in one tensor."""
+
+    def of_two(self, factor: float = 1.0) -> Comparison:
+        new = np.stack(after(0.1, NAMES)[1:]) * np.float32(factor)
+        stack = Step(
+            key="stack/op_1_add_",
+            gives=[new],
+            reads=[np.stack(WEIGHTS[1:]), np.stack(gradients()[1:])],
+            fields={"phase": "optimizer", "parameters": ["layers.w", "layers.w.grad"]},
+        )
+        return compare(log([*backward(), *looped()]), log([*backward(), *looped(names=NAMES[:1]), stack]))
+
+    def test_what_updates_leave_in_a_stack_is_what_they_leave_in_its_parts(self) -> None:
+        c = self.of_two()
+        assert not c.red.any()
+        assert {name for name, content in c.last_contents.contents.items() if content.agrees} == {
+            *NAMES[1:],
+            "layers.w",
+        }
+        assert c.coverage.enough
+
+    def test_another_update_of_a_stack_is_its_cause(self) -> None:
+        c = self.of_two(1.001)
+        row = only_cause(c)
+        assert c.b.keys[int(c.row_b[row])] == "stack/op_1_add_"

@@ -105,7 +105,7 @@ def divided(folder: Path, passes: list[Step]) -> str:
     return written(folder / "two", [passes + updates((0, 1)), passes + updates((1, 2))])
 
 
-def in_parts(folder: Path, passes: list[Step], batches: Sequence[str] = ("00", "11"), *, skips: bool = True) -> str:
+def in_parts(folder: Path, passes: list[Step], batches: Sequence[str] = ("00", "11"), *, skips: bool) -> str:
     """Two ranks that send each other parts of a sequence, of which the first may skip what it received."""
 
     def receiving(peer: int) -> list[Step]:
@@ -177,18 +177,14 @@ def test_stages_of_a_pipeline_are_not_understood(tmp_path: Path) -> None:
     assert c.counts[Status.EQUAL] == 4
 
 
-@pytest.mark.parametrize(
-    ("batches", "skips", "understood"),
-    [(("00", "11"), True, False), (("00", "11"), False, True), (("00",), True, True)],
-)
-def test_parts_of_a_sequence_that_skip_blocks_are_not_understood(
-    tmp_path: Path, batches: Sequence[str], skips: bool, understood: bool
+@pytest.mark.parametrize("skips", [True, False])
+@pytest.mark.parametrize("batches", [("00", "11"), ("00",)])
+def test_parts_of_a_sequence_are_understood_also_if_a_rank_skips_blocks(
+    tmp_path: Path, batches: Sequence[str], skips: bool
 ) -> None:
     """Ranks with one batch may send each other what they like: they are merged by what they hold."""
-    two = in_parts(tmp_path, forward(), batches=batches, skips=skips)
-    c = compared(one_process(tmp_path), two)
-    assert c.coverage.understood == understood
-    assert any("masked, not skipped" in note.text for note in c.comparability.notes) != understood
+    c = compared(one_process(tmp_path), in_parts(tmp_path, forward(), batches=batches, skips=skips))
+    assert c.coverage.understood
 
 
 def test_rings_of_two_sizes_are_not_understood(tmp_path: Path) -> None:
@@ -210,14 +206,34 @@ def test_two_pipelines_whose_messages_no_log_shows_are_not_understood(tmp_path: 
 
 
 @pytest.mark.parametrize(
-    ("ranks", "cause"),
-    [(forward(factor=1.001), "layers.1/op_0_mm"), (forward(inserted=1.001), "layers.1/op_1_mul")],
+    ("options", "cause"),
+    [({"factor": 1.001}, "layers.1/op_0_mm"), ({"inserted": 1.001}, "layers.1/op_1_mul")],
     ids=["another result", "inserted"],
 )
-def test_what_the_records_prove_is_the_first_cause_all_the_same(tmp_path: Path, ranks: list[Step], cause: str) -> None:
-    c = compared(one_process(tmp_path), in_parts(tmp_path, ranks))
+def test_what_the_records_prove_is_the_first_cause_all_the_same(
+    tmp_path: Path, options: dict[str, float], cause: str
+) -> None:
+    stages = [forward((0, 1), **options), forward((2,))]
+    c = compared(one_process(tmp_path), written(tmp_path / "two", stages, [NAMES[:2], NAMES[2:]]))
     (row,) = np.flatnonzero(c.cause)
     assert c.b.keys[int(c.row_b[row])] == cause
     assert headline(c, int(row)).startswith("FIRST CAUSE")
     assert "diverged" in failed(c)
     assert "not-compared" in failed(c)
+
+
+@pytest.mark.parametrize(("norms", "apart"), [((3.0, 4.0), True), ((3.0, 5.0), False), ((None, None), False)])
+def test_ranks_that_deal_out_one_batch_otherwise_have_no_partners(
+    tmp_path: Path, norms: tuple[float | None, float | None], apart: bool
+) -> None:
+    """Other parts of one batch have its norm together; another batch has not, and old logs do not tell."""
+    runs = []
+    for name, batches in (("a", ({"digest": "00", "l1": 2.0}, {"digest": "11", "l1": 5.0})),
+                          ("b", ({"digest": "22", "l1": norms[0]}, {"digest": "33", "l1": norms[1]}))):  # fmt: skip
+        (tmp_path / name).mkdir()
+        for rank, batch in enumerate(batches):
+            path = tmp_path / name / f"rank_{rank}_activations.log"
+            digests = dict.fromkeys(NAMES, "00")
+            write_captured(path, forward(), parameter_digests=digests, batch=[batch], world_size=2, rank=rank)
+        runs.append(find_run(str(tmp_path / name)))
+    assert layouts_differ(*runs) is apart

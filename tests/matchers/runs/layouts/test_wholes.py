@@ -53,6 +53,9 @@ def test_the_whole_is_what_the_parts_of_both_can_make() -> None:
     assert Wholes(log).of("softmax") == {(2, 1, 8, 6)}
     assert (2, 4, 8, 6) in Wholes(log, parts=4).of("softmax")
     assert whole_of([(2, 2, 8, 6)] * 2, Wholes(log, parts=4).of("softmax")) == (2, 4, 8, 6)
+    of_half = Wholes(log).over(2)
+    assert of_half.of("softmax") == {(2, 1, 8, 6), (1, 1, 8, 6), (2, 1, 4, 6), (2, 1, 8, 3)}
+    assert of_half.of_all.of("softmax") == {(2, 1, 8, 6)}
     assert whole_of([(3, 2), (2, 2)], {(5, 2)}) == (5, 2)
     assert whole_of([(3, 2), (6,)], {(5, 2)}) is None
     assert whole_of([(1, 2), (0, 2)], {(1, 2)}) == (1, 2), "one rank has all"

@@ -1,0 +1,51 @@
+"""Parameters that one run has stacked, such as experts, and another one by one.
+
+A stack has the elements of its parts: its norm is the sum of theirs, in double precision, whatever their order.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import defaultdict
+from collections.abc import Mapping
+
+from matchers.ops.last_contents import GRADIENT, LastContents
+
+__all__ = ["parts_of_stack", "singles"]
+
+_NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
+_SAME = 1e-9
+"""Largest relative difference of the norm of a stack from the sum of its parts'."""
+
+
+def singles(of: LastContents, other: LastContents) -> dict[str, tuple[int, float]]:
+    """Number of elements, and L1 norm as the step reads it, of each parameter that one run alone updates."""
+    return {
+        name: (of.left(name).numel, of.before(of.first[name]).l1)
+        for name in of.last
+        if of.base(name) == name not in other.last and not name.endswith(GRADIENT)
+    }
+
+
+def parts_of_stack(name: str, numel: int, l1: float, known: Mapping[str, tuple[int, float]]) -> tuple[str, ...]:
+    """The parameters of which a stack consists, whose names differ in one number; empty if there are none.
+
+    Args:
+        name, numel, l1: of the stack.
+        known: number of elements and L1 norm of the parameters to choose from.
+    """
+    kinds: dict[tuple[str, str], list[str]] = defaultdict(list)
+    for one in known:
+        for number in _NUMBER.finditer(one):
+            kinds[one[: number.start()], one[number.end() :]].append(one)
+    fits = []
+    for parts in kinds.values():
+        elements, norm = (sum(known[part][k] for part in parts) for k in range(2))
+        if len(parts) > 1 and elements == numel and abs(norm - l1) <= _SAME * l1:
+            fits.append(tuple(parts))
+    # of norms that are alike by chance, such as those of ones, names tell
+    return max(fits, key=lambda parts: len(_words(name) & _words(parts[0])), default=())
+
+
+def _words(name: str) -> set[str]:
+    return set(name.replace("_", ".").split("."))
