@@ -37,6 +37,7 @@ _COMMON = {
     "divisions": ("dividing.py",),
     "sequences": ("sequence.py", "sharing.py"),
     "experts": ("routing.py", "sharing.py"),
+    "tensors": ("tensor.py",),
 }
 """By folder, the files that its subjects share."""
 

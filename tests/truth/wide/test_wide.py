@@ -52,10 +52,11 @@ _DIVIDED = {
     "alibi whole-ring2 float32 mask": "right",
     "gated whole-ep2 float32": "quiet",
     "gated whole-ep2-renumbered float32 expert 0.001": "right",
-    "switch whole-stacked float32": "unknown",
+    "switch whole-stacked float32": "quiet",
+    "rotary whole-ring2 float32": "quiet",
+    "megatron whole-tp2-sp float32 norms": "right",
 }
-"""Stages, shares of the update and of parameters, parts of sequences, experts; what updates leave in stacked parameters
-is not compared with single ones."""
+"""Stages, shares of the update, of matrices and of parameters, parts of sequences, experts."""
 
 
 @pytest.mark.torch

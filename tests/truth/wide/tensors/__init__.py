@@ -1,0 +1,1 @@
+"""Subjects whose ranks divide matrices, sequences and samples by hand."""
