@@ -112,17 +112,21 @@ def left_of_form(case: Case, error: Float64) -> Float64:
 
 
 def _shown(case: Case, status: NDArray[np.int8]) -> Bool:
-    """bool[p]: pairs that lead, in both runs, to one that agrees, over what is not judged."""
-    found, agrees = np.ones(len(status), bool), np.isin(status, AGREE)
-    for log, flow, of, at in (
-        (case.b, case.flow.b, case.pairing.of_b, case.j),
-        (case.a, case.flow.a, case.pairing.of_a, case.i),
+    """bool[p]: pairs that lead, in both runs, to one that agrees, over what is not judged; a copy that is only sent, in
+    the other run.
+    """
+    found, agrees, sent = np.ones(len(status), bool), np.isin(status, AGREE), np.zeros(len(status), bool)
+    for log, flow, readers, of, at in (
+        (case.b, case.flow.b, case.flow.readers_b, case.pairing.of_b, case.j),
+        (case.a, case.flow.a, case.flow.readers_a, case.pairing.of_a, case.i),
     ):
         if found.any():
             seen = np.append(agrees, False)[of] & ~rows_where(log, lambda law: law.blind)
             is_open = np.append(OPEN[status], True)[of]
             near = marked(flow.value[(flow.value >= 0) & seen[flow.row]], len(log))
-            found &= upstream(flow, near & is_open, is_open)[at]
+            unread = readers.none[at] & copies(log)[at] & ~sent
+            found &= upstream(flow, near & is_open, is_open)[at] | unread
+            sent |= unread
     return found
 
 

@@ -198,10 +198,9 @@ def part_of(data: Data, run: Run) -> Data:
 
 def common_bugs(norm: str) -> tuple[Bug, ...]:
     """The bugs of the step; `norm`: pattern of the name of the first norm of layer 1."""
-    sequence, contexts, data = (
-        tuple(form for form, layout in LAYOUTS.items() if wanted(layout))
-        for wanted in (lambda of: of.sequence, lambda of: of.context > 1, lambda of: of.data > 1)
-    )
+    sequence = tuple(form for form, layout in LAYOUTS.items() if layout.sequence)
+    contexts = tuple(form for form, layout in LAYOUTS.items() if layout.context > 1)
+    data = tuple(form for form, layout in LAYOUTS.items() if layout.data > 1)
     return (
         Bug(name="cp-loss", module="", phase="", forms=contexts),
         Bug(name="dp-loss", module="", phase="", forms=data),
@@ -233,7 +232,7 @@ def train(
     total = torch.zeros(())
     for of in zip(*(x.chunk(layout.micro) for x in data.values()), strict=True):
         part = loss(model, dict(zip(data, of, strict=True))) / tokens  # bug: cp-loss, dp-loss
-        part.backward()  # type: ignore[no-untyped-call]  # bug: cp-loss, dp-loss
+        part.backward()  # bug: cp-loss, dp-loss
         total += part.detach().float()
     for name, parameter in model.named_parameters():
         if layout.sequence and getattr(parameter, "sliced", False) and not (run.has("norms") and name == unsummed):
