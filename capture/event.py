@@ -9,6 +9,7 @@ from .arguments import Arguments, Form
 from .attribution import Place
 from .exchange import Part
 from .process_groups import GroupCall
+from .row_values import MeasuredRows
 
 __all__ = ["Event", "Input", "Leaf", "Slot"]
 
@@ -30,6 +31,7 @@ class Leaf:
         part: of the vector that a collective exchanges; None for other operations.
         part_slot: its statistics with the sketch at the part's positions.
         pieces: statistics of the part's pieces.
+        rows: statistics of its rows, where they are asked for.
     """
 
     shape: tuple[int, ...]
@@ -40,6 +42,7 @@ class Leaf:
     part: Part | None = None
     part_slot: Slot = None
     pieces: tuple[Slot, ...] = ()
+    rows: MeasuredRows | None = None
 
 
 @dataclass(slots=True)

@@ -84,6 +84,7 @@ SUPERSET = (
     "Micro-batch",
     "Parameter",
     "User hash",
+    "Rows",
 )
 COMPACT = ("Like", "Out", "From", "Named", "Call")
 """Fields of compact logs alone, which stand for several of the others (docs/log-format.md)."""

@@ -165,6 +165,7 @@ class Record:
         exchanged: what a collective gave and received, ready for JSON.
         given, received: the tensors of a collective as parts of what its group exchanges; without a first output that
             is at position 0, where its own sketch is taken too.
+        rows: what is known of the rows of its outputs, ready for JSON.
         recompute: run again by activation checkpointing.
         micro_batch: its number, from 0, where it is known.
     """
@@ -188,6 +189,7 @@ class Record:
     exchanged: Mapping[str, Any] | None = None
     given: Sequence[Portion] = ()
     received: Sequence[Portion] = ()
+    rows: Sequence[Mapping[str, Any]] = ()
     recompute: bool = False
     micro_batch: int | None = None
 
@@ -328,6 +330,8 @@ def _add_lines(record: Record, text: _Escaped, lines: list[str]) -> str:
         add(f"  Exchanged: {json_line({name: [_portion(portion) for portion in side] for name, side in sides})}")
     if record.exchanged:
         add(f"  Exchanged: {json_line(record.exchanged)}")
+    if record.rows:
+        add(f"  Rows: {json_line(record.rows)}")
     if record.stack:
         add(f"  Stack: {text.stack(record.stack)}")
     if record.recompute:

@@ -126,6 +126,7 @@ class Measuring:
         slots = [slot for each in given for slot in (each.slot, *each.pieces)]
         leaves = [leaf for event in events for leaf in (*event.outputs, *event.mutated)]
         slots += [slot for leaf in leaves for slot in (leaf.slot, leaf.part_slot, *leaf.pieces)]
+        slots += [slot for leaf in leaves if leaf.rows is not None for slot in leaf.rows.slots]
         self.statistics.restart([number for slot in slots for number in _numbers(slot)])
         self.storages.restart({id(event) for event in events})
 

@@ -147,6 +147,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add("--dtypes", nargs="+", default=[], metavar="NAME", help="record only results of these dtypes (float32 ...)")
     add("--min-numel", type=int, default=0, metavar="N", help="leave results with fewer elements out")
     add("--hash", default=None, metavar="module:function", help="record a value of your own for every result")
+    add("--rows", nargs="+", default=[], metavar="GLOB",
+        help="measure each row of these modules' results, or of MODULE/OPERATION: a decode step, packed or padded "
+        "sequences are then compared row by row")  # fmt: skip
     add("--weights", type=_weights, default=(), metavar="every|STEPS",
         help="after these steps, a line for every parameter, gradient and state of the optimizer")  # fmt: skip
     add("--no-sketch", dest="sketch", action="store_false", help="no sketches: cheaper, but errors are only bounds")
@@ -259,6 +262,7 @@ def settings_of(args: argparse.Namespace) -> Settings:
         compact=args.compact,
         keep_diff=args.keep_diff,
         hash=args.hash,
+        rows=tuple(args.rows),
         forward=forward,
         of=tuple(args.of),
         ranks=args.ranks,

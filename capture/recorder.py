@@ -200,6 +200,8 @@ class Recorder:
         """Measure what the step begins with, when a model runs with values for the first time."""
         if is_tracing():
             return
+        if self.settings.rows and self.tracer is not None:
+            self.tracer.token_shapes = _token_shapes(batch)
         if self._changed is not None:
             self._change_start(self._changed, module, batch)
         if self._start is None:
@@ -593,6 +595,12 @@ class Recorder:
             trained = [n for n, p in parameters if before.get(n, "-") != "-" != now[n] and self._is_trained(p)]
             out["parameters"] = sum(now[name] != before[name] for name in trained), len(trained)
         return out
+
+
+def _token_shapes(batch: Any) -> list[tuple[int, ...]]:
+    """Return the shapes (batch, tokens) of the integers that a model is given."""
+    leaves = [leaf for leaf in tree_leaves(batch) if isinstance(leaf, torch.Tensor)]
+    return [tuple(leaf.shape) for leaf in leaves if leaf.dim() == 2 and not leaf.is_floating_point()]
 
 
 def _detached(tracer: StepTracer) -> dict[str, int]:

@@ -62,6 +62,7 @@ class Settings:
         compact: write once what repeats in a log (docs/log-format.md).
         keep_diff: keep the uncommitted changes of the training code in the header, as text.
         hash: a function of a tensor, or its name as `module:function`, whose values are recorded for every output.
+        rows: globs of modules, or of `module/operation`: the rows of their results are measured, too.
         forward: a step is a call of a model, with gradients or without.
         of: globs over paths of modules; with `forward`, calls of these are the steps. Empty for whole models.
         ranks: ranks that write a log, None for all.
@@ -92,6 +93,7 @@ class Settings:
     compact: bool = False
     keep_diff: bool = False
     hash: Callable[[Any], Any] | str | None = None
+    rows: tuple[str, ...] = ()
     forward: bool = False
     of: tuple[str, ...] = ()
     ranks: tuple[int, ...] | None = None
@@ -113,7 +115,7 @@ class Settings:
     _known: dict[tuple[str, str], bool] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     def __post_init__(self) -> None:
-        for glob in (*self.ops, *self.exclude_ops, *self.modules, *self.of):
+        for glob in (*self.ops, *self.exclude_ops, *self.modules, *self.rows, *self.of):
             try:
                 fnmatchcase("", glob)
             except re.error as error:  # before Python 3.11, as of `[z-a]`
@@ -185,7 +187,7 @@ class Settings:
     def as_json(self) -> dict[str, Any]:
         """Return the settings that differ from the defaults, for the run info."""
         out: dict[str, Any] = {}
-        for name in ("ops", "exclude_ops", "modules", "dtypes", "of", "ranks"):
+        for name in ("ops", "exclude_ops", "modules", "dtypes", "rows", "of", "ranks"):
             if value := getattr(self, name):
                 out[name] = list(value)
         if self.min_numel:

@@ -13,9 +13,10 @@ from .exchange import Part
 from .frames import Frame, StackTable
 from .log_writer import Mutation, Portion, Record, TensorSummary
 from .placement import Placement
+from .row_values import rows_json
 from .statistics import Summary
 
-__all__ = ["kept_events", "name_events", "records"]
+__all__ = ["kept_events", "module_of", "name_events", "records"]
 
 _MAX_FRAMES = 12
 
@@ -106,6 +107,7 @@ def records(
             if given is None or after.digest is None or given.digest != after.digest:
                 name = event.parameters[leaf.input] if event.parameters else None
                 mutated.append(Mutation(slot=leaf.input, name=name or None, summary=after))
+        rows = {k: leaf.rows for k, leaf in enumerate(event.outputs) if leaf.rows is not None}
         yield Record(
             key=event.key,
             seq=seq,
@@ -125,6 +127,7 @@ def records(
             group=None if event.call is None else event.call.as_json(rank),
             given=_given(event, before, summaries, rank),
             received=_received(event, summaries, rank),
+            rows=rows_json(rows, summaries) if rows else (),
             recompute=place.recompute,
             micro_batch=micro_batches[place.forward_pass],
         )

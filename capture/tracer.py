@@ -38,7 +38,9 @@ from .mode_stack import compiles, insert_below, inside_compiled_call, is_tracing
 from .modules import ModuleNames, ModuleStack
 from .op_kind import OpKind, kernel_kind, kind_of
 from .process_groups import work_of
+from .row_values import chosen, measure_rows
 from .settings import Settings
+from .step_log import module_of
 from .subclasses import Handling, handling_of, local_part, local_tensor_modes, plain, runs_rank_by_rank
 from .typed import typed_spec
 
@@ -64,6 +66,7 @@ class StepTracer(DebugMode):
         attribution: modules, phases and stacks.
         failure: why the recording ended early, None if it did not.
         ends_process: it has ended the process, as it was asked to: its step is written whatever the process was doing.
+        token_shapes: shapes of the integers (batch, tokens) that the model was given.
         pending: position from which the events may belong to no step, None if all do; these are bounded.
         forgotten: number of pending events that were dropped to bound them.
     """
@@ -78,6 +81,7 @@ class StepTracer(DebugMode):
         self.detached: Counter[tuple[int, tuple[Frame, ...] | None]] = Counter()
         self.failure: str | None = None
         self.ends_process = False
+        self.token_shapes: list[tuple[int, ...]] = []
         self.pending: int | None = None
         self.forgotten = 0
         self._limit = settings.max_operations
@@ -419,7 +423,12 @@ class StepTracer(DebugMode):
                 self.measuring.storages.written(state, plain(leaf), event)
                 if spec is not None:
                     self.measuring.learn_spec(leaf, spec)
-            event.outputs.append(self.measuring.leaf(leaf, state, read=event.kept and position not in unfilled))
+            output = self.measuring.leaf(leaf, state, read=event.kept and position not in unfilled)
+            event.outputs.append(output)
+            if self.settings.rows and output.slot is not None and output.spec is None:
+                module = module_of(event.place, self.attribution.stacks)
+                if chosen(module, event.name, self.settings.rows):
+                    output.rows = measure_rows(leaf, self.measuring.statistics, self.token_shapes)
 
     def _changed(self, event: Event, call: _Call, leaves: list[torch.Tensor]) -> None:
         """Measure the inputs written to, unless they are outputs too."""

@@ -3,6 +3,7 @@
 
 `python examples/engine.py` scores a prompt (the prefill) and decodes some tokens, a call of the model each;
 `--trainer` scores the prompt with the model of the training, which has no cache. Both print log-probabilities in full.
+With `--given` the tokens after the prompt are given: the engine decodes these, and the trainer scores all.
 """
 
 import argparse
@@ -122,20 +123,30 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--batch", type=int, default=2)
     parser.add_argument("--prompt", type=int, default=8, help="tokens that are scored")
     parser.add_argument("--new", type=int, default=3, help="tokens that are decoded")
+    parser.add_argument("--given", action="store_true", help="decode given tokens, not the likeliest ones")
     parser.add_argument("--experts", type=int, default=0)
     parser.add_argument("--bug", choices=BUGS, default="", help="; ".join(f"{k}: {v}" for k, v in BUGS.items()))
     args = parser.parse_args(arguments)
     layers = tuple(replace(LayerConfig(), experts=args.experts * (number == LAYER)) for number in range(3))
     config = ModelConfig(dim=32, heads=4, kv_heads=2, vocab=64, seq_len=args.prompt + args.new, layers=layers)
     model = build(config, args.batch, args.bug, trainer=args.trainer)
-    prompt, following = micro_batch(42, 1, 0, (args.batch, args.prompt), config.vocab)
+    tokens = args.prompt + args.new * args.given
+    given, following = micro_batch(42, 1, 0, (args.batch, tokens), config.vocab)
+    if not args.trainer:
+        tokens = args.prompt
+    prompt = given[:, :tokens]
     with torch.inference_mode():
         chances = score(model, prompt, args.bug)
-        print("prompt", chances.gather(-1, following[..., None]).sum().item())
+        print("prompt", chances.gather(-1, following[:, :tokens, None]).sum().item())
         for number in range(0 if args.trainer else args.new):
-            best = chances[:, -1].argmax(-1, keepdim=True)
+            best = given[:, tokens + number, None] if args.given else chances[:, -1].argmax(-1, keepdim=True)
             chances = score(model, best, args.bug)
-            print("token", number + 1, best.flatten().tolist(), chances.max(-1).values.sum().item())
+            if args.given:
+                at = tokens + number
+                chosen = chances.gather(-1, following[:, at : at + 1, None])
+            else:
+                chosen = chances.max(-1).values
+            print("token", number + 1, best.flatten().tolist(), chosen.sum().item())
 
 
 if __name__ == "__main__":

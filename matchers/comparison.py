@@ -12,7 +12,7 @@ from functools import cached_property
 
 import numpy as np
 
-from matchers.arrays import Bool, columns, marked
+from matchers.arrays import Bool, Int64, columns, marked
 from matchers.causes.consequences import Consequences, consequences, places
 from matchers.causes.find import first_causes
 from matchers.causes.first_difference import Equality, FirstDifference, differences, first_difference
@@ -28,6 +28,7 @@ from matchers.ops.module_ends import at_module_ends
 from matchers.ops.phases import same_phases
 from matchers.ops.recomputation import Mismatch, recompute_mismatches
 from matchers.ops.shards import Shards
+from matchers.pairing.cut_rows import on_common_rows
 from matchers.pairing.matching import Matching, NameRules, paired_by
 from matchers.pairing.pairing import Method
 from matchers.pairing.rematch import ForcedPair, apply_rules
@@ -217,6 +218,7 @@ def compare(
     """
     rules = rules if rules is not None else RuleSet()
     a, b = fold_micro_batches(*same_phases(*same_numbers(*at_module_ends(a, b))))
+    a, b = on_common_rows(a, b, _partners)
     expectation = expectation or Expectation()
     return _compare(a, b, rules, expectation, Kept(), None, progress, final=final, merge_again=merge_again)
 
@@ -315,6 +317,14 @@ def _compare(
         kept=Kept() if final else Kept(shards, to_keep, judged, contents, copies),
         merge_again=merge_again,
     )
+
+
+def _partners(a: OpLog, b: OpLog) -> tuple[Int64, Int64]:
+    """The records of two logs that are partners without any rules."""
+    resolved = resolve(RuleSet(), a, b)
+    matching = Matching.of(a, b, NameRules.of(resolved), Shards.of(a, b), None)
+    found = paired_by(matching.features, apply_rules(matching.features, matching.alignment, [], ()).state, [], ())
+    return found.lead_a.astype(np.int64), found.lead_b.astype(np.int64)
 
 
 def _silent(_what: str, _fraction: float) -> None:

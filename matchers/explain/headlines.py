@@ -253,6 +253,8 @@ BY_REASON: Mapping[Reason, str | Callable[[Subject], str]] = {
 
 
 def _what_is_missing(c: Comparison, row: int) -> str:
+    if any(record in log.rows_kept for log, record in ((c.a, int(c.row_a[row])), (c.b, int(c.row_b[row])))):
+        return "it depends on rows that only one run has, and its own are not captured (--rows) or not found"
     a, b = (len(log.outputs[i]) > 0 or log.present[i] > 0 for log, i in ((c.a, c.row_a[row]), (c.b, c.row_b[row])))
     if a != b:
         return f"only {'a' if a else 'b'} prints a result"

@@ -17,6 +17,7 @@ from matchers.explain.first_difference import (
     kernels_of,
 )
 from matchers.explain.subject import Subject
+from matchers.explain.tensor_rows import row_sentences
 from matchers.logs.op_log import OpLog, Phase
 from matchers.logs.tells import coarser
 from matchers.ops.autocast import autocast_at
@@ -85,6 +86,11 @@ def _precision(of: Subject) -> Iterator[str]:
     elif error > 0:
         low, high = error_range(error)
         yield (f"≈: the distance of the tensors, estimated from sketches: {low:.1e} to {high:.1e} with 95 % confidence")
+
+
+def _rows(of: Subject) -> Iterator[str]:
+    """The rows that differ, where both logs tell them."""
+    yield from row_sentences(of.c, of.row)
 
 
 def _begins_here(of: Subject) -> Iterator[str]:
@@ -207,6 +213,7 @@ _NOTES: tuple[tuple[str, Callable[[Subject], Iterator[str]]], ...] = (
     ("arguments", _arguments),
     ("error", _printed),
     ("error", _precision),
+    ("error", _rows),
     ("beginning", _begins_here),
     ("operation", _read_by_python),
     ("limit", _tolerance),

@@ -192,6 +192,7 @@ class OpLog:
         members: the logs that were merged, by rank (`matchers.runs.layouts`); empty for the log of one rank.
         left_out: ranks of the run that were not merged; of the log of one rank by itself none.
         content: SHA-256 of the file as it was read; empty if it was not taken.
+        rows_kept: records whose numbers are those of some rows, by output; of one that is missing, none are known.
         folding: set where the numbers are those of all micro-batches together.
     """
 
@@ -230,6 +231,7 @@ class OpLog:
     content: str = ""
     members: Mapping[int, str] = field(default_factory=dict)
     left_out: tuple[LeftOut, ...] = ()
+    rows_kept: Mapping[int, Mapping[int, Int64]] = field(default_factory=dict)
     folding: Folding | None = None
 
     def __len__(self) -> int:

@@ -11,7 +11,7 @@ from matchers.logs.tells import IMPORTED
 
 __all__ = ["written"]
 
-_LAST = ("Placement", "Group", "Exchanged", "Stack")
+_LAST = ("Placement", "Group", "Exchanged", "Rows", "Stack")
 """Fields that stand behind further outputs, in this order."""
 _CALL = ("Overload", "Arguments", "Inputs", "Random", "Read")
 

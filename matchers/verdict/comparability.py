@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from itertools import islice
 
 import numpy as np
 
@@ -22,6 +23,7 @@ from matchers.ops.dataflow import DataFlow
 from matchers.ops.laws import collective, positions, rows_where
 from matchers.ops.optimizer_settings import no_learning_rate, optimizer_differences
 from matchers.ops.run_info import MERGED_RANKS, Note, Severity, compare_run_info, start_of, tells_start
+from matchers.ops.tensor_rows import rows_of
 from matchers.pairing.pairing import Pairing
 from matchers.verdict.digests import shared_inputs
 from matchers.verdict.expectation import Expectation
@@ -89,6 +91,7 @@ def comparability(
     draws = any(_draws(log) for log in (a, b))
     notes = list(compare_run_info(a.header.run, b.header.run, draws=draws))
     notes += [*_left_out(a, "a"), *_left_out(b, "b")]
+    notes += _rows(a, b)
     notes += [*_optimizers(a, b), *_no_rate(a, b), *_arguments(a, b), *_levels(a, b)]
     notes += [*_incomplete(a, "a"), *_incomplete(b, "b"), *_micro_batches(a, b)]
     if any(note.kind == "layout" for note in notes):
@@ -165,6 +168,20 @@ def _levels(a: OpLog, b: OpLog) -> Iterator[Note]:
 def _left_out(log: OpLog, side: str) -> Iterator[Note]:
     for left in log.left_out:
         yield Note(Severity.SUSPICIOUS, "left-out", f"{left.name} of {side} {left.why}{left.note}")
+
+
+def _rows(a: OpLog, b: OpLog) -> Iterator[Note]:
+    """The rows that are compared where one run has others, too: those of the first result that is told by rows."""
+    both = [
+        (len(rows_of(log, record)[0]), kept[0])
+        for log in (a, b)
+        for record, kept in islice(((row, of) for row, of in log.rows_kept.items() if 0 in of), 1)
+    ]
+    if len(both) == 2:
+        more = max(both, key=lambda told: told[0])[1].tolist()
+        which = ", ".join(map(str, more[:_MAX_CLAUSES])) + ", …" * (len(more) > _MAX_CLAUSES)
+        text = f"compared by rows: {len(more):,} of {both[0][0]:,} in a, of {both[1][0]:,} in b ({which})"
+        yield Note(Severity.HARMLESS, "rows", text)
 
 
 def _one_rank(log: OpLog, side: str) -> Iterator[Note]:

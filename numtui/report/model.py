@@ -42,6 +42,7 @@ from numtui.text.counts import plural
 
 if TYPE_CHECKING:
     from matchers.drift.suggestion import Finding, Suggestion
+    from matchers.explain.tensor_rows import Tokens
 
 __all__ = ["Report", "follows"]
 
@@ -213,6 +214,19 @@ class Report(GatedRows):
             )
             for cause in c.consequences.causes[:limit]
         )
+
+    @cached_property
+    def tokens(self) -> Tokens | None:
+        """The tokens whose numbers differ most, of logs that tell rows."""
+        from matchers.explain.tensor_rows import worst_tokens
+
+        return worst_tokens(self.comparison)
+
+    def rows_told(self, row: int) -> tuple[str, ...]:
+        """What is known of the rows of a pair's results."""
+        from matchers.explain.tensor_rows import row_sentences
+
+        return tuple(row_sentences(self.comparison, row))
 
     def reds(self, limit: int, *, explained: bool = False) -> tuple[RowFacts, ...]:
         """Return the first red rows."""

@@ -50,6 +50,7 @@ def _lines(r: Report, paint: Paint) -> Iterator[str]:
         _realignments(r),
         _causes(r, paint),
         _further(r, paint),
+        _tokens(r),
         _recomputed(r),
         _beginnings(r),
         _certificate(r),
@@ -80,6 +81,7 @@ def _sides(r: Report, paint: Paint) -> Iterator[str]:
     else:
         for log in r.logs:
             yield f"  captured in {log.side}: {safe_text(log.captured, 300) or 'not stated'}"
+    yield from (f"  {note.text}" for note in r.comparison.comparability.notes if note.kind == "rows")
     if r.step_numbers:
         yield f"  {', '.join(r.step_numbers)}"
 
@@ -135,6 +137,8 @@ def _causes(r: Report, paint: Paint) -> Iterator[str]:
         yield f"  {number}. {paint(RED, _keys(row))}"
         yield f"     {_facts(row)}"
         yield from wrapped(row.sentence, "     ", "     ")
+        for sentence in r.rows_told(row.row):
+            yield from wrapped(sentence, "     ", "     ")
         if follows:
             yield from wrapped(follows, "     ", "     ")
     if total > len(told):
@@ -184,6 +188,18 @@ def _certificate(r: Report) -> Iterator[str]:
     yield "Compared"
     for sentence in r.certificate:
         yield from wrapped(sentence, "  ", "  ")
+
+
+def _tokens(r: Report) -> Iterator[str]:
+    """Yield the tokens whose numbers differ most, and where their rows begin to."""
+    if (found := r.tokens) is None:
+        return
+    told = f"{found.differ:,} of {found.many:,} differ beyond tolerance" if found.differ else f"{found.many:,} agree"
+    yield f"Tokens: {told}; mean |a - b| {found.mean:.2g}, largest {found.most:.2g}"
+    yield f"  {_keys(r.row(found.row, explained=False))}"
+    for token in found.worst:
+        begins = f"   begins at {_keys(r.row(token.begins, explained=False))}" if token.begins >= 0 else ""
+        yield f"  {token.place}  {token.a:.6g} in a, {token.b:.6g} in b, {token.a - token.b:+.1e}{begins}"
 
 
 def _beginnings(r: Report) -> Iterator[str]:

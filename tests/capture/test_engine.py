@@ -8,6 +8,7 @@ import pytest
 
 from matchers.comparison import Comparison, compare
 from matchers.explain.sentences import headline
+from matchers.explain.tensor_rows import row_sentences, worst_tokens
 from matchers.logs.parser import read_log
 from numtui.query.source_line import source_lines, split_location
 from tests.capture.runs import EXAMPLE, run_captured
@@ -58,6 +59,48 @@ def test_a_healthy_pair_agrees_to_the_bit(tmp_path: Path, both: str) -> None:
 @pytest.mark.parametrize(("bug", "both", "told"), [(bug, *found) for bug, found in BUGS.items()])
 def test_a_bug_of_the_engine_is_the_first_cause(tmp_path: Path, bug: str, both: str, told: str) -> None:
     assert told in first_cause(compared(tmp_path, f"--trainer {both}", f"{both} --bug {bug}"))
+
+
+def by_rows(folder: Path, bug: str = "") -> Comparison:
+    """A prefill of all tokens by the trainer against the second decode step of the same."""
+    logs = []
+    for side, text, call in (("a", "--trainer", 1), ("b", f"--bug {bug}" if bug else "", 3)):
+        run_captured(ENGINE, folder / side, f"--given {text}", f"--calls {call} --rows *")
+        logs.append(read_log(str(folder / side / "numerics" / FIRST)))
+    return compare(logs[0], logs[1])
+
+
+class TestRows:
+    def test_a_decode_step_agrees_with_its_rows_of_a_prefill(self, tmp_path: Path) -> None:
+        c = by_rows(tmp_path)
+        assert not c.red.any()
+        assert c.coverage.enough
+        told = [note.text for note in c.comparability.notes if note.kind == "rows"]
+        assert told == ["compared by rows: 2 of 22 in a, of 2 in b (9, 20)"]
+        tokens = worst_tokens(c)
+        assert tokens is not None
+        assert (tokens.many, tokens.differ) == (2, 0)
+
+    @pytest.mark.parametrize(
+        ("bug", "told"),
+        [
+            ("norm-eps", "other 1e-05 in a, 0.0001 in b"),
+            ("position", "pairs * turns"),
+            ("temperature", "logits / 0.7"),
+        ],
+    )
+    def test_a_bug_of_a_decode_step_is_its_first_cause(self, tmp_path: Path, bug: str, told: str) -> None:
+        assert told in first_cause(by_rows(tmp_path, bug))
+
+    def test_rows_that_differ_are_named_and_where_those_of_a_token_begin_to(self, tmp_path: Path) -> None:
+        c = by_rows(tmp_path, "norm-eps")
+        row = next(row for row in range(len(c)) if c.cause[row])
+        told = " ".join(row_sentences(c, row))
+        assert told.startswith("2 of 2 common rows differ: [0, 9] ([0, 0] in b), [1, 9] ([1, 0] in b); the largest")
+        tokens = worst_tokens(c)
+        assert tokens is not None
+        assert tokens.worst
+        assert all(token.begins == row for token in tokens.worst)
 
 
 def test_a_bug_of_decoding_shows_in_the_first_decode_step(tmp_path: Path) -> None:

@@ -1,0 +1,104 @@
+"""Rows that two runs have in common where they compute others beside them, proved by what the logs say of rows.
+
+A decode step has one row of each sequence of a prefill, packed sequences have no padding, a call of one sequence has
+those of a batch. Which rows are the same is told by their values: in many pairs of operations, the row of one run that
+is nearest to a row of the other is the same.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterable
+
+import numpy as np
+
+from matchers.arrays import Float64, Int64, columns
+from matchers.ops.tensor_rows import TensorRows, distances
+
+__all__ = ["CommonRows", "common_rows"]
+
+_NEAR = 0.05
+"""Largest relative distance of the nearest row that tells which it is."""
+_AS_NEAR = 4.0
+"""Rows that are at most so many times as far as the nearest may be meant as well."""
+_ALSO = 1e-6
+"""Rows that are this near may be meant as well: they are equal but for rounding."""
+_MOST = 1 << 22
+"""Distances that are computed for one kind of shapes; where one pair has more, only equal digests count."""
+
+Of = tuple[tuple[int, ...], tuple[int, ...]]
+"""The dimensions that number the rows of both runs."""
+
+
+@columns
+class CommonRows:
+    """The rows that results of certain dimensions have in common: int64[m] each, ascending in that of fewer rows."""
+
+    a: Int64
+    b: Int64
+
+
+def common_rows(of_pairs: Iterable[tuple[TensorRows, TensorRows]]) -> dict[Of, CommonRows]:
+    """Find the common rows by the dimensions of their numbers, from the rows of paired records.
+
+    Those of dimensions that are the same in both runs are all rows. Dimensions without a proved row have no entry.
+    """
+    kinds: dict[Of, list[tuple[TensorRows, TensorRows]]] = defaultdict(list)
+    for x, y in of_pairs:
+        kinds[x.of, y.of].append((x, y))
+    found = {}
+    for of, pairs in kinds.items():
+        if of[0] == of[1]:
+            every = np.arange(len(pairs[0][0]))
+            found[of] = CommonRows(every, every)
+        else:
+            of_fewer, of_more = _by_votes([pair if len(pair[0]) <= len(pair[1]) else pair[::-1] for pair in pairs])
+            if len(of_fewer):
+                a_fewer = len(pairs[0][0]) <= len(pairs[0][1])
+                found[of] = CommonRows(of_fewer, of_more) if a_fewer else CommonRows(of_more, of_fewer)
+    return found
+
+
+def _by_votes(pairs: list[tuple[TensorRows, TensorRows]]) -> tuple[Int64, Int64]:
+    """The rows of the tensor with fewer rows that the other has too, ascending, and these rows of the other."""
+    fewer, more = len(pairs[0][0]), len(pairs[0][1])
+    # single numbers are near each other by chance
+    telling = [pair for pair in pairs if not pair[0].single] or pairs
+    if fewer * more > _MOST:
+        return _by_digests(telling)
+    votes = np.zeros((fewer, more))
+    for x, y in telling[: _MOST // (fewer * more)]:
+        votes += _votes(x, y)
+    taken = np.full(fewer, -1)
+    free = np.ones(more, bool)
+    # the surest rows first; equal rows are given out in their order
+    for row in np.argsort(-votes.max(axis=1, initial=0.0), kind="stable").tolist():
+        at = int(np.argmax(np.where(free, votes[row], -1.0)))
+        if free[at] and votes[row, at] > 0:
+            taken[row], free[at] = at, False
+    known = np.flatnonzero(taken >= 0)
+    return known, taken[known]
+
+
+def _by_digests(pairs: list[tuple[TensorRows, TensorRows]]) -> tuple[Int64, Int64]:
+    """The same by digests that occur once in either tensor: the first pair that has the digest of a row decides."""
+    taken, free = np.full(len(pairs[0][0]), -1), np.ones(len(pairs[0][1]), bool)
+    for x, y in pairs:
+        once = [np.unique(rows.digest, return_index=True, return_counts=True) for rows in (x, y)]
+        left, right = (dict(zip(of[many == 1].tolist(), at[many == 1].tolist(), strict=True)) for of, at, many in once)
+        for digest in left.keys() & right.keys():
+            if taken[left[digest]] < 0 and free[right[digest]]:
+                taken[left[digest]], free[right[digest]] = right[digest], False
+    known = np.flatnonzero(taken >= 0)
+    return known, taken[known]
+
+
+def _votes(x: TensorRows, y: TensorRows) -> Float64:
+    """float64[rows of x, rows of y]: 1 for the row of y that is nearest to a row of x, shared by those as near."""
+    out = np.zeros((len(x), len(y)))
+    for row in range(len(x)):
+        near = np.nan_to_num(distances(x.taken(np.array([row])), y), nan=np.inf)
+        if (least := near.min()) <= _NEAR:
+            which = near <= max(_AS_NEAR * least, _ALSO)
+            out[row, which] = 1.0 / np.count_nonzero(which)
+    return out
