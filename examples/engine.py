@@ -123,6 +123,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--batch", type=int, default=2)
     parser.add_argument("--prompt", type=int, default=8, help="tokens that are scored")
     parser.add_argument("--new", type=int, default=3, help="tokens that are decoded")
+    parser.add_argument("--bfloat16", action="store_true", help="compute in bfloat16")
     parser.add_argument("--given", action="store_true", help="decode given tokens, not the likeliest ones")
     parser.add_argument("--experts", type=int, default=0)
     parser.add_argument("--bug", choices=BUGS, default="", help="; ".join(f"{k}: {v}" for k, v in BUGS.items()))
@@ -130,6 +131,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     layers = tuple(replace(LayerConfig(), experts=args.experts * (number == LAYER)) for number in range(3))
     config = ModelConfig(dim=32, heads=4, kv_heads=2, vocab=64, seq_len=args.prompt + args.new, layers=layers)
     model = build(config, args.batch, args.bug, trainer=args.trainer)
+    if args.bfloat16:  # the rotations stay complex
+        for tensor in (*model.parameters(), *model.buffers()):
+            tensor.data = tensor.bfloat16() if tensor.is_floating_point() else tensor.data
     tokens = args.prompt + args.new * args.given
     given, following = micro_batch(42, 1, 0, (args.batch, tokens), config.vocab)
     if not args.trainer:

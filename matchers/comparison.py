@@ -229,7 +229,7 @@ def noise_floor(a: OpLog, b: OpLog, third: OpLog, *, progress: Progress | None =
     c = compare(log, third, progress=progress)
     paired = c.pair >= 0
     rows = c.row_a[paired].astype(np.int64), c.row_b[paired].astype(np.int64)
-    return measure_noise(log, third, side, *rows, c.error[paired], c.inputs_equal[paired])
+    return measure_noise(c.a, c.b, side, *rows, c.error[paired], c.inputs_equal[paired])
 
 
 def _compare(

@@ -427,6 +427,8 @@ def ground_of(c: Comparison, row: int) -> str:
     own = f"{float(g.own[pair]):.1e} rounding" + (f" and {source}" if source else "")
     allows = "allow" if source else "allows"
     reason = g.reason[pair]
+    if reason == Reason.ROUNDING_EXPLAINED and source and measured is not None and measured.other_batch:
+        return f"depends on the batch: {own} {allows} {limit}"
     if reason == Reason.ROUNDING_EXPLAINED:
         return f"explained by float arithmetic: {own} {allows} {limit}"
     if reason == Reason.ROUNDING_UNLIMITED:

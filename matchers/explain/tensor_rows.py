@@ -86,7 +86,10 @@ def row_sentences(c: Comparison, row: int) -> Iterator[str]:
         equal = int(np.count_nonzero(found.error == 0))
         if not len(which):
             names = f" ({found.place(0)}{', …' * (many > 1)})" * (cut and many > 0)
-            agree = "equal to the bit" if equal == many else f"within {format_error(_largest(found.error), False)}"
+            at = int(np.argmax(np.nan_to_num(found.error)))
+            agree = "equal to the bit"
+            if equal < many:
+                agree = f"the largest error {format_error(_largest(found.error), False)} at {found.place(at)}"
             yield f"{title}{many:,} {rows}{names}: {agree}"
             continue
         worst = which[np.argsort(-np.nan_to_num(found.error[which], nan=np.inf), kind="stable")[:_MOST]]

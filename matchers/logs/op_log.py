@@ -193,6 +193,7 @@ class OpLog:
         left_out: ranks of the run that were not merged; of the log of one rank by itself none.
         content: SHA-256 of the file as it was read; empty if it was not taken.
         rows_kept: records whose numbers are those of some rows, by output; of one that is missing, none are known.
+        rows_compared: which rows that are, in words; empty where all are compared.
         folding: set where the numbers are those of all micro-batches together.
     """
 
@@ -232,6 +233,7 @@ class OpLog:
     members: Mapping[int, str] = field(default_factory=dict)
     left_out: tuple[LeftOut, ...] = ()
     rows_kept: Mapping[int, Mapping[int, Int64]] = field(default_factory=dict)
+    rows_compared: str = ""
     folding: Folding | None = None
 
     def __len__(self) -> int:

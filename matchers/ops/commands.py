@@ -9,7 +9,7 @@ from typing import Any
 from capture.log_format import PRIVATE
 from matchers.ops.shown_value import is_private, same_value, shown
 
-__all__ = ["command_differences"]
+__all__ = ["after_capture", "command_differences"]
 
 _MAX_WORDS = 100
 """Of two commands that differ in more, words in clear and digests are not matched."""
@@ -17,7 +17,7 @@ _MAX_WORDS = 100
 
 def command_differences(a: list[Any], b: list[Any]) -> Iterator[str]:
     """Yield the differences between two commands, a sentence each; options of the capture itself are left out."""
-    x, y = _after_capture(a), _after_capture(b)
+    x, y = after_capture(a), after_capture(b)
     if not x or not y or x == y:
         return
     only = _unlike(x, y)
@@ -88,5 +88,6 @@ def _name_of(words: list[Any], k: int) -> str:
     return before if isinstance(before, str) and before.startswith("-") and "=" not in before else ""
 
 
-def _after_capture(command: list[Any]) -> list[Any]:
+def after_capture(command: list[Any]) -> list[Any]:
+    """Return the words of a command without those of the capture."""
     return command[command.index("--") + 1 :] if "--" in command else command[1:]

@@ -8,7 +8,7 @@ is nearest to a row of the other is the same.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -21,6 +21,8 @@ _NEAR = 0.05
 """Largest relative distance of the nearest row that tells which it is."""
 _AS_NEAR = 4.0
 """Rows that are at most so many times as far as the nearest may be meant as well."""
+_SAME = 1e-2
+"""Largest relative distance of all rows of one result whose own order is believed."""
 _ALSO = 1e-6
 """Rows that are this near may be meant as well: they are equal but for rounding."""
 _MOST = 1 << 22
@@ -32,31 +34,47 @@ Of = tuple[tuple[int, ...], tuple[int, ...]]
 
 @columns
 class CommonRows:
-    """The rows that results of certain dimensions have in common: int64[m] each, ascending in that of fewer rows."""
+    """The rows that two results have in common: int64[m] each, ascending in that of fewer rows."""
 
     a: Int64
     b: Int64
 
 
-def common_rows(of_pairs: Iterable[tuple[TensorRows, TensorRows]]) -> dict[Of, CommonRows]:
-    """Find the common rows by the dimensions of their numbers, from the rows of paired records.
+def common_rows(pairs: Sequence[tuple[TensorRows, TensorRows]]) -> list[CommonRows | None]:
+    """Find the common rows of each pair of results.
 
-    Those of dimensions that are the same in both runs are all rows. Dimensions without a proved row have no entry.
+    Those of results with rows of the same dimensions are all rows; None without a proved row. Which rows are common is
+    told by all results of the same dimensions together, but for rows whose order is that of the data, such as of tokens
+    sorted by expert.
     """
-    kinds: dict[Of, list[tuple[TensorRows, TensorRows]]] = defaultdict(list)
-    for x, y in of_pairs:
-        kinds[x.of, y.of].append((x, y))
-    found = {}
-    for of, pairs in kinds.items():
-        if of[0] == of[1]:
-            every = np.arange(len(pairs[0][0]))
-            found[of] = CommonRows(every, every)
-        else:
-            of_fewer, of_more = _by_votes([pair if len(pair[0]) <= len(pair[1]) else pair[::-1] for pair in pairs])
-            if len(of_fewer):
-                a_fewer = len(pairs[0][0]) <= len(pairs[0][1])
-                found[of] = CommonRows(of_fewer, of_more) if a_fewer else CommonRows(of_more, of_fewer)
+    kinds: dict[Of, list[int]] = defaultdict(list)
+    for k, (x, y) in enumerate(pairs):
+        kinds[x.of, y.of].append(k)
+    found: list[CommonRows | None] = [None] * len(pairs)
+    for (of_x, of_y), which in kinds.items():
+        together = _common([pairs[k] for k in which])
+        for k in which:
+            found[k] = together
+            if together is not None and of_x != of_y and len(of_x) == len(of_y) == 1:
+                own = None if _fits(pairs[k], together) else _common([pairs[k]])
+                if own is not None and len(own.a) == len(together.a) and _fits(pairs[k], own):
+                    found[k] = own
     return found
+
+
+def _common(pairs: list[tuple[TensorRows, TensorRows]]) -> CommonRows | None:
+    (x, y), *_ = pairs
+    if x.of == y.of:
+        return CommonRows(np.arange(len(x)), np.arange(len(x)))
+    fewer, more = _by_votes(pairs if len(x) <= len(y) else [(one, other) for other, one in pairs])
+    if not len(fewer):
+        return None
+    return CommonRows(fewer, more) if len(x) <= len(y) else CommonRows(more, fewer)
+
+
+def _fits(pair: tuple[TensorRows, TensorRows], rows: CommonRows) -> bool:
+    """True if all rows are near each other."""
+    return bool(np.all(distances(pair[0].taken(rows.a), pair[1].taken(rows.b)) <= _SAME))
 
 
 def _by_votes(pairs: list[tuple[TensorRows, TensorRows]]) -> tuple[Int64, Int64]:

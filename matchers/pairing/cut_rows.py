@@ -10,7 +10,8 @@ from __future__ import annotations
 import json
 import math
 from base64 import b64encode
-from collections.abc import Callable, Iterator, Mapping
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
@@ -24,10 +25,11 @@ from matchers.ops.json_values import hex_digest, parsed_object
 from matchers.ops.shapes import dimensions
 from matchers.ops.start import read_tensors
 from matchers.ops.tensor_rows import TensorRows, rows_of
-from matchers.pairing.common_rows import common_rows
+from matchers.pairing.common_rows import CommonRows, common_rows
 
 __all__ = ["on_common_rows"]
 
+_ANY: Final = b"[?]"
 _OF_BATCH: Final = ("batch", "batch_digest")
 _DROPPED: Final = ("Mutated", "Inputs", "Exchanged")
 """Fields about other rows, too."""
@@ -41,41 +43,66 @@ def on_common_rows(a: OpLog, b: OpLog, partners: Callable[[OpLog, OpLog], tuple[
     """
     if not all(len(log.texts("Rows")) for log in (a, b)):
         return a, b
-    i, j = partners(_by_last_dimension(a), _by_last_dimension(b))
+    short = _by_last_dimension(a, b)
+    i, j = partners(short[0], short[1])
     told = [(rows_of(a, x), rows_of(b, y)) for x, y in zip(i.tolist(), j.tolist(), strict=True)]
-    found = common_rows([(x[k], y[k]) for x, y in told for k in x.keys() & y.keys()])
-    if all(x == y for x, y in found):
+    of = [(pair, k) for pair, (x, y) in enumerate(told) for k in x.keys() & y.keys()]
+    pairs = [(told[pair][0][k], told[pair][1][k]) for pair, k in of]
+    found = dict(zip(of, common_rows(pairs), strict=True))
+    if not any(rows is not None and x.of != y.of for rows, (x, y) in zip(found.values(), pairs, strict=True)):
         return a, b
     shapes = [[dimensions(log.shape_text(row)) for row in rows.tolist()] for log, rows in ((a, i), (b, j))]
+    longer = np.array([x[-1:] != y[-1:] for x, y in zip(*shapes, strict=True)], bool)
+    for log, rows in zip(short, (i[longer], j[longer]), strict=True):
+        log.shape[rows] = log.shapes.raw.index(_ANY)
     other = np.array([x != y for x, y in zip(*shapes, strict=True)], bool)
     depends = _depends(a, i[other]), _depends(b, j[other])
     depends[0][i], depends[1][j] = (depends[0][i] | depends[1][j],) * 2
     kept: tuple[_Kept, _Kept] = {}, {}
     for k in np.flatnonzero(depends[0][i]).tolist():
         one, another = told[k]
-        if shapes[0][k][-1:] != shapes[1][k][-1:]:  # rows of other lengths
+        if longer[k]:
             continue
         for output in one.keys() & another.keys():
-            rows = found.get((one[output].of, another[output].of))
+            rows = found[k, output]
             if rows is not None:
-                for of, record, whole, which in zip(kept, (i[k], j[k]), (one, another), (rows.a, rows.b), strict=True):
-                    of.setdefault(int(record), {})[output] = whole[output], which
-    for log, of in zip((a, b), kept, strict=True):
-        for record in [record for record, outputs in of.items() if len(outputs) < len(log.digests[record])]:
-            del of[record]
-    return _cut(a, depends[0], kept[0], UNKNOWN[0]), _cut(b, depends[1], kept[1], UNKNOWN[1])
+                kept[0].setdefault(int(i[k]), {})[output] = one[output], rows.a
+                kept[1].setdefault(int(j[k]), {})[output] = another[output], rows.b
+    for log, held in zip((a, b), kept, strict=True):
+        for record in [record for record, outputs in held.items() if len(outputs) < len(log.digests[record])]:
+            del held[record]
+    cut_a = replace(_cut(a, short[0], depends[0], kept[0], UNKNOWN[0]), rows_compared=_words(found.values(), pairs))
+    return cut_a, _cut(b, short[1], depends[1], kept[1], UNKNOWN[1])
 
 
+def _words(found: Iterable[CommonRows | None], pairs: Sequence[tuple[TensorRows, TensorRows]]) -> str:
+    """`2 of 22 in a, of 2 in b (9, 20)`: of the results with other rows that are most."""
+    kinds = Counter(
+        (len(x), len(y), tuple((rows.a if len(x) > len(y) else rows.b).tolist()))
+        for rows, (x, y) in zip(found, pairs, strict=True)
+        if rows is not None and x.of != y.of
+    )
+    ((in_a, in_b, which), _), *_ = kinds.most_common(1)
+    named = ", ".join(map(str, which[:_NAMED])) + ", …" * (len(which) > _NAMED)
+    return f"{len(which):,} of {in_a:,} in a, of {in_b:,} in b ({named})"
+
+
+_NAMED: Final = 5
 _Kept = dict[int, dict[int, tuple[TensorRows, Int64]]]
 """By record and output, all rows and those that are kept."""
 
 
-def _by_last_dimension(log: OpLog) -> OpLog:
-    """The log with shapes of at most one dimension: what results of other rows have in common."""
-    shapes = [f"[{', '.join(map(str, dimensions(text)[-1:]))}]".encode() for text in log.shapes]
-    known = {text: k for k, text in enumerate(dict.fromkeys(shapes))}
-    of = np.array([*(known[text] for text in shapes), -1])
-    return replace(log, shapes=Strings(list(known)), shape=of[log.shape])
+def _by_last_dimension(*logs: OpLog) -> list[OpLog]:
+    """The logs with shapes of one dimension at most, the last, and `?` for one that only one of them has: of a key."""
+    last = [[dimensions(text)[-1:] for text in log.shapes] for log in logs]
+    both = set.intersection(*map(set, last))
+    out = []
+    for log, of in zip(logs, last, strict=True):
+        texts = [f"[{', '.join(map(str, dims))}]".encode() if dims in both else _ANY for dims in of]
+        known = {text: k for k, text in enumerate(dict.fromkeys((_ANY, *texts)))}
+        shape = np.array([*(known[text] for text in texts), -1])[log.shape]
+        out.append(replace(log, shapes=Strings(list(known)), shape=shape))
+    return out
 
 
 def _depends(log: OpLog, begins: Int64) -> Bool:
@@ -125,14 +152,20 @@ class _Numbers:
         return {**found, "counts": counts, "digest": f"{self.digest:016x}", "sketch": self.sketch.decode()}
 
 
-def _cut(log: OpLog, depends: Bool, kept: _Kept, unknown: np.uint64) -> OpLog:
-    """The log with numbers of the kept rows, and without those of other records that depend on other rows."""
+def _cut(log: OpLog, short: OpLog, depends: Bool, kept: _Kept, unknown: np.uint64) -> OpLog:
+    """The log with numbers of the kept rows, and without those of other records that depend on other rows.
+
+    Args:
+        short: the log by last dimensions.
+    """
     rows = np.flatnonzero(depends)
     present, stats, counts = log.present.copy(), log.stats.copy(), np.array(log.counts)
     present[rows], stats[:, rows], counts[:, rows] = 0, np.nan, -1
     none = np.array([record for record in rows.tolist() if record not in kept], np.int64)
     digests, outputs = log.digests.replaced(none), log.outputs.replaced(none)
     texts: dict[str, dict[int, bytes]] = {name: dict.fromkeys(rows.tolist(), b"") for name in _of_results(log)}
+    if "Arguments" in log.extra:  # sizes are those of other rows
+        texts["Arguments"] = dict.fromkeys(none.tolist(), b"")
     shapes = {raw: k for k, raw in enumerate(log.shapes.raw)}
     shape = log.shape.copy()
     for record in rows.tolist():
@@ -143,14 +176,16 @@ def _cut(log: OpLog, depends: Bool, kept: _Kept, unknown: np.uint64) -> OpLog:
             digests[record][k], outputs[record][k] = numbers.digest, numbers.l1
             if k and (raw := log.texts(f"Output {k}").raw(record)):
                 texts[f"Output {k}"][record] = json.dumps(numbers.as_json(parsed_object(raw) or {})).encode()
-        if log.shape[record] >= 0:
-            dims = of[0].shape if 0 in of else dims[-1:]
-            shape[record] = shapes.setdefault(f"[{', '.join(map(str, dims))}]".encode(), len(shapes))
+        if record not in kept:
+            raw = short.shapes.raw[short.shape[record]]
+            shape[record] = shapes.setdefault(raw, len(shapes)) if log.shape[record] >= 0 else -1
         if 0 in of:
+            shape[record] = shapes.setdefault(f"[{', '.join(map(str, of[0].shape))}]".encode(), len(shapes))
             stats[_AT, record] = of[0].l2, of[0].mean
             present[record] = _PRESENT
             counts[:, record] = math.prod(of[0].shape), of[0].broken, 0, 0
-            texts["Sketch"][record] = of[0].sketch
+            if "Sketch" in texts:
+                texts["Sketch"][record] = of[0].sketch
     cut = replace(
         log,
         header=replace(log.header, run={k: v for k, v in log.header.run.items() if k not in _OF_BATCH}),
@@ -195,4 +230,6 @@ def _with_inputs(log: OpLog, cut: OpLog, depends: Bool, unknown: np.uint64) -> O
                 digests[record][slot] = after
             if slot < len(norms[record]):
                 norms[record][slot] = norm
-    return replace(cut, input_digests=digests, inputs=norms)
+    # an operation without a result would be judged by what it reads
+    none = np.array([record for record, outputs in cut.rows_kept.items() if not outputs], np.int64)
+    return replace(cut, input_digests=digests.replaced(none), inputs=norms.replaced(none))

@@ -9,7 +9,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
-from itertools import islice
 
 import numpy as np
 
@@ -23,7 +22,6 @@ from matchers.ops.dataflow import DataFlow
 from matchers.ops.laws import collective, positions, rows_where
 from matchers.ops.optimizer_settings import no_learning_rate, optimizer_differences
 from matchers.ops.run_info import MERGED_RANKS, Note, Severity, compare_run_info, start_of, tells_start
-from matchers.ops.tensor_rows import rows_of
 from matchers.pairing.pairing import Pairing
 from matchers.verdict.digests import shared_inputs
 from matchers.verdict.expectation import Expectation
@@ -91,7 +89,7 @@ def comparability(
     draws = any(_draws(log) for log in (a, b))
     notes = list(compare_run_info(a.header.run, b.header.run, draws=draws))
     notes += [*_left_out(a, "a"), *_left_out(b, "b")]
-    notes += _rows(a, b)
+    notes += _rows(a)
     notes += [*_optimizers(a, b), *_no_rate(a, b), *_arguments(a, b), *_levels(a, b)]
     notes += [*_incomplete(a, "a"), *_incomplete(b, "b"), *_micro_batches(a, b)]
     if any(note.kind == "layout" for note in notes):
@@ -170,18 +168,10 @@ def _left_out(log: OpLog, side: str) -> Iterator[Note]:
         yield Note(Severity.SUSPICIOUS, "left-out", f"{left.name} of {side} {left.why}{left.note}")
 
 
-def _rows(a: OpLog, b: OpLog) -> Iterator[Note]:
-    """The rows that are compared where one run has others, too: those of the first result that is told by rows."""
-    both = [
-        (len(rows_of(log, record)[0]), kept[0])
-        for log in (a, b)
-        for record, kept in islice(((row, of) for row, of in log.rows_kept.items() if 0 in of), 1)
-    ]
-    if len(both) == 2:
-        more = max(both, key=lambda told: told[0])[1].tolist()
-        which = ", ".join(map(str, more[:_MAX_CLAUSES])) + ", …" * (len(more) > _MAX_CLAUSES)
-        text = f"compared by rows: {len(more):,} of {both[0][0]:,} in a, of {both[1][0]:,} in b ({which})"
-        yield Note(Severity.HARMLESS, "rows", text)
+def _rows(a: OpLog) -> Iterator[Note]:
+    """The rows that are compared where one run has others, too."""
+    if a.rows_compared:
+        yield Note(Severity.HARMLESS, "rows", f"compared by rows: {a.rows_compared}")
 
 
 def _one_rank(log: OpLog, side: str) -> Iterator[Note]:
@@ -210,16 +200,21 @@ def _noise(noise: NoiseFloor, log: OpLog) -> Iterator[Note]:
     third = f"the noise log repeats {noise.side}"
     if not noise.complete:
         yield Note(Severity.SUSPICIOUS, "noise", "the noise log is cut off: rows it lacks are judged by their inputs")
+    if noise.silent and noise.other_batch:
+        yield Note(Severity.HARMLESS, "noise", f"{third} bitwise at another batch size: nothing depends on the batch")
+        return
     if noise.silent:
         yield Note(Severity.SUSPICIOUS, "noise", f"{third} bitwise and shows no noise: perturb it (capture --perturb)")
         return
-    how = "perturbed" if noise.perturbed else "unchanged"
+    how = "perturbed" if noise.perturbed else "at another batch size" if noise.other_batch else "unchanged"
     many = int(np.count_nonzero(noise.error > 0))
     yield Note(Severity.HARMLESS, "noise", f"{third}, {how}: {many:,} of {len(log):,} operations differ")
     if noise.unsteady:
         some = ", ".join(log.keys[record] for record in noise.unsteady[:_MAX_CLAUSES])
         more = f" and {len(noise.unsteady) - _MAX_CLAUSES:,} more" if len(noise.unsteady) > _MAX_CLAUSES else ""
-        text = f"non-deterministic, other results from bitwise equal inputs: {some}{more}"
+        why = "depends on the batch" if noise.other_batch else "non-deterministic"
+        what = "rows" if noise.other_batch else "inputs"
+        text = f"{why}, other results from bitwise equal {what}: {some}{more}"
         yield Note(Severity.HARMLESS, "noise", text)
 
 

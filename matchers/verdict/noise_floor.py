@@ -15,6 +15,7 @@ import numpy as np
 from matchers.arrays import Bool, Float64, Int64
 from matchers.logs.columns import KeyColumn
 from matchers.logs.op_log import OpLog
+from matchers.ops.commands import after_capture
 from matchers.pairing.pairing import Pairing
 from matchers.verdict.relative_error import relative
 
@@ -34,6 +35,7 @@ class NoiseFloor:
             perturbed run.
         perturbed: the third run was perturbed on purpose.
         complete: the third log is not known to be cut off.
+        other_batch: the third run computed some of the rows alone, or others beside them.
         runs: number of perturbed runs of a floor that was kept; 0 for a third log.
     """
 
@@ -46,10 +48,13 @@ class NoiseFloor:
     perturbed: bool
     complete: bool
     runs: int = 0
+    other_batch: bool = False
 
     @property
     def source(self) -> str:
         """`a third run`, or `2 perturbed runs`."""
+        if self.other_batch:
+            return "a run at another batch size"
         return f"{self.runs:,} perturbed run{'s' * (self.runs != 1)}" if self.runs else "a third run"
 
     @property
@@ -74,14 +79,24 @@ class NoiseFloor:
 def repeats_b(a: OpLog, b: OpLog, c: OpLog) -> bool:
     """True if a third log repeats the run of b rather than that of a, by its operation keys.
 
-    If both share as many keys, the closer results decide: the noise of the wrong run would hide the difference between
-    a and b.
+    Of logs that tell rows, which may be of another batch, the words of their commands decide before. If both share as
+    many keys, the closer results decide: the noise of the wrong run would hide the difference between a and b.
     """
+    if all(len(log.texts("Rows")) for log in (a, b, c)):
+        # the operations of a prefill are those of the other run's prefill, and not of the own decode step
+        words = [set(commands) for log in (a, b, c) if (commands := _command(log))]
+        if len(words) == 3 and (apart := [len(words[2] ^ of) for of in words[:2]])[0] != apart[1]:
+            return apart[1] < apart[0]
     keys = set(c.keys)
     shared = [len(keys & set(log.keys)) / max(len(keys | set(log.keys)), 1) for log in (a, b)]
     if shared[0] != shared[1]:
         return shared[1] > shared[0]
     return _distance(b, c) < _distance(a, c)
+
+
+def _command(log: OpLog) -> tuple[str, ...]:
+    command = log.header.run.get("command")
+    return tuple(map(str, after_capture(command))) if isinstance(command, list) else ()
 
 
 def _distance(log: OpLog, third: OpLog) -> float:
@@ -112,7 +127,8 @@ def measure_noise(
     norms[i] = np.where(np.isfinite(change), change, 0.0)
     perturbed = _perturbed(third) != _perturbed(log)
     unsteady = () if perturbed else tuple(i[inputs_equal & (error > 0)].tolist())
-    return NoiseFloor(third.path, side, log.keys, errors, norms, unsteady, perturbed, third.complete is not False)
+    whole, other_batch = third.complete is not False, bool(log.rows_compared)
+    return NoiseFloor(third.path, side, log.keys, errors, norms, unsteady, perturbed, whole, other_batch=other_batch)
 
 
 def _perturbed(log: OpLog) -> Any:

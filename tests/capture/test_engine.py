@@ -6,10 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from matchers.comparison import Comparison, compare
+from matchers.comparison import Comparison, compare, noise_floor
 from matchers.explain.sentences import headline
 from matchers.explain.tensor_rows import row_sentences, worst_tokens
 from matchers.logs.parser import read_log
+from matchers.verdict.expectation import Expectation
 from numtui.query.source_line import source_lines, split_location
 from tests.capture.runs import EXAMPLE, run_captured
 
@@ -101,6 +102,22 @@ class TestRows:
         assert tokens is not None
         assert tokens.worst
         assert all(token.begins == row for token in tokens.worst)
+
+
+def test_noise_of_another_batch_is_told_from_a_bug(tmp_path: Path) -> None:
+    logs = {}
+    for name, text, call in (
+        ("trainer", "--trainer", 1),
+        ("engine", "--bug norm-eps", 3),
+        ("prefill", "--bug norm-eps --prompt 11 --new 0", 1),
+    ):
+        run_captured(ENGINE, tmp_path / name, f"--given {text}", f"--calls {call} --rows *")
+        logs[name] = read_log(str(tmp_path / name / "numerics" / FIRST))
+    noise = noise_floor(logs["trainer"], logs["engine"], logs["prefill"])
+    assert (noise.side, noise.other_batch) == ("b", True)
+    c = compare(logs["trainer"], logs["engine"], expectation=Expectation(noise=noise))
+    assert "other 1e-05 in a, 0.0001 in b" in first_cause(c)
+    assert any("the noise log repeats b" in note.text and "batch" in note.text for note in c.comparability.notes)
 
 
 def test_a_bug_of_decoding_shows_in_the_first_decode_step(tmp_path: Path) -> None:
