@@ -13,6 +13,7 @@ from capture.keeping.form import OF_NO_MODULE, OF_OPTIMIZER
 from matchers.comparison import Comparison
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.dataflow import sources
+from matchers.ops.laws import rows_where
 from matchers.ops.run_info import detaches
 from matchers.status import Status
 from numtui.report.own_errors import BEFORE_OPTIMIZER, OUTSIDE, OwnError
@@ -133,14 +134,18 @@ def found_causes(c: Comparison, called: Called, errors: Sequence[OwnError]) -> l
     operation with equal inputs that differs, or that one run alone has: behind it all may have been grafted, so that
     nothing red reads it.
     """
-    found = [_found(c, called, rows) for rows in (*c.starts, *c.further_causes)]
+    found = [_found(c, called, rows) for rows in c.starts]
+    further = (_found(c, called, rows) for rows in c.further_causes)
+    found += [cause for cause in further if not _acquitted(cause, errors)]
     sharing = [error.module for error in errors if error.joint is not None]
     limit, unexplained = _limit(errors), []
     for error in errors:
         for phases, size in _phases(error, limit):
             if size is None or size <= limit or any(_explains(cause, [error.module], phases) for cause in found):
                 continue
-            if rows := _first_rows(c, called, error.module, phases):
+            # other modules add to a joint error, too: a row of this one has to tell
+            rows = _first_rows(c, called, error.module, phases, pairs=error.joint == size)
+            if rows:
                 found.append(_found(c, called, rows))
             elif error.joint != size:
                 unexplained.append((error.module, phases))
@@ -173,7 +178,7 @@ def _found(c: Comparison, called: Called, rows: tuple[int, ...]) -> Found:
     key_a, key_b = _key(c.a, c.row_a[row]), _key(c.b, c.row_b[row])
     log, record = (c.b, int(c.row_b[row])) if c.row_b[row] >= 0 else (c.a, int(c.row_a[row]))
     phase, line = Phase(log.phase[record]), log.location_text(record)
-    sentence = headline(c, row).removeprefix("FIRST CAUSE: ")
+    sentence = headline(c, row).removeprefix("FIRST CAUSE: ").removeprefix("CONSEQUENCE: ")
     if phase == Phase.BACKWARD and c.pair[row] < 0 and _has_partner_before(c, log, record):
         side = int(not key_a)  # the other run, which lacks it, has cut it off
         cuts = [at for at, *many in detaches(c.a.header.run, c.b.header.run) if many[1 - side] > many[side]]
@@ -234,15 +239,26 @@ def _whereabouts(cause: Found) -> str:
     return BEFORE_OPTIMIZER if cause.phase == Phase.GRADIENTS.label else OUTSIDE
 
 
+def _acquitted(cause: Found, errors: Sequence[OwnError]) -> bool:
+    """Return True if the module of a supposed cause is known to add nothing by itself in that phase but rounding."""
+    by_phase = {Phase.FORWARD.label: ("forward",), Phase.BACKWARD.label: ("backward", "weights", "joint")}
+    names = by_phase.get(cause.phase, ())
+    own = [getattr(each, name) for each in errors if each.module == cause.module for name in names]
+    known = [size for size in own if size is not None]
+    return bool(known) and max(known) <= _limit(errors)
+
+
 def _first_rows(
-    c: Comparison, called: Called, module: str, phases: Sequence[Phase], *, red: bool = False
+    c: Comparison, called: Called, module: str, phases: Sequence[Phase], *, red: bool = False, pairs: bool = False
 ) -> tuple[int, ...]:
     """Return the first row of a module in some phases that differs by itself, if there is one.
 
     Args:
         red: instead, the first red one: what it reads may be another tensor.
+        pairs: of those that both runs have.
     """
-    alone = (c.pair < 0) & (c.status != Status.RECOMPUTE)
+    sent = c.by_row(lambda log: rows_where(log, lambda law: law.communicates))  # of another layout
+    alone = (c.pair < 0) & (c.status != Status.RECOMPUTE) & ~sent & (not pairs)
     odd = c.red if red else alone | ((c.pair >= 0) & c.inputs_equal & (c.status != Status.EQUAL))
     for phase in phases:
         for row in np.flatnonzero(odd & c.by_row(lambda log, phase=phase: log.phase == phase)).tolist():  # type: ignore[misc]
