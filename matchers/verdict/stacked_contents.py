@@ -21,6 +21,7 @@ from matchers.status import Status
 from matchers.verdict.content_verdicts import ContentVerdict
 from matchers.verdict.judge_values import Limits
 from matchers.verdict.reason import Reason
+from matchers.verdict.relative_error import relative_difference
 from matchers.verdict.slots import SlotVerdict, judge_results
 
 __all__ = ["judge_stacks"]
@@ -49,7 +50,9 @@ def judge_stacks(a: LastContents, b: LastContents, limits: Limits) -> dict[str, 
             if not all(part in theirs.last for part in parts):
                 continue
             verdict = _judged(mine.left(name), [theirs.left(part) for part in parts], limits)
-            whole, red = mine.writer(name), verdict is not None and verdict.status.red
+            if verdict is None or (verdict.status.red and not _same_gradient(mine, theirs, stack, verdict.limit)):
+                continue
+            whole, red = mine.writer(name), verdict.status.red
             for one in (name, *parts):
                 # the stack alone is red: which of its parts differs, norms do not show
                 row = -1 if red and one == name else theirs.writer(parts[0] if one == name else one)
@@ -57,6 +60,15 @@ def judge_stacks(a: LastContents, b: LastContents, limits: Limits) -> dict[str, 
                 told = None if red and one != name else verdict
                 found[one] = ContentVerdict(one, *rows, told, alone=False, parameter=name == stack.whole)
     return found
+
+
+def _same_gradient(mine: LastContents, theirs: LastContents, stack: _Stack, limit: float) -> bool:
+    """True if the gradient of a stack is known to have the norm of its parts' gradients: else no update is to blame."""
+    whole, parts = stack.whole + GRADIENT, [part + GRADIENT for part in stack.parts]
+    if whole not in mine.last or not all(part in theirs.last for part in parts):
+        return False
+    total = sum(theirs.before(theirs.last[part]).l1 for part in parts)
+    return bool(relative_difference(mine.before(mine.last[whole]).l1, total) <= limit)
 
 
 def _judged(whole: Result, parts: Sequence[Result], limits: Limits) -> SlotVerdict | None:
