@@ -176,8 +176,8 @@ def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: floa
     alike = (status == Status.SAME_PRINT) & sketched
     settled = np.isin(status, (Status.EQUAL, Status.SAME_PRINT)) & ~alike
     nodes = Nodes(a, b, pairing, of.own, coarsest, settled=settled, parts=found.parts, whole=of.whole & ~settled)
-    # what is a term of each micro-batch differs by design: it hands on what it receives
-    terms = terms_of_micro_batches(case) & (status >= Status.SHAPE)
+    # a term of each micro-batch differs by design, and hands on what it receives; positions in parts pick others
+    terms = terms_of_micro_batches(case) & (status >= Status.SHAPE) & ~of.whole
     known = ~settled & np.isfinite(verdicts.error) & ~terms
     measured: list[float] = np.where(known, verdicts.error, 0.0).tolist()
     # a norm shows little of an error that later sketches show in full
