@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
@@ -141,6 +142,16 @@ def test_pipelines_that_are_divided_otherwise_are_each_one_graph(factor: float, 
         {"layers.1/op_0_mm", "layers.1/op_1_mm"} if factor != 1 else set()
     )
     assert not c.coverage.parts
+
+
+def test_other_weights_in_another_layout_name_the_option_that_gives_both_the_same(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    one = written(tmp_path / "one", [whole()], [["layers.0.weight", "layers.1.weight"]])
+    monkeypatch.setattr(sys.modules[__name__], "WEIGHTS", [1.5 * weight for weight in WEIGHTS])
+    two = written(tmp_path / "two", [first(), second()], [["layers.0.weight"], ["layers.1.weight"]])
+    c = compare(*read_both((f"{one}/rank_0_activations.log", two)))
+    assert "numtui capture --weights-from gives both the same" in c.comparability.sentence
 
 
 def test_a_bug_in_the_second_stage_is_its_own(tmp_path: Path) -> None:
