@@ -215,6 +215,8 @@ class _Reader:
             return _Tensor(told, (read.measured.digest,), math.nan if l1 is None else l1, checksum, read)
         norm: Any = told.get("Norm")
         norm = abs(float(norm)) if type(norm) in _NUMBERS and self.tensors is None else math.nan
+        if norm == math.inf and _finite(told):
+            norm = math.nan
         # a view has another shape, and was not logged, perhaps
         known = (checksum, *map(told.get, _KNOWN)) if checksum >= 0 or "Norm" in told else None
         return _Tensor(told, known, norm, checksum, None)
@@ -222,10 +224,20 @@ class _Reader:
 
 def _as_printed(told: Mapping[str, Any]) -> tuple[str, str, dict[str, float]]:
     """The shape, the dtype and the statistics of a tensor, as a row has them."""
+    dtype = _dtype(told["dtype"])
     stats = {own: float(told[key]) for key, own in _STATISTICS if type(told.get(key)) in _NUMBERS}
     if stats.get("L2 norm", 0.0) < 0.0:  # that of a number is the number
         stats["L2 norm"] = -stats["L2 norm"]
-    return _shape(str(told["shape"])), _dtype(told["dtype"]), stats
+    if dtype.startswith("complex"):  # the others are those of the magnitudes
+        stats = {name: value for name, value in stats.items() if name == "L2 norm"}
+    elif any(map(math.isinf, stats.values())) and _finite(told):
+        stats = {name: value for name, value in stats.items() if not math.isinf(value)}
+    return _shape(str(told["shape"])), dtype, stats
+
+
+def _finite(told: Mapping[str, Any]) -> bool:
+    """True for a tensor of finite elements: its norm or mean is infinite only as msprobe adds in the dtype of it."""
+    return all(isinstance(value, _NUMBERS) and math.isfinite(value) for value in (told.get("Min"), told.get("Max")))
 
 
 def _operation(name: _Name, inputs: Sequence[_Tensor]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from pathlib import Path
 from typing import Any
 
@@ -12,7 +13,7 @@ import pytest
 from matchers.comparison import Comparison, compare
 from matchers.laws.functions import dispatched
 from matchers.logs.imported.makers import Makers
-from matchers.logs.op_log import Phase
+from matchers.logs.op_log import STATISTICS, Phase
 from matchers.logs.parser import read_log
 from matchers.logs.raw_record import raw_record
 from matchers.runs.run import find_run
@@ -165,6 +166,19 @@ def test_tensors_that_were_dumped_beside_are_read(tmp_path: Path) -> None:
     assert "y.pt" in log.problems[0].message
 
 
+def test_what_overflows_in_a_sum_and_magnitudes_are_not_told(tmp_path: Path) -> None:
+    """The norm in float32 of a mask of -3.4e38 is infinite, the mask is not. Of complex numbers it has magnitudes."""
+    mask = {"dtype": "torch.float32", "shape": [2], "Max": 1.0, "Min": -3.4e38, "Mean": -math.inf, "Norm": math.inf}
+    turned = {"dtype": "torch.complex64", "shape": [2], "Max": 3.0, "Min": 0.5, "Mean": 1.25, "Norm": None}
+    infinite = {**mask, "Min": -math.inf}
+    for told, stats in ((mask, ["Min", "Max"]), (turned, []), (infinite, ["L2 norm", "Min", "Max", "Mean"])):
+        entry = {"input_args": [told], "input_kwargs": {}, "output": [told]}
+        log = read_log(msprobe(tmp_path, changes={"Torch.relu.0.forward": entry}))
+        last = len(log) - 1
+        assert [name for k, name in enumerate(STATISTICS) if log.present[last] >> k & 1] == stats
+        assert math.isnan(log.inputs[last][0]) == (told is not infinite)
+
+
 def test_what_returns_its_input_unchanged_is_the_maker_from_then_on() -> None:
     makers = Makers()
     makers.keep("x", 0)
@@ -186,6 +200,8 @@ def test_what_returns_its_input_unchanged_is_the_maker_from_then_on() -> None:
         ("matmul", [1, 2], "matmul"),
         ("matmul", [-1, 2], "matmul"),
         ("truediv", [2], "div"),
+        ("square", [3], "pow"),
+        ("and", [2, 2], "bitwise_and"),
         ("cross_entropy", [2, 1], "cross_entropy"),
         ("silu", [3], "silu"),
     ],
