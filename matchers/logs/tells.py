@@ -25,6 +25,7 @@ class Tells(NamedTuple):
         resolution: relative difference that the printing of numbers alone may make, where it exceeds what dtypes round.
         numbers: the numbers that tensors are compared by where there are no digests.
         misses: what these do not show where they are equal.
+        magnitudes: extremes and means of complex tensors are those of magnitudes; else of real and imaginary parts.
     """
 
     exact: bool
@@ -40,6 +41,7 @@ class Tells(NamedTuple):
     resolution: float = 0.0
     numbers: str = "printed norms"
     misses: str = "reordering, sign flips (L1, L2) and changes below 5e-7"
+    magnitudes: bool = False
 
 
 EVERYTHING = Tells(exact=True, copies=True, awaited=True, unread=True, makers=True, whole=True)
@@ -58,6 +60,7 @@ _STATISTICS = _OF_OTHERS._replace(
     inputs="L2",
     numbers="L2 norms, extremes and means in each tensor's dtype",
     misses="reordering and changes below its resolution",
+    magnitudes=True,
 )
 _CHECKSUMS = "CRC-32, L2 norms, extremes and means", "what leaves the 32 bits of a checksum equal"
 _MSPROBE: Final[Mapping[str, Tells]] = {

@@ -228,9 +228,7 @@ def _as_printed(told: Mapping[str, Any]) -> tuple[str, str, dict[str, float]]:
     stats = {own: float(told[key]) for key, own in _STATISTICS if type(told.get(key)) in _NUMBERS}
     if stats.get("L2 norm", 0.0) < 0.0:  # that of a number is the number
         stats["L2 norm"] = -stats["L2 norm"]
-    if dtype.startswith("complex"):  # the others are those of the magnitudes
-        stats = {name: value for name, value in stats.items() if name == "L2 norm"}
-    elif any(map(math.isinf, stats.values())) and _finite(told):
+    if any(map(math.isinf, stats.values())) and _finite(told):
         stats = {name: value for name, value in stats.items() if not math.isinf(value)}
     return _shape(str(told["shape"])), dtype, stats
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -166,17 +167,30 @@ def test_tensors_that_were_dumped_beside_are_read(tmp_path: Path) -> None:
     assert "y.pt" in log.problems[0].message
 
 
-def test_what_overflows_in_a_sum_and_magnitudes_are_not_told(tmp_path: Path) -> None:
-    """The norm in float32 of a mask of -3.4e38 is infinite, the mask is not. Of complex numbers it has magnitudes."""
+def test_what_overflows_in_a_sum_is_not_told(tmp_path: Path) -> None:
+    """The norm in float32 of a mask of -3.4e38 is infinite, the mask is not."""
     mask = {"dtype": "torch.float32", "shape": [2], "Max": 1.0, "Min": -3.4e38, "Mean": -math.inf, "Norm": math.inf}
-    turned = {"dtype": "torch.complex64", "shape": [2], "Max": 3.0, "Min": 0.5, "Mean": 1.25, "Norm": None}
     infinite = {**mask, "Min": -math.inf}
-    for told, stats in ((mask, ["Min", "Max"]), (turned, []), (infinite, ["L2 norm", "Min", "Max", "Mean"])):
+    for told, stats in ((mask, ["Min", "Max"]), (infinite, ["L2 norm", "Min", "Max", "Mean"])):
         entry = {"input_args": [told], "input_kwargs": {}, "output": [told]}
         log = read_log(msprobe(tmp_path, changes={"Torch.relu.0.forward": entry}))
         last = len(log) - 1
         assert [name for k, name in enumerate(STATISTICS) if log.present[last] >> k & 1] == stats
         assert math.isnan(log.inputs[last][0]) == (told is not infinite)
+
+
+def test_magnitudes_of_complex_numbers_are_compared_with_such_alone(tmp_path: Path) -> None:
+    turned = {"dtype": "torch.complex64", "shape": [2], "Max": 3.0, "Min": 0.5, "Mean": 1.25, "Norm": None}
+    changes = {"Torch.relu.0.forward": {"input_args": [turned], "input_kwargs": {}, "output": [turned]}}
+    other = changes["Torch.relu.0.forward"] | {"output": [{**turned, "Max": 4.0}]}
+    log = read_log(msprobe(tmp_path, changes=changes))
+    own = replace(log, header=replace(log.header, format=None))
+    last = len(log) - 1
+    assert compare(log, log).status[last] == Status.SAME_PRINT
+    assert compare(log, own).status[last] == Status.NO_VALUES
+    (tmp_path / "b").mkdir()
+    changed = read_log(msprobe(tmp_path / "b", changes={"Torch.relu.0.forward": other}))
+    assert compare(log, changed).status[last] == Status.DIVERGED
 
 
 def test_what_returns_its_input_unchanged_is_the_maker_from_then_on() -> None:
