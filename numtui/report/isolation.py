@@ -139,13 +139,13 @@ def found_causes(c: Comparison, called: Called, errors: Sequence[OwnError]) -> l
     found += [cause for cause in further if not _acquitted(cause, errors)]
     sharing = [error.module for error in errors if error.joint is not None]
     limit, unexplained = _limit(errors), []
+    other_layout = any(c.a.header.run.get(name) != c.b.header.run.get(name) for name in ("world_size", "mesh"))
     for error in errors:
         for phases, size in _phases(error, limit):
             if size is None or size <= limit or any(_explains(cause, [error.module], phases) for cause in found):
                 continue
-            # other modules add to a joint error, too: a row of this one has to tell
-            rows = _first_rows(c, called, error.module, phases, pairs=error.joint == size)
-            if rows:
+            # other modules add to a joint error, too: what another layout alone does here does not tell
+            if rows := _first_rows(c, called, error.module, phases, pairs=other_layout and error.joint == size):
                 found.append(_found(c, called, rows))
             elif error.joint != size:
                 unexplained.append((error.module, phases))
