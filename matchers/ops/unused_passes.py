@@ -20,7 +20,8 @@ def unused_passes(log: OpLog) -> Bool:
     A pass over memory to which nothing was written tells shapes and nothing else. What is sent, or added to a gradient,
     is read.
     """
-    flow = sources(log)
+    # equal bits, such as those of a table that each pass reads, are no sign where the log names makers
+    flow = log.producers if log.tells.makers else sources(log)
     number = np.where(log.phase == Phase.PREPARE, -1, micro_batch_numbers(log))
     known = flow.value >= 0
     maker, reader = flow.value[known], flow.row[known]

@@ -97,9 +97,15 @@ class Group:
         return all(rank in self.calls for rank in self.ranks)
 
     def messages(self, sender: int, receiver: int) -> tuple[list[Call], list[Call]]:
-        """Messages that one member sends to the other, and those that this one receives, each in order."""
+        """Messages that one member sends to the other, and those that this one receives, each in order.
+
+        Without those before the first of the other end: its log begins later, as its numbers tell. Of what ranks tell
+        each other before their first pass, a log has what its step reads.
+        """
         ends = ((sender, Kind.SEND), (receiver, Kind.RECEIVE))
         sent, received = ([call for call in self.calls[rank] if call.kind is kind] for rank, kind in ends)
+        first = max((calls[0].nth for calls in (sent, received) if calls), default=0) if sent and received else 0
+        sent, received = ([call for call in calls if not 0 <= call.nth < first] for calls in (sent, received))
         return sent, received
 
     def joined(self) -> Iterator[tuple[Call, ...]]:

@@ -120,9 +120,8 @@ def _sums(parts: Sequence[Sequence[Part]]) -> tuple[Float64, float] | None:
 def _messages(pair: Group) -> Iterator[tuple[Call, Call]]:
     """Yield each message as it was sent, and as it was received."""
     for sender, receiver in permutations(pair.calls, 2):
-        sent = [call for call in pair.calls[sender] if call.kind == Kind.SEND]
-        received = [call for call in pair.calls[receiver] if call.kind == Kind.RECEIVE and call.complete]
-        yield from zip(sent, received, strict=False)
+        both = zip(*pair.messages(sender, receiver), strict=False)
+        yield from ((sent, received) for sent, received in both if received.complete)
 
 
 def _other_bits(given: Sequence[Part], got: Sequence[Part]) -> bool:

@@ -13,6 +13,7 @@ from matchers.ops.collectives import unfinished
 from matchers.ops.laws import communicating
 from matchers.ops.nonfinite import broken, broken_text, where_broken_begins
 from matchers.ops.recomputation import Mismatch, recompute_mismatches
+from matchers.ops.unused_passes import unused_passes
 from matchers.runs.finding import Check, Finding, Made, Unmade, made_on
 from matchers.runs.rank_logs import RankLogs
 
@@ -55,7 +56,10 @@ def _received(ranks: RankLogs) -> dict[str, list[tuple[int, int]]]:
 
 
 def _beginnings(log: OpLog, flow: Ragged) -> Int64:
-    """Rows that make NaN of finite values, or Inf that comes as far as a gradient: that of a mask does not."""
+    """Rows that make NaN of finite values, or Inf that comes as far as a gradient: that of a mask does not.
+
+    Nor does that of a pass over memory to which nothing was written, of which nothing is used.
+    """
     nan, inf = broken(log)
     odd = nan | inf
     late = np.isin(log.phase, (Phase.BACKWARD, Phase.GRADIENTS, Phase.OPTIMIZER))
@@ -67,7 +71,7 @@ def _beginnings(log: OpLog, flow: Ragged) -> Int64:
     unread = np.searchsorted(log.line, [problem.line for problem in log.problems], "right") - 1
     begins[unread[unread >= 0]] = False
     begins &= nan | (log.inputs.count > 0)  # an infinite constant is the number of a mask
-    return np.flatnonzero(begins & ~unfinished(log) & ~brought)
+    return np.flatnonzero(begins & ~unfinished(log) & ~brought & ~unused_passes(log))
 
 
 def check_recompute(ranks: RankLogs) -> Iterator[Finding | Made | Unmade]:

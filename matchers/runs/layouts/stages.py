@@ -113,7 +113,7 @@ def _numbers(log: OpLog) -> Int64:
     number = micro_batch_numbers(log).copy()
     if number.max(initial=-1) < 0:
         return np.where(np.isin(log.phase, (Phase.FORWARD, Phase.BACKWARD)) & ~log.updates, 0, -1)
-    used = np.unique(number[(number >= 0) & ~unused_passes(log)])
+    used = np.unique(number[(number >= 0) & (log.phase != Phase.PREPARE) & ~unused_passes(log)])
     return np.where(np.isin(number, used), np.searchsorted(used, number), -1)
 
 

@@ -144,6 +144,24 @@ def test_pipelines_that_are_divided_otherwise_are_each_one_graph(factor: float, 
     assert not c.coverage.parts
 
 
+@pytest.mark.parametrize("later", [1, 0], ids=["of both logs", "of one"])
+def test_messages_before_the_log_of_the_other_end_begins_have_none(later: int, tmp_path: Path) -> None:
+    """What a rank is told before its first pass, such as shapes, its log does not have; the numbers go on."""
+    told = Step(key="run/op_9_send", reads=[BATCHES[0]], made=[""], fields=group(0, 1))
+    stages = [first(), second()]
+    for step, by in [(step, by) for steps, by in zip(stages, (1, later), strict=True) for step in steps]:
+        if "group" in step.fields:
+            step.fields["group"]["nth"] += by
+    names = [["layers.0.weight"], ["layers.1.weight"]]
+    two = written(tmp_path / "two", [[told, *stages[0]], stages[1]], names)
+    findings = [one.text for one in check_run(find_run(two)).findings]
+    assert findings == ([] if later else ["rank 1 receives 2 of 3 messages"])
+    one = written(tmp_path / "one", [whole()], [["layers.0.weight", "layers.1.weight"]])
+    c = compare(*read_both((f"{one}/rank_0_activations.log", two)))
+    assert not c.red.any()
+    assert c.coverage.understood is bool(later)
+
+
 def test_other_weights_in_another_layout_name_the_option_that_gives_both_the_same(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -166,22 +184,33 @@ def dry(number: int) -> Step:
     return Step(key=step.key, gives=[np.full((4, 6), np.nan)], reads=[BATCHES[0]], fields=step.fields)
 
 
-def test_a_pass_that_tells_shapes_alone_is_no_micro_batch() -> None:
-    steps = [dry(0)]
-    for number, batch in enumerate(BATCHES, 1):
-        steps.append(product(1, number, batch, "", name=1))
-        read = {"phase": "optimizer", "parameters": ["layers.1.weight"]}
-        steps.append(
-            Step(
-                key=f"layers.1/op_{number}_add_",
-                gives=steps[-1].gives,
-                reads=steps[-1].gives,
-                made=[steps[-1].key],
-                fields=read,
+def passes(table: Any = None) -> list[Step]:
+    """A pass that tells shapes, and one of each batch, whose product is added to a gradient; each may copy a table."""
+    steps = list[Step]()
+    for number in range(3):
+        if table is not None:
+            fields = {"micro_batch": number}
+            steps.append(
+                Step(key=f"layers.1/op_{number}_clone", gives=[table], reads=[table], made=[""], fields=fields)
             )
-        )
-    assert unused_passes(captured_log(steps)).tolist() == [True, False, False, False, False]
-    assert not unused_passes(captured_log(steps[1:])).any()
+        steps.append(product(1, number, BATCHES[number - 1], "", name=1) if number else dry(0))
+        read = {"phase": "optimizer", "parameters": ["layers.1.weight"]}
+        if number:
+            made = steps[-1]
+            key = f"layers.1/op_{number}_add_"
+            steps.append(Step(key=key, gives=made.gives, reads=made.gives, made=[made.key], fields=read))
+    return steps
+
+
+def test_a_pass_that_tells_shapes_alone_is_no_micro_batch() -> None:
+    assert unused_passes(captured_log(passes())).tolist() == [True, False, False, False, False]
+    assert not unused_passes(captured_log(passes()[1:])).any()
+
+
+def test_a_table_that_each_pass_copies_does_not_make_such_a_pass_used() -> None:
+    """Its copy has the bits of the table, which later passes read."""
+    table = RNG.standard_normal((4, 6))
+    assert np.flatnonzero(unused_passes(captured_log(passes(table)))).tolist() == [0, 1]
 
 
 def test_uninitialised_memory_of_such_a_pass_is_no_finding(tmp_path: Path) -> None:
