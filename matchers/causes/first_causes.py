@@ -224,8 +224,9 @@ class _Search:
         suspect[unshown] = c.error[reads.row[unshown]] <= _GROWTH * hidden
         alike = np.flatnonzero(suspect & ~reads.differs & ~both)
         suspect[alike] = _altered(c, reads.a[alike], reads.b[alike], c.tolerance[reads.row[alike]])
-        # in place of a weight, of whose numbers more than the norm is not known: elements were moved
-        suspect[alike] |= (reads.other_bits & (np.minimum(reads.a, reads.b) < 0))[alike]
+        # in place of a weight, of whose numbers more than the norm is not known: elements were moved, not cast
+        moved = reads.other_bits & (np.minimum(reads.a, reads.b) < 0) & (c.reason != Reason.OTHER_DTYPE)[reads.row]
+        suspect[alike] |= moved[alike]
         if self._folded:
             # the norms of micro-batches do not show that elements were moved
             makes = ~c.by_row(copies)

@@ -17,7 +17,6 @@ from tests.examples.layouts import CASES, LAYOUTS
 from tests.forks import Forks
 from tests.two_ranks import made_once, run_two_ranks
 
-_UNDERSTOOD = ("fsdp1", "zero1", "ring")
 _LAST = f"{'-'.join(CASES[-1])}/numerics"
 
 
@@ -46,9 +45,9 @@ def test_a_healthy_run_has_no_red_row_and_no_first_cause(layouts: Path, layout: 
     c = compared(layouts, layout)
     assert not c.red.any()
     assert causes(c) == []
-    assert c.coverage.understood == (layout in _UNDERSTOOD)
+    assert c.coverage.understood
     failed = {failure.condition for failure in failures_of(c, FAIL_ON, Allowed(np.zeros(len(c), bool)))}
-    assert failed == (set() if layout in _UNDERSTOOD else {"not-compared"})
+    assert failed == set()
 
 
 @pytest.mark.parametrize("bug", ["scaled", "eps"])

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 
 from numtui.session.findings import FindingsCursor
 from numtui.text.lines import Line
-from numtui.tui.screens.overview import OverviewScreen
+from numtui.tui.screens.overview import OverviewScreen, row_keys
 from numtui.tui.screens.pager import Pager
 from numtui.views.check import HELP, checks_lines, findings_lines, last_top
 
@@ -34,13 +33,7 @@ class CheckScreen(OverviewScreen):
     @property
     def keys(self) -> Mapping[str, Callable[[], None]]:
         cursor = self._cursor
-        last = len(cursor.checked.findings) - 1
-        rows = {
-            "down": cursor.at + 1, "j": cursor.at + 1, "up": cursor.at - 1, "k": cursor.at - 1,
-            "home": 0, "g": 0, "end": last, "G": last,
-        }  # fmt: skip
-        moves = {key: partial(cursor.go_to, row) for key, row in rows.items()}
-        return {**moves, "c": self._show_checks}
+        return {**row_keys(cursor.go_to, cursor.at, len(cursor.checked.findings)), "c": self._show_checks}
 
     def _show_checks(self) -> None:
         self.app.push_screen(Pager("checks", checks_lines(self._cursor.checked), "c"))

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from functools import partial
 
 from numtui.session.isolated import IsolatedCursor
 from numtui.text.lines import Line
-from numtui.tui.screens.overview import OverviewScreen
+from numtui.tui.screens.overview import OverviewScreen, row_keys
 from numtui.views.isolated import HELP, isolated_lines
 
 __all__ = ["IsolatedScreen"]
@@ -31,6 +30,4 @@ class IsolatedScreen(OverviewScreen):
 
     @property
     def keys(self) -> Mapping[str, Callable[[], None]]:
-        at, last = self._cursor.at, len(self._cursor.items) - 1
-        rows = {"down": at + 1, "j": at + 1, "up": at - 1, "k": at - 1, "home": 0, "g": 0, "end": last, "G": last}
-        return {key: partial(self._cursor.go_to, row) for key, row in rows.items()}
+        return row_keys(self._cursor.go_to, self._cursor.at, len(self._cursor.items))

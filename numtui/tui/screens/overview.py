@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
+from functools import partial
 
 from textual import events
 from textual.app import ComposeResult
@@ -17,7 +18,7 @@ from numtui.tui.screens.pager import Pager
 from numtui.tui.textual_shims import PresentSize
 from numtui.tui.widgets.lines import Lines
 
-__all__ = ["OverviewScreen"]
+__all__ = ["OverviewScreen", "row_keys"]
 
 _PAGE = 5
 """Lines that `space` scrolls."""
@@ -26,6 +27,13 @@ _SCROLLS: Mapping[str, int] = {
     **dict.fromkeys(("space", "pagedown", "ctrl+d"), _PAGE),
     **dict.fromkeys(("b", "pageup", "ctrl+u"), -_PAGE),
 }
+
+
+def row_keys(go_to: Callable[[int], None], at: int, count: int) -> dict[str, Callable[[], None]]:
+    """Return the keys that move a cursor over some rows, of which it is on one."""
+    last = count - 1
+    rows = {"down": at + 1, "j": at + 1, "up": at - 1, "k": at - 1, "home": 0, "g": 0, "end": last, "G": last}
+    return {key: partial(go_to, row) for key, row in rows.items()}
 
 
 class OverviewScreen(PresentSize, Screen[None]):

@@ -7,7 +7,7 @@ from functools import partial
 
 from numtui.session.ranks import RanksCursor
 from numtui.text.lines import Line
-from numtui.tui.screens.overview import OverviewScreen
+from numtui.tui.screens.overview import OverviewScreen, row_keys
 from numtui.views.ranks import HELP, last_top, next_column, ranks_lines
 
 __all__ = ["RanksScreen"]
@@ -33,13 +33,8 @@ class RanksScreen(OverviewScreen):
     @property
     def keys(self) -> Mapping[str, Callable[[], None]]:
         cursor = self._cursor
-        last = len(cursor.rows) - 1
-        rows = {
-            "down": cursor.at + 1, "j": cursor.at + 1, "up": cursor.at - 1, "k": cursor.at - 1,
-            "home": 0, "g": 0, "end": last, "G": last,
-        }  # fmt: skip
         return {
-            **{key: partial(cursor.go_to_row, row) for key, row in rows.items()},
+            **row_keys(cursor.go_to_row, cursor.at, len(cursor.rows)),
             **dict.fromkeys(("right", "l"), partial(self._go_to_next_column, 1)),
             **dict.fromkeys(("left", "h"), partial(self._go_to_next_column, -1)),
             "n": partial(cursor.next_red, 1),
