@@ -429,9 +429,9 @@ class Recorder:
         if tracer is None:
             return
         if self._changed is not None and self._changed.undone:
-            what = f"given values ({self.settings.changes_run[0].partition(' ')[0]})"
-            what = what if self.settings.perturb is None else "perturbed (--perturb)"
-            say(f"nothing was {what}: the step called no model with parameters")
+            option, _, _ = self.settings.changes_run[0].partition(" ")
+            what = "perturbed" if self.settings.perturb is not None else "given values"
+            say(f"nothing was {what} ({option}): the step called no model with parameters")
         with no_harm(f"the log of step {self.step} was not written"):
             tracer.stop()
             tracer.finish()

@@ -12,9 +12,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-__all__ = ["AGAIN", "CONTENT", "DIGESTS_VERSION", "INPUTS", "INPUT_GRADIENTS", "ITEMSIZE", "KNOWN", "MANIFEST",
+__all__ = ["AGAIN", "CONTENT", "DIGESTS_VERSION", "INPUTS", "INPUT_GRADIENTS", "ITEMSIZE", "KNOWN",
+    "LARGEST_HEAD", "MANIFEST",
     "OF_NO_MODULE", "OF_OPTIMIZER", "OF_WEIGHTS", "ONCE_MORE", "OUTPUTS", "OUTPUT_GRADIENTS", "PLAN_VERSION",
-    "RESULT", "SIDES", "VERSION", "WIDE", "StoredBundle",
+    "RESULT", "SAFETENSORS", "SIDES", "VERSION", "WIDE", "StoredBundle",
     "bundle_folder", "find_bundles", "given_to", "is_own", "parse_size", "read_content", "remove_bundle",
     "results_of", "split_key", "stored_bundles", "tensors_of"]  # fmt: skip
 
@@ -50,6 +51,16 @@ ITEMSIZE = {
     "complex128": 16,
 }
 """Bytes of an element, by dtype."""
+SAFETENSORS = {
+    "BOOL": "bool",
+    **{f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
+    **{f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
+    **{f"F{bits}": f"float{bits}" for bits in (16, 32, 64)},
+    "BF16": "bfloat16",
+}
+"""Names that safetensors has for the dtypes of weights."""
+LARGEST_HEAD = 100_000_000
+"""Bytes of the header of a safetensors file, as the format itself limits them."""
 KNOWN = {
     "dtype": tuple(ITEMSIZE),
     "layout": ("strided",),

@@ -14,19 +14,10 @@ from pathlib import Path
 from typing import Any
 
 from .bundle import Bundle, BundleError, read_bundle
-from .form import ITEMSIZE, find_bundles
+from .form import ITEMSIZE, LARGEST_HEAD, SAFETENSORS, find_bundles
 
 __all__ = ["InFile", "KeptParts", "Stored", "read_stored"]
 
-_DTYPES = {
-    "BOOL": "bool",
-    **{f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
-    **{f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
-    **{f"F{bits}": f"float{bits}" for bits in (16, 32, 64)},
-    "BF16": "bfloat16",
-}
-_LARGEST_HEAD = 100_000_000
-"""Bytes, as the format itself limits them."""
 _INDEX, _FILE = ".safetensors.index.json", ".safetensors"
 
 
@@ -48,7 +39,7 @@ class InFile:
 
 @dataclass(frozen=True, slots=True)
 class KeptParts:
-    """What the ranks of a run kept of a tensor: the folder of each bundle, and the tensor in its manifest."""
+    """Parts of a tensor that the ranks of a run kept: the folder of each bundle, and the tensor in its manifest."""
 
     parts: tuple[tuple[str, Mapping[str, Any]], ...]
 
@@ -87,7 +78,7 @@ def _of_folder(folder: Path) -> Stored:
 
 
 def _of_index(index: Path) -> Stored:
-    if index.stat().st_size > _LARGEST_HEAD:
+    if index.stat().st_size > LARGEST_HEAD:
         raise ValueError(f"{index}: has more than 100 MB: expected a JSON object with weight_map")
     try:
         places = dict(json.loads(index.read_bytes())["weight_map"])
@@ -116,7 +107,7 @@ def _of_file(path: Path) -> Iterator[tuple[str, InFile]]:
     with open(path, "rb") as file:
         size = os.fstat(file.fileno()).st_size
         length = int.from_bytes(file.read(8), "little")
-        if length > min(_LARGEST_HEAD, size - 8):
+        if length > min(LARGEST_HEAD, size - 8):
             raise ValueError(f"{path}: no safetensors file, or cut off")
         try:
             head = dict(json.loads(file.read(length)))
@@ -126,7 +117,7 @@ def _of_file(path: Path) -> Iterator[tuple[str, InFile]]:
         if name == "__metadata__":
             continue
         try:
-            dtype, shape, (start, stop) = _DTYPES[told["dtype"]], tuple(told["shape"]), told["data_offsets"]
+            dtype, shape, (start, stop) = SAFETENSORS[told["dtype"]], tuple(told["shape"]), told["data_offsets"]
             whole = all(type(n) is int and n >= 0 for n in (*shape, start, stop))
         except (TypeError, KeyError, ValueError):
             continue  # of a dtype that no trained weight has, or damaged: it has no place, which is said

@@ -241,9 +241,7 @@ class _Records:
         return np.where(own, of_a, of_b), np.where(own, of_b, of_a)
 
 
-@once_per_pair
-def _records(a: OpLog, b: OpLog) -> _Records:
-    return _Records(a, b)
+_records = once_per_pair(_Records)
 
 
 def _distinct(group: Int64, member: Int64) -> Int64:

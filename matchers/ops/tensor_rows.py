@@ -1,4 +1,4 @@
-"""What a log says of the rows of results (`numtui capture --rows`): all dimensions but the last number them."""
+"""Rows of results, as a log has them (`numtui capture --rows`): all dimensions but the last number them."""
 
 from __future__ import annotations
 

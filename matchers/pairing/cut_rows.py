@@ -17,10 +17,11 @@ from typing import Any, Final
 
 import numpy as np
 
-from matchers.arrays import Bool, Int64, columns
+from matchers.arrays import Bool, Int64, columns, marked
 from matchers.logs.columns import Ragged, Strings
 from matchers.logs.hashing import mix
 from matchers.logs.op_log import STATISTICS, UNKNOWN, OpLog
+from matchers.ops.dataflow import downstream
 from matchers.ops.json_values import hex_digest, parsed_object
 from matchers.ops.shapes import dimensions
 from matchers.ops.start import read_tensors
@@ -107,13 +108,7 @@ def _by_last_dimension(*logs: OpLog) -> list[OpLog]:
 
 def _depends(log: OpLog, begins: Int64) -> Bool:
     """bool[n]: these records, and all that read what they made."""
-    out = np.zeros(len(log), bool)
-    out[begins] = True
-    for record in range(len(log)):
-        made = log.producers[record]
-        if not out[record] and len(made):
-            out[record] = bool(out[made[made >= 0]].any())
-    return out
+    return downstream(log.producers, marked(begins, len(log)), np.ones(len(log), bool))
 
 
 @columns

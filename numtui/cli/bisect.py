@@ -110,12 +110,11 @@ def _with_journal(args: argparse.Namespace, folder: Path, journal: Journal) -> i
 
     repository = repository_of(Path(str(journal.asked.get("repository"))))
     place = folder / "worktree" / repository.name  # a log names files by the last folder of their path, too
-    worktree = Worktree(repository, place)
+    worktree = Worktree(repository, place, tuple(journal.asked.get("link") or ()))
     now = {name: getattr(args, name) for name in _ASKED}
     now |= {name: worktree.commit_of(now[name]) for name in ("good", "bad") if now[name] is not None}
     journal.check_asked(now)
     vars(args).update({name: journal.asked.get(name) for name in _ASKED})
-    worktree = Worktree(repository, place, tuple(args.link or ()))
     capture = CaptureCommand(
         command=args.command,
         options=shlex.split(args.capture),

@@ -141,6 +141,7 @@ class _Isolating:
 
     def run(self) -> tuple[Isolation, OpenRequest]:
         """Capture and compare until the causes of the last comparison need no other grafts; return its request, too."""
+        from matchers.ops.start import table
         from numtui.report.isolation import Called, Isolation, found_causes, grafts_behind, places
 
         called = Called.of(call for bundle in self._bundles for call in bundle.boundaries)
@@ -160,8 +161,7 @@ class _Isolating:
             before, after = [*before, *more[0]], [*after, *more[1]]
         else:
             why = f"There may be more causes: {self._args.runs} captures were made (--runs)."
-        of_log = c.b.header.run.get("grafts")
-        missed: dict[str, str] = of_log.get("missed", {}) if isinstance(of_log, dict) else {}
+        missed = table(table(c.b.header.run, "grafts"), "missed")
         names, red = (str(self._args.a), shlex.join(self._args.command)), int(c.red.sum())
         rows = places(c, called, errors)
         found = Isolation(names, number + 1, causes, red, errors, [*before, *after], missed, why, rows)

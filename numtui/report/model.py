@@ -223,7 +223,7 @@ class Report(GatedRows):
         return worst_tokens(self.comparison)
 
     def rows_told(self, row: int) -> tuple[str, ...]:
-        """What is known of the rows of a pair's results."""
+        """Sentences about the rows of a pair's results."""
         from matchers.explain.tensor_rows import row_sentences
 
         return tuple(row_sentences(self.comparison, row))

@@ -33,7 +33,7 @@ class IsolatedCursor:
 
     @property
     def item(self) -> Found | OwnError | None:
-        """What the cursor is on; None if nothing was found."""
+        """Cause or module under the cursor; None if nothing was found."""
         return self.items[self.at] if self.items else None
 
     def go_to(self, at: int) -> None:

@@ -9,7 +9,7 @@ A role may end in a target of the mouse: keys to press, `key@z t`, or what else 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 
 from rich.cells import cell_len, set_cell_size
 from rich.segment import Segment
@@ -23,6 +23,7 @@ __all__ = [
     "first_key",
     "fit",
     "fit_line",
+    "key_help",
     "key_line",
     "line_width",
     "side_titles",
@@ -133,6 +134,11 @@ def key_line(keys: tuple[tuple[str, str], ...], width: int) -> Line:
         if line_width((*line, *more)) <= width:
             line += more
     return line
+
+
+def key_help(keys: Mapping[str, str]) -> list[Line]:
+    """Return a line of help for each key."""
+    return [[(f"  {fit(key, 16)}", "key"), (f" {does}", "")] for key, does in keys.items()]
 
 
 MAX_TEXT = 2000

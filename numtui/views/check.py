@@ -8,7 +8,7 @@ from matchers.runs.finding import CheckedRun, Finding
 from matchers.runs.run import Run
 from numtui.report.check.words import log_line, result, run_words, size, summaries, trouble, where
 from numtui.session.findings import FindingsCursor
-from numtui.text.lines import Line, fit, key_line, verdict_line, wrap_line
+from numtui.text.lines import Line, fit, key_help, key_line, verdict_line, wrap_line
 from numtui.text.safe import safe_text
 
 __all__ = ["HELP", "checks_lines", "findings_lines", "last_top"]
@@ -26,9 +26,8 @@ _KEYS = (
 """Keys, the most important first."""
 
 HELP: Sequence[Line] = [
-    *(
-        [(f"  {fit(key, 16)}", "key"), (f" {does}", "")]
-        for key, does in {
+    *key_help(
+        {
             "↓ ↑  j k": "another finding",
             "g  G  home  end": "first, last finding",
             "space  b": "scroll the details down, up",
@@ -36,7 +35,7 @@ HELP: Sequence[Line] = [
             "c": "what held, and what was not checked",
             "ctrl+l": "redraw",
             "q": "quit",
-        }.items()
+        }
     ),
     [],
     [("  The first cause is the first finding. The explorer shows the rank where it is wrong as a,", "")],

@@ -8,7 +8,7 @@ from numtui.report.isolated import MEASURE, headings, missed, place, title
 from numtui.report.isolation import Found
 from numtui.session.isolated import IsolatedCursor
 from numtui.text.counts import plural
-from numtui.text.lines import Line, fit, key_line, verdict_line, wrap_line
+from numtui.text.lines import Line, fit, key_help, key_line, verdict_line, wrap_line
 from numtui.text.safe import safe_text
 
 __all__ = ["HELP", "isolated_lines"]
@@ -18,16 +18,15 @@ _KEYS = (("↓↑", "move"), ("enter", "explorer"), ("q", "quit"), ("?", "help")
 """Keys, the most important first."""
 
 HELP: Sequence[Line] = [
-    *(
-        [(f"  {fit(key, 16)}", "key"), (f" {does}", "")]
-        for key, does in {
+    *key_help(
+        {
             "↓ ↑  j k": "another cause or module",
             "g  G  home  end": "the first, the last",
             "space  b": "scroll the details down, up",
             "enter": "open the explorer on the last comparison, at the cause or the module's first red row",
             "ctrl+l": "redraw",
             "q": "quit",
-        }.items()
+        }
     ),
     [],
     [("  In the last comparison b was given what a kept behind each cause, so that only the causes are left.", "")],

@@ -15,7 +15,18 @@ from numtui.report.runs.matrix import NOT_READ, Row, layer_of, legend, sign_of
 from numtui.session.ranks import RanksCursor
 from numtui.text.counts import plural
 from numtui.text.glyphs import GLYPHS, STYLES, WORDS
-from numtui.text.lines import Line, fit, fit_line, key_line, line_width, verdict_line, width_of, wrap, wrap_line
+from numtui.text.lines import (
+    Line,
+    fit,
+    fit_line,
+    key_help,
+    key_line,
+    line_width,
+    verdict_line,
+    width_of,
+    wrap,
+    wrap_line,
+)
 from numtui.text.ranks import ranges, ranks_words
 from numtui.text.safe import safe_text
 
@@ -44,9 +55,8 @@ _KEYS = (
 """Keys, the most important first."""
 
 HELP: Sequence[Line] = [
-    *(
-        [(f"  {fit(key, 16)}", "key"), (f" {does}", "")]
-        for key, does in {
+    *key_help(
+        {
             "↓ ↑  j k": "another rank",
             "← →  h l": "another stretch of the step",
             "g  G  home  end": "first, last rank",
@@ -58,7 +68,7 @@ HELP: Sequence[Line] = [
             "enter": "open the explorer on this rank, at this stretch; there } and { change the rank",
             "ctrl+l": "redraw",
             "q": "quit",
-        }.items()
+        }
     ),
     [],
     [("  A class is the ranks that the same divergence reached. The matrix has a column per stretch of", "")],

@@ -9,7 +9,7 @@ from matchers.weights.compare import Divergence, Kind
 from numtui.report.weights_words import LEGEND, cell_text, followers, no_difference, size_words, tensor_words
 from numtui.session.weights import ParameterDifference, WeightsCursor
 from numtui.text.counts import plural
-from numtui.text.lines import Line, fit, key_line, width_of, wrap_line
+from numtui.text.lines import Line, fit, key_help, key_line, width_of, wrap_line
 from numtui.text.safe import safe_text
 
 __all__ = ["HELP", "weights_lines"]
@@ -27,9 +27,8 @@ _KEYS = (
 """Keys, the most important first."""
 
 HELP: Sequence[Line] = [
-    *(
-        [(f"  {fit(key, 16)}", "key"), (f" {does}", "")]
-        for key, does in {
+    *key_help(
+        {
             "← ↓ ↑ →  h j k l": "another run or step",
             "home  end": "first, last step",
             "g": "earliest different cell of all runs",
@@ -38,7 +37,7 @@ HELP: Sequence[Line] = [
             "enter": "open the explorer on the operations of this step",
             "ctrl+l": "redraw",
             "q": "quit",
-        }.items()
+        }
     ),
     [],
     *([(f"  {fit(sign, 16)}", "key"), (f" {meaning}", "")] for sign, meaning in LEGEND.items()),

@@ -23,7 +23,7 @@ _DECODE: Final = json.JSONDecoder().raw_decode
 
 
 NOT_AS_EXPECTED: Final = (TypeError, KeyError, IndexError, AttributeError, ValueError, OverflowError, RecursionError)
-"""What a reader raises where a value is not of its format."""
+"""Exceptions of a reader for a value that is not of its format."""
 
 
 class _Damaged(ValueError):

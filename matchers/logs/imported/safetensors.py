@@ -11,6 +11,7 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
+from capture.keeping.form import LARGEST_HEAD, SAFETENSORS
 from matchers.errors import LogError
 from matchers.logs.imported.columns import UNREAD, Columns, Row
 from matchers.logs.imported.files import natural
@@ -24,11 +25,7 @@ __all__ = ["FORMAT", "NOT_OF_ONE", "Entry", "Placed", "entries", "index_files", 
 
 _PATTERN = re.compile(rb'\A.{4}\x00{4}\{\s*"[^{]*\{|\A\s*\{[^\[]*"weight_map"\s*:\s*\{', re.DOTALL)
 _DTYPES: Final[Mapping[str, str]] = {
-    "BOOL": "bool",
-    **{f"I{bits}": f"int{bits}" for bits in (8, 16, 32, 64)},
-    **{f"U{bits}": f"uint{bits}" for bits in (8, 16, 32, 64)},
-    **{f"F{bits}": f"float{bits}" for bits in (16, 32, 64)},
-    "BF16": "bfloat16",
+    **SAFETENSORS,
     "C64": "complex64",
     "F8_E4M3": "float8_e4m3fn",
     "F8_E5M2": "float8_e5m2",
@@ -36,8 +33,6 @@ _DTYPES: Final[Mapping[str, str]] = {
     "F8_E5M2FNUZ": "float8_e5m2fnuz",
     "F8_E8M0": "float8_e8m0fnu",
 }
-_LARGEST_HEAD = 100_000_000
-"""Bytes, as the format itself limits them."""
 
 
 class Entry(NamedTuple):
@@ -120,7 +115,7 @@ def placed(take: Callable[[int], bytes], path: str) -> list[Placed]:
         LogError: the header cannot be read.
     """
     size = int.from_bytes(take(8), "little")
-    if size > _LARGEST_HEAD:
+    if size > LARGEST_HEAD:
         raise LogError(f"{path}:1: a safetensors file with a header of {size:,} bytes: expected at most 100 MB")
     try:
         head = json.loads(take(size))
@@ -190,7 +185,7 @@ def _parts(source: Source, path: str) -> tuple[Sequence[Path | None], Sequence[s
         return source.files, ()
     if not source.start().lstrip().startswith(b"{"):
         return (None,), ()
-    told = index_files(_Stream(source).take(_LARGEST_HEAD), path)
+    told = index_files(_Stream(source).take(LARGEST_HEAD), path)
     names = list(told)
     # an alphabetical index tells no order
     files = [Path(path).with_name(file) for file in dict.fromkeys(told.values())]

@@ -179,7 +179,7 @@ def _missing(absence: _Absence, dumps: Mapping[int, Dump]) -> Finding:
 
 
 def _waited(absence: _Absence, dumps: Mapping[int, Dump]) -> Iterator[str]:
-    """How long ranks have waited, as far as the dumps show: one that was taken early cannot tell late from missing."""
+    """Say how long ranks have waited, as the dumps show it: one taken early cannot tell late from missing."""
     calls = [absence.group.calls[rank][absence.call.seq][0] for rank in absence.waiting]
     if all(call.created for call in calls):
         last = max(call.seen for dump in dumps.values() for call in dump.calls)

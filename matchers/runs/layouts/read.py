@@ -17,6 +17,7 @@ from matchers.logs.head import read_head
 from matchers.logs.op_log import OF_PARTS, OTHER_PARTS, OpLog
 from matchers.logs.parser import Progress
 from matchers.ops.placement import LAYOUT
+from matchers.ops.start import table
 from matchers.rules.model import LayoutRule, RuleSet, Side
 from matchers.rules.scope import of_layout
 from matchers.runs.layouts.dealing import batches_of, dealt_otherwise
@@ -118,16 +119,18 @@ def _is_whole(run: Run, infos: Sequence[Mapping[str, Any]]) -> bool:
 
 def _held(infos: Sequence[Mapping[str, Any]]) -> list[frozenset[str]]:
     """The names of the parameters that each rank holds; none of logs that do not say it."""
-    return [frozenset(of) if isinstance(of := info.get("parameter_digests"), dict) else frozenset() for info in infos]
+    return [frozenset(table(info, "parameter_digests")) for info in infos]
 
 
 def _whole_values(infos: Sequence[Mapping[str, Any]]) -> list[frozenset[str]]:
     """The digests of the parameters that each rank holds, but those that are parts by their placement."""
-    placed = [of if isinstance(of := info.get("parameter_placements"), dict) else {} for info in infos]
-    digests = [of if isinstance(of := info.get("parameter_digests"), dict) else {} for info in infos]
     return [
-        frozenset(str(digest) for name, digest in of.items() if name not in parts)
-        for of, parts in zip(digests, placed, strict=True)
+        frozenset(
+            str(digest)
+            for name, digest in table(info, "parameter_digests").items()
+            if name not in table(info, "parameter_placements")
+        )
+        for info in infos
     ]
 
 

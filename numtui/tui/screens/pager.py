@@ -11,7 +11,7 @@ from numtui.action import Action, help_of, key_label
 from numtui.actions import ACTIONS, first_keys
 from numtui.text.counts import plural
 from numtui.text.line_editor import LineEditor, Typed
-from numtui.text.lines import Line, fit, wrap_line
+from numtui.text.lines import Line, fit, key_help, wrap_line
 from numtui.text.safe import safe_text
 from numtui.tui.screens.modal import Modal
 from numtui.tui.widgets.lines import WHEEL_LINES, Lines
@@ -138,7 +138,7 @@ class Pager(Modal[None]):
 
 def keys_page(title: str, keys: Mapping[str, str]) -> Pager:
     """Return the page behind `?`: keys and what they do."""
-    return Pager(title, [[(f"  {fit(key, 16)}", "key"), (f" {does}", "")] for key, does in keys.items()], "?")
+    return Pager(title, key_help(keys), "?")
 
 
 _PAGER_KEYS = {

@@ -1,4 +1,4 @@
-"""Which rows two runs have in common is told by their values, also where kernels round otherwise."""
+"""Common rows of two runs are found by their values, also where kernels round otherwise."""
 
 from __future__ import annotations
 

@@ -21,7 +21,7 @@ CAPTURE = """#!/bin/sh
 while [ "$1" != -o ]; do shift; done
 cp -R "{runs}/$(cat notes.txt)/numerics" "$2"
 """
-"""What stands for the Python that captures: it copies the run of a commit, whose number is in its notes."""
+"""Stand-in for the Python that captures: it copies the run of a commit, whose number is in its notes."""
 INSTALL = '[ "$STALL" != install ] || { : > "$BEGAN/install"; sleep 1; }'
 GIT = """#!/bin/sh
 case "$*" in *"$STALL"*) : > "$BEGAN/git"; sleep 1;; esac
@@ -74,7 +74,7 @@ class Bed:
     [("checkout", signal.SIGKILL), ("install", signal.SIGTERM), ("capture", signal.SIGINT)],
 )
 def test_ended_in_a_phase_it_goes_on_to_the_same(tmp_path: Path, phase: str, number: signal.Signals) -> None:
-    """What a killed one has started still runs when it is resumed, and is waited for."""
+    """A child of a killed one still runs when it is resumed, and is waited for."""
     bed = Bed(tmp_path)
     before = digests(bed.repository)
     bed.end_in(phase, number)

@@ -1,4 +1,4 @@
-"""What is shown of an isolation: a page, and a screen that leads to the explorer."""
+"""Page of an isolation, and the screen that leads to the explorer."""
 
 from __future__ import annotations
 

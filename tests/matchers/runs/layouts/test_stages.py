@@ -146,7 +146,7 @@ def test_pipelines_that_are_divided_otherwise_are_each_one_graph(factor: float, 
 
 @pytest.mark.parametrize("later", [1, 0], ids=["of both logs", "of one"])
 def test_messages_before_the_log_of_the_other_end_begins_have_none(later: int, tmp_path: Path) -> None:
-    """What a rank is told before its first pass, such as shapes, its log does not have; the numbers go on."""
+    """A log lacks messages before the first pass, such as shapes; the numbers go on."""
     told = Step(key="run/op_9_send", reads=[BATCHES[0]], made=[""], fields=group(0, 1))
     stages = [first(), second()]
     for step, by in [(step, by) for steps, by in zip(stages, (1, later), strict=True) for step in steps]:
