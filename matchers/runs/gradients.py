@@ -272,11 +272,15 @@ class _Tracer:
         return _ratio(float(self._log.outputs.first(np.array([row]))[0]), self._l1(row, 0))
 
     def _is_scaled(self, row: int) -> bool:
-        """True for a product with a scalar: the second input, if it is a tensor, was made of a single number."""
+        """True for a product with a scalar: the second input, if it is a tensor, was made of a single number.
+
+        In the backward pass the product of two single numbers is a derivative as likely.
+        """
         if len(self._log.inputs[row]) < 2:
             return True
-        other = self._maker(row, 1)
-        return other >= 0 and int(self._log.counts[0, other]) == 1
+        other, size = self._maker(row, 1), int(self._log.counts[0, row])
+        alike = size == 1 and self._log.phase[row] == Phase.BACKWARD
+        return other >= 0 and int(self._log.counts[0, other]) == 1 and not alike
 
 
 def _ratio(after: float, before: float) -> float:
