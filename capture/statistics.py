@@ -6,6 +6,8 @@ Measuring never waits for a device: values from a GPU stay in a buffer there unt
 from __future__ import annotations
 
 import ctypes
+import hashlib
+import struct
 import threading
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, nullcontext, suppress
@@ -138,6 +140,8 @@ class Statistics:
         self._first = 0
         self._unreachable = False
         self._kept: dict[int, Summary] = {}
+        self._places: dict[int, int] = {}
+        """Slots of the values of sparse tensors, and of the indices that belong to them."""
         library, problem = attempt(SOURCE)
         self._native = None if library is None else Native(library)
         self._triton = _triton_kernel()
@@ -162,7 +166,8 @@ class Statistics:
         """Measure a tensor now, in stream order on a GPU, and return the slot of its summary in `results`.
 
         Args:
-            tensor: Of any strides and any numeric type.
+            tensor: Of any strides and any numeric type. Of a sparse one in coordinates the stored values are measured,
+                without a sketch; its digest is of them and of their indices.
             positions: Of its elements in the global tensor, for the sketch; None: it is the global tensor. Positions
                 that do not fit its shape give no sketch.
             sketch: False to take none of this tensor.
@@ -171,6 +176,8 @@ class Statistics:
         Raises:
             Unmeasurable: It has no values to read in place.
         """
+        if tensor.layout is torch.sparse_coo and not has_own_dispatch(tensor):
+            return self._sparse(tensor, user_hash=user_hash)
         with self._lock, no_functions():
             check_readable(tensor)
             take = self._take if sketch else self._take & ~SKETCH
@@ -198,6 +205,14 @@ class Statistics:
             self._hash(tensor, slot)
         return slot
 
+    def _sparse(self, tensor: torch.Tensor, *, user_hash: bool) -> int:
+        with unnoticed():
+            values, indices = tensor._values(), tensor._indices()
+        with self._lock:
+            slot = self.measure(values, sketch=False, user_hash=user_hash)
+            self._places[slot] = self.measure(indices, sketch=False, user_hash=False)
+        return slot
+
     def digest(self, slot: int) -> int | None:
         """Return the digest of a slot while the step runs; None without one.
 
@@ -210,14 +225,15 @@ class Statistics:
             rows, number, _, take = self._slots[slot - self._first]
             if rows is not self._host:
                 raise Unmeasurable("its digest is on a device")
-            return rows.digest(number) if take & DIGEST else None
+            digest = rows.digest(number) if take & DIGEST else None
+            return _placed(digest, self.digest(self._places[slot])) if slot in self._places else digest
 
     def restart(self, keep: Iterable[int]) -> None:
         """Forget all slots but some; no number is used again. Waits for the devices."""
         results = self.results()
         self._kept = {slot: results[slot] for slot in keep}
         self._first += len(self._slots)
-        self._slots, self._user = [], {}
+        self._slots, self._user, self._places = [], {}, {}
         self._host, self._devices = _Rows(torch.device("cpu")), {}
 
     def wait(self, seconds: float) -> bool:
@@ -251,11 +267,15 @@ class Statistics:
             slots = tuple(self._slots)
             devices = () if self._unreachable else self._devices.values()
             read = {rows: rows.read() for rows in (self._host, *devices)}
-            return self._kept | {
+            found = {
                 slot: self._summary(slot, read[rows][number], numel, take)
                 for slot, (rows, number, numel, take) in enumerate(slots, self._first)
                 if rows in read
             }
+            for slot, indices in tuple(self._places.items()):
+                if slot in found and indices in found:
+                    found[slot] = found[slot]._replace(digest=_placed(found[slot].digest, found[indices].digest))
+            return self._kept | found
 
     def _rows(self, device: torch.device) -> _Rows:
         """Return the buffer of the current stream: another stream must not write to its memory yet."""
@@ -322,6 +342,13 @@ class Statistics:
             sketch if take & SKETCH else None,
             self._user_value(slot) if self._user else None,
         )
+
+
+def _placed(values: int | None, indices: int | None) -> int | None:
+    """Return one digest of two, unlike for other values and for other indices."""
+    if values is None or indices is None:
+        return None
+    return int.from_bytes(hashlib.blake2b(struct.pack("=QQ", values, indices), digest_size=8).digest(), "little")
 
 
 def _plain(value: Any) -> float | int | str | None:

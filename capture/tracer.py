@@ -269,11 +269,13 @@ class StepTracer(DebugMode):
         return call
 
     def _input(self, kind: OpKind, call: _Call, position: int, tensor: torch.Tensor) -> Input:
-        measuring, event = self.measuring, call.event
+        measuring, event, overwritten = self.measuring, call.event, position in call.overwritten
         state = measuring.state(tensor)
+        if event is not None and tensor.layout is torch.sparse_coo:  # it has no storage of its own
+            read = event.kept and not overwritten
+            return Input(measuring.measure(tensor, None, sketch=False) if read else None, None, form_of(tensor))
         if state is None or event is None:
             return Input(None, None, form_of(tensor))
-        overwritten = position in call.overwritten
         if state.pending and not kind.is_wait:
             brought = brought_by_writing(state.pending, tensor) if overwritten and not kind.collective else []
             call.arriving += brought

@@ -354,7 +354,7 @@ def test_more_tensors_than_one_buffer_of_rows_holds() -> None:
 def unreadable() -> Iterator[tuple[str, torch.Tensor]]:
     from torch._subclasses.fake_tensor import FakeTensorMode
 
-    yield "sparse", torch.eye(3).to_sparse()
+    yield "sparse", torch.eye(3).to_sparse_csr()
     yield "mkldnn", torch.eye(3).to_mkldnn()
     yield "meta", torch.empty(3, device="meta")
     freed = torch.randn(100)
@@ -366,6 +366,18 @@ def unreadable() -> Iterator[tuple[str, torch.Tensor]]:
     with FakeTensorMode():
         yield "FakeTensor", torch.empty(3)
     yield "not implemented", torch.zeros(4, dtype=torch.uint8).view(torch.float4_e2m1fn_x2)
+
+
+@pytest.mark.filterwarnings("ignore:Sparse")
+def test_a_sparse_tensor_is_its_values_at_its_places() -> None:
+    here, there = (torch.sparse_coo_tensor([places], [1.0, -2.0], (5,)) for places in ([0, 1], [0, 3]))
+    statistics = Statistics()
+    slots = [statistics.measure(tensor) for tensor in (here, here.clone(), there)]
+    one, same, moved = (statistics.results()[slot] for slot in slots)
+    assert [statistics.digest(slot) for slot in slots] == [one.digest, same.digest, moved.digest]
+    assert (one.l1, one.min, one.numel, one.sketch) == (3.0, -2.0, 2, None)
+    assert one == same
+    assert moved == one._replace(digest=moved.digest) != one
 
 
 @pytest.mark.filterwarnings("ignore")
