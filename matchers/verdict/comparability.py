@@ -94,6 +94,8 @@ def comparability(
     notes += [*_incomplete(a, "a"), *_incomplete(b, "b"), *_micro_batches(a, b)]
     if any(note.kind == "layout" for note in notes):
         notes += [*_one_rank(a, "a"), *_one_rank(b, "b")]
+    elif red:  # a gradient that one run alone cuts is no harmless difference
+        notes = [replace(note, severity=Severity.SUSPICIOUS) if note.kind == "detach" else note for note in notes]
     if expectation.noise is not None:
         notes += _noise(expectation.noise, a if expectation.noise.side == "a" else b)
     # the results' dtypes are more informative than the parameters'
