@@ -10,12 +10,13 @@ from collections.abc import Set as AbstractSet
 from functools import cached_property
 
 import numpy as np
+from numpy.typing import NDArray
 
 from matchers.arrays import Bool, marked
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import Phase
 from matchers.ops.dataflow import upstream
-from matchers.ops.laws import law_of
+from matchers.ops.laws import law_of, rows_where
 from matchers.ops.module_path import canonical, template
 from matchers.rows import Rows
 from matchers.verdict.tolerance import EPSILON
@@ -36,7 +37,22 @@ class Branches:
         self._number[self._rows] = np.arange(len(self._rows))
 
     def start(self, *ends: int) -> int:
-        """The row with which the branches that end in some unpaired rows begin to differ."""
+        """The row with which the branches that end in some unpaired rows begin to differ.
+
+        What a backward pass begins with follows from the loss, which no operation reads: from what the same run alone
+        does at that line to make it.
+        """
+        row = self._start(*ends)
+        log, record = self._c.shown(row)
+        if log.phase[record] != Phase.BACKWARD or log.location[record] < 0:
+            return row
+        of_a = self._of_a(row)
+        at_line = (log.module == log.module[record]) & (log.location == log.location[record])
+        rows = (self._c.at_a if of_a else self._c.at_b)[at_line]
+        rows = rows[(self._number[rows] >= 0) & self._last[rows] & (self._phase[rows] == Phase.FORWARD)]
+        return self._start(int(rows[0])) if len(rows) else row
+
+    def _start(self, *ends: int) -> int:
         branches = [self._branch(end) for end in ends]
         every = set(ends).union(*branches)
         found = [row for branch in branches for row in branch if row in ends or self._ends_in(row, every)]
@@ -82,7 +98,23 @@ class Branches:
         if self._number[end] < 0 or not self._c.shown(end)[0].tells.makers:
             return [end]
         start = marked(self._number[[end]], len(self._rows))
-        return self._rows[upstream(self._among, start, np.ones(len(start), bool))].tolist()
+        # what a region hands on to another phase is no mistake where its own results agree
+        within = ~self._covered[self._rows] | (self._phase[self._rows] == self._phase[end])
+        return self._rows[upstream(self._among, start, within) & within].tolist()
+
+    @cached_property
+    def _covered(self) -> Bool:
+        return self._c.by_row(lambda log: self._c.regions.covered("a" if log is self._c.a else "b"))
+
+    @cached_property
+    def _phase(self) -> NDArray[np.int8]:
+        return self._c.by_row(lambda log: log.phase)
+
+    @cached_property
+    def _last(self) -> Bool:
+        """bool[r]: rows of which no operation reads the numbers."""
+        blind = self._c.by_row(lambda log: rows_where(log, lambda law: law.blind))
+        return ~marked(self._flow.value[~blind[self._flow.row]], len(self._c))
 
     def _ends_in(self, row: int, branches: AbstractSet[int]) -> bool:
         """False for an operation that unpaired ones of other branches read, too: a mask of all layers."""

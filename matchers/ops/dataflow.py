@@ -18,6 +18,7 @@ from matchers.logs.columns import Ragged
 from matchers.logs.hashing import float_bits, mix
 from matchers.logs.op_log import NO_DIGEST, OpLog, once_per_log
 from matchers.ops.collectives import awaiting, unfinished
+from matchers.ops.laws import in_place, on_lists
 from matchers.ops.values import further
 
 __all__ = [
@@ -60,6 +61,7 @@ def sources(log: OpLog) -> Ragged:
         hash_at = np.flatnonzero(same_length[owner])
         named_at = np.flatnonzero(same_length[log.producers.row])
         out[hash_at] = log.producers.value[named_at]
+    _chain_writes(log, out)
     unknown = np.flatnonzero((out < 0) & np.isfinite(inputs.value) & (inputs.value != 0))
     unknown = unknown[~_named(log, unknown)]
     out[out < 0] = -1
@@ -72,6 +74,21 @@ def sources(log: OpLog) -> Ragged:
         waiting = unknown[(out[unknown] < 0) & awaiting(log)[owner[unknown]]]
         out[waiting] = _last_with_value(log, inputs.value[waiting], owner[waiting], early)
     return Ragged(inputs.start, out)
+
+
+def _chain_writes(log: OpLog, makers: Int64) -> None:
+    """Let what is written over a part of a tensor follow what wrote before it, whose maker alone the log names.
+
+    Args:
+        makers: int64, of all inputs; changed in place. Of what is written over, no norm is known.
+    """
+    rows = np.flatnonzero(in_place(log) & ~on_lists(log) & (log.inputs.count > 0))
+    at = log.inputs.start[rows]
+    over = np.isnan(log.inputs.value[at]) & (makers[at] >= 0)
+    rows, at = rows[over], at[over]
+    order = np.argsort(makers[at], kind="stable")
+    again = np.flatnonzero(np.diff(makers[at[order]]) == 0)
+    makers[at[order[again + 1]]] = rows[order[again]]
 
 
 @once_per_log
