@@ -231,7 +231,7 @@ class Rows:
         """The rows as such an object, with other causes or further fields, and with what was computed of them."""
         out = cls(**{column.name: getattr(self, column.name) for column in fields(Rows)} | given)
         vars(out).update(
-            {name: vars(self)[name] for name in ("edges_by_run", "regions", "start") if name in vars(self)}
+            {name: vars(self)[name] for name in ("covered", "edges_by_run", "regions", "start") if name in vars(self)}
         )
         return out
 
@@ -314,6 +314,11 @@ class Rows:
         assert self.flow is not None
         status = self.status[self.row_of_pair]
         return find_regions(self.a, self.b, self.pairing, status, self.flow, understood=self.understood)
+
+    @cached_property
+    def covered(self) -> Bool:
+        """bool[r]: rows in a region whose results agree."""
+        return np.concatenate([self.regions.covered(side) for side in ("a", "b")])[self._record]
 
     @cached_property
     def of_other_ranks(self) -> Bool:

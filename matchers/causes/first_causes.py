@@ -19,6 +19,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Sequence
 from dataclasses import replace
+from functools import cached_property
 
 import numpy as np
 
@@ -28,6 +29,8 @@ from matchers.causes.handed_on import acquit_copies
 from matchers.causes.red_inputs import Inputs, flow_of_red_tensors, inputs_of_pairs
 from matchers.causes.unjudged_stretch import Stretches
 from matchers.causes.unpaired_branches import Branches
+from matchers.laws.law import Form
+from matchers.logs.columns import Ragged
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import NO_DIGEST, OpLog, Phase, once_per_log
 from matchers.ops.collectives import awaiting
@@ -181,7 +184,8 @@ class _Search:
         )
         self._by_scalar = by_scalar
         if self._folded:  # they read terms, which differ by design
-            reads = replace(reads, differs=reads.differs & ~by_scalar[reads.row])
+            begins = by_scalar | (c.reason == Reason.OTHER_DATA)
+            reads = replace(reads, differs=reads.differs & ~begins[reads.row])
         parts = c.parts | (self.alone & downstream(self._flow, c.parts, self.alone))
         self._reads_parts = c.parts.any() & (
             (c.parts & ~by_weight)[reads.row] | marked_at(parts, reads.a) | marked_at(parts, reads.b)
@@ -232,8 +236,7 @@ class _Search:
             makes = ~c.by_row(copies)
             suspect[alike] |= (extra_a & marked_at(makes, reads.a) | extra_b & marked_at(makes, reads.b))[alike]
         if suspect.any():  # what a region hands on to another phase is no mistake where its own results agree
-            open_ = self.alone & ~c.by_row(lambda log: c.regions.covered("a" if log is c.a else "b"))
-            suspect &= marked_at(open_, reads.a) | marked_at(open_, reads.b)
+            suspect &= marked_at(self._open, reads.a) | marked_at(self._open, reads.b)
         suspect &= ~((extra_a | both) & marked_at(self._fed[0], reads.a))
         suspect &= ~((extra_b | both) & marked_at(self._fed[1], reads.b))
         self.explained[reads.row[suspect]] = True
@@ -241,10 +244,15 @@ class _Search:
         named = np.flatnonzero(suspect)
         named = named[np.unique(reads.row[named], return_index=True)[1]]
         ends = {
-            tuple(maker for maker in makers if maker >= 0 and self.alone[maker])
+            tuple(maker for maker in makers if maker >= 0 and self._open[maker])
             for makers in zip(reads.a[named].tolist(), reads.b[named].tolist(), strict=True)
         }
         self._cause[[self._branches.start(*rows) for rows in ends]] = True
+
+    @cached_property
+    def _open(self) -> Bool:
+        """bool[r]: unpaired operations, but those of a stretch whose results agree."""
+        return self.alone & ~self._c.covered
 
     def _over_unjudged(self, reads: Inputs) -> Inputs:
         """The inputs, but what a pair reads in place of its result, if it is not judged and no partners make that."""
@@ -312,10 +320,11 @@ class _Search:
         if not self._folded:
             return
         c, reads, flow = self._c, self._reads, self._flow
-        # what was asked otherwise needs no other explanation
-        pairs = self.pairs & (c.reason != Reason.ARGUMENTS)
+        # what was asked or given otherwise needs no other explanation
+        pairs = self.pairs & ~np.isin(c.reason, (Reason.ARGUMENTS, Reason.OTHER_DATA))
+        pairs &= ~marked(reads.row[self._reads_parts], len(c))  # the stretch before these is looked at later
         stands = c.by_row(lambda log: ~copies(log) & (log.joined < 0))
-        between = self.alone & stands
+        between, moves = self.alone & stands, c.by_row(lambda log: rows_where(log, lambda law: law.passes_elements))
         for row in np.unique(flow.value[between[flow.value] & self._hides[flow.row]]).tolist():
             before = flow[row][~self.alone[flow[row]]]
             readers = flow.row[(flow.value == row) & self._hides[flow.row]]
@@ -324,7 +333,9 @@ class _Search:
                 reader for reader in readers.tolist() if np.isin(self._made_otherwise(reader, row), before).any()
             ]
             of_run = self._of_runs[int(c.row_a[row] < 0)]
-            led = fed_by(of_run, marked(readers, len(c)), self._hides) & pairs & ~self.explained
+            start = marked(readers, len(c))
+            hides = self._hides & ~self._shows_order(of_run, row, start) if moves[row] else self._hides
+            led = fed_by(of_run, start & hides, hides) & pairs & ~self.explained
             if led.any():
                 self._cause[row], self.explained[led] = True, True
 
@@ -335,6 +346,29 @@ class _Search:
             led = same & self._extra(maker, other) & marked_at(makes, maker)
             self._cause[maker[led]] = True
             self.explained[reads.row[led]] = True
+        number = c.by_row(lambda log: numel(log)[log.shape]) == 1
+        behind = np.flatnonzero(same & (reads.a == reads.b) & marked_at(number, reads.a))
+        for reader, maker in zip(reads.row[behind].tolist(), reads.a[behind].tolist(), strict=True):
+            scales = flow[maker][(makes & self.alone & number)[flow[maker]]]
+            self._cause[scales] = True
+            self.explained[reader] |= len(scales) > 0
+
+    def _shows_order(self, flow: Ragged, row: int, readers: Bool) -> Bool:
+        """bool[r]: rows whose norms show an order of elements.
+
+        Products, element by element, of what a row and its readers lead to with a tensor of at least the product's size
+        that they do not lead to; and what is computed of such sums and masks, whose large values hide an order.
+        """
+        c = self._c
+        led = readers | (self._hides & fed_by(flow, readers, self._hides))
+        size = c.by_row(lambda log: numel(log)[log.shape])
+        multiplies = c.by_row(lambda log: rows_where(log, lambda law: law.form == Form.MULTIPLY))
+        joins = c.by_row(lambda log: rows_where(log, lambda law: law.form in (Form.ADD, Form.MASK)))
+        passes = c.by_row(lambda log: rows_where(log, lambda law: law.passes_elements))
+        other = (flow.value != row) & ~led[flow.value] & (size[flow.value] >= size[flow.row]) & (size[flow.row] > 1)
+        with_other = led & marked(flow.row[other], len(c))
+        behind = led & marked(flow.row[(joins & with_other)[flow.value]], len(c))
+        return (multiplies & with_other) | (behind & ~passes)
 
     def _made_otherwise(self, reader: int, maker: int) -> Int64:
         """The rows that made what a pair reads in the run which does not have one of its makers."""

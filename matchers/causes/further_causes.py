@@ -49,7 +49,7 @@ def possible_causes(c: Rows, asked_otherwise: Bool, further: Iterable[tuple[int,
     forward = c.by_row(lambda log: log.phase == Phase.FORWARD)
     known = c.cause | marked([row for rows in further for row in rows], len(c))
     odd = alone & _behind(c) & forward & ~downstream(c.edges, known, alone)
-    odd &= ~c.by_row(lambda log: c.regions.covered("a" if log is c.a else "b"))
+    odd &= ~c.covered
     branches = Branches(c, c.edges)
     for row in np.flatnonzero(odd).tolist():
         odd[row] = branches.is_odd(row)

@@ -13,6 +13,7 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Int64, marked
 from matchers.causes.causes import Causes
@@ -74,11 +75,12 @@ class Stretches:
     def _upstream(self, row: int, small: float) -> tuple[Int64, Int64]:
         """The stretch that leads to a pair, and the rows that made what it or the pair reads.
 
-        No error leads over what an agreeing result reads, and an optimizer's operations on parts are not to blame.
+        No error leads over what an agreeing result reads, nor over what another phase keeps where its results agree;
+        an optimizer's operations on parts are not to blame.
         """
         flow, end = self._flow, marked([row], len(self._c))
         shows = self._tells & (self._c.error <= small)
-        led = self._open & ~self._harmless
+        led = self._open & ~self._harmless & (~self._c.covered | (self._phase == self._phase[row]))
         for of_run in self._of_runs:
             led &= ~upstream(of_run, shows, shows | self._open)
         inside = upstream(flow, end, end | led)
@@ -86,6 +88,10 @@ class Stretches:
         stretch = inside & led
         makers = np.unique(flow.value[(end | stretch | behind)[flow.row] & (flow.value != row)])
         return np.flatnonzero(stretch & ~end & ~self._c.of_other_ranks), makers
+
+    @cached_property
+    def _phase(self) -> NDArray[np.int8]:
+        return self._c.by_row(lambda log: log.phase)
 
     @cached_property
     def _agrees(self) -> Bool:

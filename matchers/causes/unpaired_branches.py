@@ -1,7 +1,8 @@
 """Branches of operations that only one run has: where in them a difference begins.
 
 A red row that reads such a branch names its last operation. More telling is one whose like in other layers has a
-partner, or else the first on the way that reads a result which the other run has, too.
+partner, or else the first on the way that reads a result which the other run has, too. What another phase keeps for it,
+such as a forward pass, is no part of a branch where the results of that stretch agree.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ class Branches:
         of_a = self._of_a(row)
         at_line = (log.module == log.module[record]) & (log.location == log.location[record])
         rows = (self._c.at_a if of_a else self._c.at_b)[at_line]
-        rows = rows[(self._number[rows] >= 0) & self._last[rows] & (self._phase[rows] == Phase.FORWARD)]
+        rows = rows[(self._number[rows] >= 0) & self._last[rows]]
+        rows = rows[self._phase[self._number[rows]] == Phase.FORWARD]
         return self._start(int(rows[0])) if len(rows) else row
 
     def _start(self, *ends: int) -> int:
@@ -87,6 +89,11 @@ class Branches:
         return log.dtype_text(record) in EPSILON
 
     @cached_property
+    def _phase(self) -> NDArray[np.int8]:
+        """The phase of each unpaired row."""
+        return self._c.by_row(lambda log: log.phase)[self._rows]
+
+    @cached_property
     def _among(self) -> Ragged:
         """The data flow among the unpaired rows, by their numbers."""
         reader, maker = self._number[self._flow.row], self._number[self._flow.value]
@@ -97,18 +104,8 @@ class Branches:
         """The unpaired rows that lead to one over unpaired ones, itself included; none where a log tells no makers."""
         if self._number[end] < 0 or not self._c.shown(end)[0].tells.makers:
             return [end]
-        start = marked(self._number[[end]], len(self._rows))
-        # what a region hands on to another phase is no mistake where its own results agree
-        within = ~self._covered[self._rows] | (self._phase[self._rows] == self._phase[end])
-        return self._rows[upstream(self._among, start, within) & within].tolist()
-
-    @cached_property
-    def _covered(self) -> Bool:
-        return self._c.by_row(lambda log: self._c.regions.covered("a" if log is self._c.a else "b"))
-
-    @cached_property
-    def _phase(self) -> NDArray[np.int8]:
-        return self._c.by_row(lambda log: log.phase)
+        among = ~self._c.covered[self._rows] | (self._phase == self._phase[self._number[end]])
+        return self._rows[upstream(self._among, marked(self._number[[end]], len(among)), among) & among].tolist()
 
     @cached_property
     def _last(self) -> Bool:

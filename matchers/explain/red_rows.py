@@ -68,6 +68,8 @@ def _diverged(of: Subject) -> str:
         log, record = c.shown(row)
         only, other = "ba" if log is c.b else "ab"
         return f"only {only} rounds to {log.dtype_text(record)} here; {other} has nothing so coarse"
+    if of.reason == Reason.OTHER_DATA:
+        return _other_data(of)
     if of.reason == Reason.OTHER_ORDER:
         return f"elements in another order, equal norms, other bits; {inputs_agree(of)}"
     if of.reason == Reason.NOT_REPEATED:
@@ -87,6 +89,12 @@ def _diverged(of: Subject) -> str:
         else:
             told = f"its inputs already differ by {came_in[0]}"
     return f"{difference(of)}; {told}{because}"
+
+
+def _other_data(of: Subject) -> str:
+    given = next(one for one in of.inputs if one.producer_a < 0 and one.producer_b < 0 and one.a != one.b)
+    a, b = (f"{float(norm):,.0f}" for norm in (given.a, given.b))
+    return f"{given.title}, whole numbers that the step was given, differs: L1 norm {a} in a, {b} in b"
 
 
 def _what_follows(of: Subject) -> str:

@@ -2,17 +2,22 @@
 
 A term of each micro-batch (a mean loss, the factor of its gradient) has no whole. Batch norm and dropout compute from
 one micro-batch what they would compute otherwise from the whole batch, so everything that follows differs by design.
+What such a term is computed from may be judged all the same: whole numbers that a run was given, such as targets, add
+up exactly.
 """
 
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Int32, marked
+from matchers.arrays import Bool, Int32, Int64, marked
 from matchers.logs.columns import Ragged
-from matchers.ops.dataflow import downstream
-from matchers.status import Status
+from matchers.ops.arguments import tensors_read
+from matchers.ops.dataflow import WHOLE, downstream
+from matchers.status import AGREE, Status
 from matchers.verdict.case import Case, Judgement
+from matchers.verdict.digests import shared_inputs
 from matchers.verdict.reason import Reason
 
 __all__ = ["terms_of_micro_batches", "without_terms"]
@@ -29,7 +34,9 @@ def without_terms(case: Case, judged: Judgement) -> Judgement:
             by_part |= log.folding.by_part[lead]
     differs = np.isin(verdicts.status, (Status.DIVERGED, Status.SHAPE))
     differs[[k for k, slot in verdicts.slots.items() if slot.scalars is not None]] = False
-    judged = judged.claimed(differs & terms, Status.NOT_JUDGED, Reason.MICRO_BATCH_TERM)
+    given = _given_otherwise(case, np.flatnonzero(differs & terms), verdicts.status)
+    judged = judged.claimed(differs & terms & ~given, Status.NOT_JUDGED, Reason.MICRO_BATCH_TERM)
+    judged = judged.claimed(given, Status.DIVERGED, Reason.OTHER_DATA, error=np.nan, bound=False)
     unjudged = differs & by_part & ~terms
     begins = by_part & (verdicts.status > Status.CLOSE)
     if begins.any():
@@ -37,6 +44,26 @@ def without_terms(case: Case, judged: Judgement) -> Judgement:
         for of, makers in ((pairing.of_a, case.flow.a), (pairing.of_b, case.flow.b)):
             unjudged |= differs & ~terms & _downstream(begins, passes, of, makers)
     return judged.claimed(unjudged, Status.NOT_JUDGED, Reason.BATCH_STATISTICS)
+
+
+def _given_otherwise(case: Case, k: Int64, status: NDArray[np.int8]) -> Bool:
+    """bool[p]: of some pairs k, those that were given other whole numbers, though all else that they read agrees.
+
+    Micro-batches that are all given the same have it once.
+    """
+    a, b, flow, pairing = case.a, case.b, case.flow, case.pairing
+    at, place, at_a, at_b = shared_inputs(a, b, case.i[k], case.j[k])
+    one, other = flow.a.value[at_a], flow.b.value[at_b]
+    given, x, y = (one < 0) & (other < 0), a.inputs.value[at_a], b.inputs.value[at_b]
+    pair = np.where(given, -1, pairing.of_a[one])
+    agrees = (pair >= 0) & (pair == pairing.of_b[other]) & np.isin(status, AGREE)[pair]
+    found = marked(k[at[given & (x != y) & (x * a.batches != y * b.batches)]], len(pairing))
+    found[k[at[~given & ~agrees]]] = False
+    for row in np.flatnonzero(found).tolist():
+        others = place[given & (x != y) & (k[at] == row)].tolist()
+        reads = [tensors_read(log, int(rows[row])) for log, rows in ((a, case.i), (b, case.j))]
+        found[row] = all(of[n][0].startswith(WHOLE) for of in reads for n in others if n < len(of))
+    return found
 
 
 def terms_of_micro_batches(case: Case) -> Bool:

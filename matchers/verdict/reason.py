@@ -46,6 +46,8 @@ class Reason(LabelledEnum):
     """The operations were asked something else on the same inputs."""
     OTHER_SCALAR = auto()
     OTHER_WEIGHT = auto()
+    OTHER_DATA = auto()
+    """Whole numbers that the runs were given, such as targets, differ over all micro-batches."""
     OTHER_START = auto()
     """A weight differs before the step, of which most are bitwise equal."""
     CHANGED_BY_ONE_RUN = auto()

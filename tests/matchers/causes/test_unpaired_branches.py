@@ -64,6 +64,26 @@ def test_other_operations_with_the_same_result_are_no_cause() -> None:
     assert causes(c) == []
 
 
+def saving(op: str, *, factor: float) -> list[Step]:
+    """A `mul` and an operation of another name in each run; a backward pass that reads what this has kept."""
+    y = X * np.float32(1.5)
+    kept, back = np.tanh(y), {"phase": "backward"}
+    steps = [
+        Step(key="m/op_0_mul", gives=[y], reads=[X], made=[""]),
+        Step(key=f"m/op_1_{op}", gives=[kept], reads=[y], made=["m/op_0_mul"]),
+        Step(key="m/op_2_sum", gives=[kept.sum(0)], reads=[kept], made=[f"m/op_1_{op}"]),
+    ]
+    given, made = ((1 - kept**2) * factor).astype(np.float32), f"m/op_3_{op}_backward"
+    steps.append(Step(key=made, gives=[given], reads=[X, kept], made=["", f"m/op_1_{op}"], fields=back))
+    steps.append(Step(key="m/op_4_cumsum", gives=[np.cumsum(given, 0)], reads=[given], made=[made], fields=back))
+    return steps
+
+
+def test_what_a_forward_pass_keeps_is_no_cause_where_its_results_agree() -> None:
+    c = compare(captured_log(saving("tanh", factor=1.0)), captured_log(saving("gelu", factor=1.5)))
+    assert causes(c) == ["m/op_3_tanh_backward"]
+
+
 def attending(op: str, *, masks: bool, modules: tuple[str, ...]) -> list[Step]:
     """A `mul`, an operation of another name in each run, which may read a mask in the last module, and a `sum`."""
     steps: list[Step] = []
