@@ -80,7 +80,8 @@ def judge_arguments(case: Case, found: Judgement) -> Judgement:
     asked = other_arguments(a, b, i, j) & judged & (np.isnan(case.rtol) | (status != Status.CLOSE))
     # in a pair that is in doubt, other arguments speak against the pair
     k = np.flatnonzero(asked & ~case.pairing.assembled & (case.pairing.confidence >= UNSURE))
-    k = k[_inputs_agree(a, b, i[k], j[k], verdicts.tolerance[k]) | verdicts.inputs_equal[k] | of_shards[k]]
+    partners = of_shards[k] & _read_partners(case, i[k], j[k])
+    k = k[_inputs_agree(a, b, i[k], j[k], verdicts.tolerance[k]) | verdicts.inputs_equal[k] | partners]
     by_user = case.pairing.method[k] == Method.OVERRIDE
     k = k[by_user | ~asked_elsewhere(a, b, i[k], j[k])]
     red = np.flatnonzero(status >= Status.SHAPE)
@@ -146,6 +147,16 @@ def _inputs_agree(a: OpLog, b: OpLog, i: Int64, j: Int64, tolerance: Float64) ->
         differs &= ~(np.isnan(x) & np.isnan(y))
     alike[k[differs]] = False
     return alike
+
+
+def _read_partners(case: Case, i: Int64, j: Int64) -> Bool:
+    """bool[p]: the pairs read results that are partners, or what no operation made: they are of one tensor."""
+    flow, pairing = case.flow, case.pairing
+    k, _, at_a, at_b = shared_inputs(case.a, case.b, i, j)
+    one, other = flow.a.value[at_a], flow.b.value[at_b]
+    pair = np.where(one >= 0, pairing.of_a[one], -1)
+    same = (pair >= 0) & (other >= 0) & (pair == pairing.of_b[other])
+    return marked(k[same | ((one < 0) & (other < 0))], len(i))
 
 
 def asked_elsewhere(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:

@@ -46,7 +46,8 @@ def without_other_forms(case: Case, judged: Judgement) -> Judgement:
     other &= ~(case.flow.readers_a.none[i] | case.flow.readers_b.none[j]) | (copies(a)[i] & copies(b)[j])
     other &= doubt | ~(_is_applied(a, case.flow.a)[i] | _is_applied(b, case.flow.b)[j])
     if other.any():
-        beside = doubt | (other & (verdicts.status == Status.SHAPE))
+        # parts that do not make the whole are none: blocks of keys, each with a softmax of its own
+        beside = doubt | (other & ((verdicts.status == Status.SHAPE) | pairing.assembled))
         if folded:
             other &= beside | _rearranged(a, b, i, j, verdicts.error) | _made_of(case, other & beside)
         # only what lies in such a region as a whole is worth a walk

@@ -65,6 +65,7 @@ _DIVIDED = {
     "gated whole-ep2-renumbered float32 expert 0.001": "right",
     "switch whole-stacked float32": "quiet",
     "rotary whole-ring2 float32": "quiet",
+    "rotary gather2-ring2 float32": "quiet",
     "megatron whole-cp2 float32": "quiet",
 }
 """Stages, shares of the update, of matrices and of parameters, parts of sequences, experts."""
