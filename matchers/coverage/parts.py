@@ -66,7 +66,7 @@ class Part:
         why: `has no partner`, `has no values`, `was not judged` or `is sharded`: what holds for most of them; of ranks
             that of `LeftOut`.
         ranks: which ones, if they are ranks.
-        layout: as of `LeftOut`.
+        helps, layout: as of `LeftOut`.
     """
 
     name: str
@@ -75,6 +75,7 @@ class Part:
     of: int
     why: str
     ranks: tuple[int, ...] = ()
+    helps: str = ""
     layout: bool = False
 
     def __str__(self) -> str:
@@ -110,7 +111,8 @@ def parts(c: Rows, cover: NDArray[np.int8], why: Int64) -> tuple[Part, ...]:
 def _ranks_left_out(c: Rows) -> Iterator[Part]:
     for log, side in ((c.a, "a"), (c.b, "b")):
         for left in log.left_out:
-            yield Part(left.name, side, left.operations, left.operations, left.why, left.ranks, left.layout)
+            many = left.operations
+            yield Part(left.name, side, many, many, left.why, left.ranks, left.helps, left.layout)
 
 
 def _into_buckets(log: OpLog, of: Int32) -> Bool:

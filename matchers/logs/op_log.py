@@ -149,6 +149,7 @@ class LeftOut:
         operations: number of operations in their logs.
         why: a clause for one rank and for several: `could not be merged`.
         note: what that means, as the end of a sentence; empty if the clause says all.
+        helps: what would settle it, an imperative; empty if nothing is known to.
         layout: no log of global tensors shows what the ranks compute for each other, so that a difference need not be
             one.
     """
@@ -158,6 +159,7 @@ class LeftOut:
     operations: int
     why: str
     note: str = ""
+    helps: str = ""
     layout: bool = False
 
 

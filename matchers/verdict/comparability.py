@@ -167,7 +167,8 @@ def _levels(a: OpLog, b: OpLog) -> Iterator[Note]:
 
 def _left_out(log: OpLog, side: str) -> Iterator[Note]:
     for left in log.left_out:
-        yield Note(Severity.SUSPICIOUS, "left-out", f"{left.name} of {side} {left.why}{left.note}")
+        helps = f"; {left.helps}" if left.helps else ""
+        yield Note(Severity.SUSPICIOUS, "left-out", f"{left.name} of {side} {left.why}{left.note}{helps}")
 
 
 def _rows(a: OpLog) -> Iterator[Note]:

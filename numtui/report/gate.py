@@ -22,7 +22,6 @@ __all__ = ["NOT_COMPARED", "Allowed", "Failure", "GatedRows", "failing_rows", "f
 
 NOT_COMPARED: Final = "not-compared"
 _MAX_PARTS: Final = 3
-_SETTLES: Final = ": a run of the same layout would tell what differs"
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,7 +179,7 @@ def _not_compared(c: Comparison, allowed: Allowed) -> Iterator[str]:
     if known.parts and allowed.rows.any():
         known = c.coverage_but(allowed.rows)
     for part in known.parts[:_MAX_PARTS]:
-        yield f"{part} {part.why}{_SETTLES if part.layout else ''}"
+        yield f"{part} {part.why}{f': {part.helps}' if part.helps else ''}"
     if (more := len(known.parts) - _MAX_PARTS) > 0:
         yield f"{plural(more, 'more part')} {'was' if more == 1 else 'were'} not compared"
     for side, log in c.logs:

@@ -7,40 +7,36 @@ from collections.abc import Iterator, Sequence
 from matchers.laws.law import Kind
 from matchers.logs.op_log import OpLog, Phase
 from matchers.runs.layouts.dealing import dealt_otherwise
+from matchers.runs.layouts.stages import why_apart
 from matchers.runs.rank_logs import RankLogs, Role
 
 __all__ = ["not_merged"]
 
 
-_STAGES = "held another part of the model, as a stage of a pipeline does", "two runs with these stages can be compared"
-_PARTS = (
-    "sent each other parts of a sequence, as ranks of the other run do",
-    "each run can be compared with one process",
-)
-_OTHER_PARTS = (
-    "read other parts of the batch than the ranks of the other run",
-    "each run can be compared with one process",
-)
-"""The clause, and what would help."""
+_STAGES = "held another part of the model, as a stage of a pipeline does"
+_PARTS = "sent each other parts of a sequence, as ranks of the other run do"
+_OTHER_PARTS = "read other parts of the batch than the ranks of the other run"
+_HELPS = "compare each run with one process"
 
 
 def not_merged(ranks: RankLogs, role: Role, others: Sequence[OpLog]) -> Iterator[tuple[Sequence[int], tuple[str, str]]]:
-    """Yield the ranks of which a merged log of one role does not show all; why, as a clause; and what would help.
+    """Yield the ranks of which a merged log of one role does not show all; why, as a clause; and what would settle it.
 
     Args:
         others: the log to compare with, or those of the ranks of the other run, which are merged, too.
     """
     for other in ranks.roles:
         if not set(other.ranks) <= set(role.ranks):
-            yield other.ranks, _STAGES
+            why, helps = why_apart(ranks) or ("the runs divide it otherwise", _HELPS)
+            yield other.ranks, (f"{_STAGES}; {why}", helps)
     if len(role.ranks) < len(ranks.logs) or len(others) == 1:
         return
     if receiving := _receiving_activations(ranks, role):
-        yield receiving, _PARTS
+        yield receiving, (_PARTS, _HELPS)
     elif dealt_otherwise(*([log.header.run for log in logs] for logs in (ranks.logs.values(), others))):
         batches = len(set(ranks.batch.values()))
         if batches == len(set(RankLogs(ranks.run, dict(enumerate(others))).batch.values())):  # else they are folded
-            yield role.ranks, _OTHER_PARTS
+            yield role.ranks, (_OTHER_PARTS, _HELPS)
 
 
 def _receiving_activations(ranks: RankLogs, role: Role) -> tuple[int, ...]:

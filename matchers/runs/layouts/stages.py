@@ -7,7 +7,7 @@ by its number, whatever the schedule was.
 from __future__ import annotations
 
 import json
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,12 +24,11 @@ from matchers.ops.dataflow import downstream, upstream
 from matchers.ops.json_values import integers, parsed_object
 from matchers.ops.run_info import MERGED_RANKS
 from matchers.ops.unused_passes import unused_passes
-from matchers.runs.calls import Group
 from matchers.runs.layouts.names import TABLES, names_in, renamed
 from matchers.runs.layouts.pieces import Piece, joined
 from matchers.runs.rank_logs import RankLogs, connected
 
-__all__ = ["with_stages_joined"]
+__all__ = ["why_apart", "with_stages_joined"]
 
 
 def with_stages_joined(ranks: RankLogs, other: OpLog | None = None) -> RankLogs:
@@ -40,16 +39,31 @@ def with_stages_joined(ranks: RankLogs, other: OpLog | None = None) -> RankLogs:
     Args:
         other: the log of one process, whose names the modules of stages get; None to keep their own.
     """
-    role_of = {rank: k for k, role in enumerate(ranks.roles) for rank in role.ranks}
+    if len(ranks.roles) < 2 or why_apart(ranks):
+        return ranks
     pipelines = connected(group.ranks for group in ranks.messages)
-    many = len(ranks.roles)
-    if many < 2 or not all(map(_answered, ranks.messages)):
-        return ranks
-    whole = all(sorted(role_of.get(rank, -1) for rank in of) == [*range(many)] for of in pipelines)
-    if not whole or sum(map(len, pipelines)) != len(ranks.logs):
-        return ranks
     first = {rank: of[0] for of in pipelines for rank in of}
     return RankLogs(ranks.run, {of[0]: _joined(ranks, list(_in_turn(ranks, of)), other, first) for of in pipelines})
+
+
+def why_apart(ranks: RankLogs) -> tuple[str, str] | None:
+    """The property for which stages are not joined, a clause, and what would settle it; None if they are joined."""
+    for group in ranks.messages:
+        for sender, receiver in (group.ranks, group.ranks[::-1]):
+            sent, got = group.messages(sender, receiver)
+            if len(sent) != len(got):
+                why = f"rank {sender} sends rank {receiver} {len(sent):,} messages, which receives {len(got):,}"
+                return why, "capture the whole step on all ranks"
+    pipelines, beside = connected(group.ranks for group in ranks.messages), "compare two runs with these stages"
+    if alone := sorted(ranks.logs.keys() - {rank for of in pipelines for rank in of}):
+        return f"no message of rank {alone[0]} is logged", beside
+    role_of = {rank: k for k, role in enumerate(ranks.roles) for rank in role.ranks}
+    for of in pipelines:
+        held = Counter(role_of.get(rank, -1) for rank in of)
+        if len(held) < len(ranks.roles) or max(held.values()) > 1 or -1 in held:
+            many = ", ".join(str(held[k]) for k in range(len(ranks.roles)))
+            return f"its pipeline has not one rank for each stage ({many})", beside
+    return None
 
 
 def _in_turn(ranks: RankLogs, pipeline: Sequence[int]) -> Iterator[int]:
@@ -154,11 +168,6 @@ def _messages(ranks: RankLogs, stages: Sequence[int]) -> Iterator[tuple[int, int
                 read = ranks.flows[sender][one.row].tolist()
                 if read and read[0] >= 0:
                     yield number[sender], read[0], number[receiver], other.row
-
-
-def _answered(pair: Group) -> bool:
-    """True if each message of two ranks has both ends: it is known which is which."""
-    return all(len(sent) == len(got) for sent, got in (pair.messages(*pair.ranks), pair.messages(*pair.ranks[::-1])))
 
 
 def _together(infos: Sequence[Mapping[str, Any]]) -> dict[str, Any]:

@@ -43,10 +43,12 @@ _OF_EACH = (Check.FINITE, Check.RECOMPUTE)
 _NOT_MERGED = (
     "could not be merged",
     ": the logs do not say which parts of tensors, or copies, each rank holds; one rank stands for itself alone",
+    "capture with numtui, which logs what ranks hold, or say it by rules (layout)",
 )
 _NOT_MATCHED = (
     "matched nothing in the other run",
     ": other samples, or wrong values; the passes are left out",
+    "compare these ranks one by one with --rank",
 )
 _OF_LAYOUT = ": this layout is not merged, and what differs in it need not be wrong"
 _UNSUMMED = {
@@ -77,7 +79,7 @@ def virtual_log(
     ranks = with_stages_joined(with_names_of(ranks, others[0]) if parts == 1 else ranks, others[0])
     role = ranks.joined
     left = [
-        replace(_left_out(ranks, of, why, f"{_OF_LAYOUT}; {helps}"), layout=True)
+        replace(_left_out(ranks, of, why, _OF_LAYOUT, helps), layout=True)
         for of, (why, helps) in not_merged(ranks, role, others)
     ]
     left += _without_log(checked)
@@ -95,9 +97,9 @@ def _without_log(ranks: RankLogs) -> Iterator[LeftOut]:
         yield _left_out(ranks, missing, "left no log")
 
 
-def _left_out(ranks: RankLogs, which: Sequence[int], why: str, note: str = "") -> LeftOut:
+def _left_out(ranks: RankLogs, which: Sequence[int], why: str, note: str = "", helps: str = "") -> LeftOut:
     operations = sum(len(ranks.logs[rank]) for rank in which if rank in ranks.logs)
-    return LeftOut(tuple(which), f"rank{'s' * (len(which) > 1)} {listed(which)}", operations, why, note)
+    return LeftOut(tuple(which), f"rank{'s' * (len(which) > 1)} {listed(which)}", operations, why, note, helps)
 
 
 def _as_whole_as(ranks: RankLogs, log: OpLog) -> OpLog:
