@@ -118,12 +118,12 @@ def judged(case: Case, folder: Path) -> Found:
     return judged_as(case, compared(case, folder))
 
 
-def judged_as(case: Pair, c: Comparison) -> Found:
-    """Judge what is said about a case."""
+def judged_as(case: Pair, c: Comparison, first: int = -1) -> Found:
+    """Judge what is said about a case; `first`: the row that is named first, by default the first cause."""
     report = Report(c, ReportOptions())
     red = int(np.count_nonzero(c.red))
     starts = c.consequences.starts
-    first = starts[0][0] if starts else -1
+    first = starts[0][0] if starts and first < 0 else first
     failed = tuple(dict.fromkeys(failure.condition for failure in report.failures))
     said = f"exit {int(bool(failed))}: {report.result}"
     if starts:
@@ -133,7 +133,7 @@ def judged_as(case: Pair, c: Comparison) -> Found:
     if truth is None:
         outcome = Outcome.RED if red or failed else Outcome.QUIET
     else:
-        further = sum(not any(map(truth.at, rows)) for rows in starts[1:])
+        further = sum(not any(map(truth.at, rows)) for rows in starts if first not in rows)
         placed = truth.placed(first) if starts else truth.contradicted()
         if not failed:
             outcome = Outcome.MISSED

@@ -107,7 +107,7 @@ def _found(case: Case, folder: Path) -> Found:
     report = RunsReport(RunComparison(("a", "b"), summaries), (folders[0], folders[1]))
     origins = report.comparison.traced.origins
     rank = min(origins[0].events) if origins else 0
-    found = judged_as(case, compared[rank])
+    found = judged_as(case, compared[rank], origins[0].event.row if origins and report.comparison.red else -1)
     failed = tuple(dict.fromkeys(failure.condition for failure in report.failures))
     return as_failed(found, failed, f"rank {rank} of {report.result}; {found.said}")
 
