@@ -133,10 +133,12 @@ class KeptRun:
             value: torch.Tensor = cut(whole, placement, part.shape)
             return value
 
+        fetched: dict[Group, torch.Tensor] = {}
+
         def fetch(group: Group) -> torch.Tensor:
             batch, ranks = group
-            found: torch.Tensor = put_together(self._parts({**call, "micro_batch": batch}, kind, path, ranks), _empty)
-            return found
+            parts = self._parts({**call, "micro_batch": batch}, kind, path, ranks)
+            return fetched.setdefault(group, put_together(parts, _empty))
 
         names = self._own.get(call["micro_batch"], [])
         shape = part.shape if placement is None else placement.get("shape", part.shape)
@@ -145,10 +147,14 @@ class KeptRun:
         if placement is None and self._world > 1 and len(names) == self._rows.total:
             value = nearest_part(part, value)  # ranks share these rows, and nothing says how
         if "gradients" in kind and len(names) != self._rows.total:
+            of_rows = [len(self._rows.groups[group]) for group, each in fetched.items() if each is whole]
+            share = len(names) / of_rows[0] if of_rows else 1.0  # of a sum over rows, as of a table of positions
+            if self.factor is None and share != 1:
+                raise NoWhole("it is a sum over the rows of the batch, and nothing says yet how gradients are scaled")
             if self.factor is None:
                 norm, kept = (float(torch.linalg.vector_norm(x.detach().double())) for x in (part, value))
                 self.factor = nearest_factor(norm, kept, self._rows.total / len(names))
-            value = value * self.factor
+            value = value * (self.factor * share)
         return value
 
     def _last_backward(self) -> int:

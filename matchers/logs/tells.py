@@ -54,7 +54,7 @@ _RESULTS = _DUMPED._replace(inputs="")
 _DEBUG_MODE = _OF_OTHERS._replace(
     numbers="L1 norms", misses="reordering, sign flips and changes that cancel in the sum"
 )
-_MEGATRON = _RESULTS._replace(digests="sha256", numbers="L2 norms, extremes and means")
+_MEGATRON = _RESULTS._replace(modules=True, digests="sha256", numbers="L2 norms, extremes and means")
 _STATISTICS = _OF_OTHERS._replace(
     unread=True,
     inputs="L2",

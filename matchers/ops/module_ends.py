@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Set
 from dataclasses import replace
 
 import numpy as np
@@ -80,8 +80,12 @@ def _returned(log: OpLog, calls: OpLog) -> Iterator[tuple[int, int]]:
     one = np.isin(calls.phase, (Phase.FORWARD, Phase.OTHER)) & ~calls.recompute
     one[calls.texts("Output 1").rows] = False
     sizes, of_calls = numel(log)[log.shape], numel(calls)[calls.shape]
-    for module, rows in _by_module(calls, np.flatnonzero(one)).items():
-        for row, call in zip(inside.last(module, len(rows)).tolist(), rows.tolist(), strict=False):
+    by_module = _by_module(calls, np.flatnonzero(one))
+    roots = {module.partition(".")[0] for module in by_module}
+    # a step, or a wrapper
+    within = f"{next(iter(roots))}." if len(roots) == 1 and not roots & inside.modules else ""
+    for module, rows in by_module.items():
+        for row, call in zip(inside.last(module.removeprefix(within), len(rows)).tolist(), rows.tolist(), strict=False):
             same_dtype = log.dtype_text(row) == calls.dtype_text(call) or not calls.dtype_text(call)
             if sizes[row] == of_calls[call] and same_dtype:
                 yield row, call
@@ -114,6 +118,11 @@ class _Inside:
                 ends[".".join(parts[k:])].append(module)
         self._by_end = {end: found[0] for end, found in ends.items() if len(found) == 1}
         """By the end of a path the only module that has it: a wrapper may have put something before it."""
+
+    @property
+    def modules(self) -> Set[str]:
+        """All modules with such operations in them."""
+        return self._rows.keys()
 
     def last(self, module: str, calls: int) -> Int64:
         """The last operation in each of so many calls of a module; empty if it was called another number of times."""

@@ -14,7 +14,9 @@ from matchers.comparison import Comparison
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.dataflow import sources
 from matchers.ops.laws import rows_where
+from matchers.ops.optimizer_settings import optimizer_differences
 from matchers.ops.run_info import detaches
+from matchers.ops.start import table
 from matchers.status import Status
 from numtui.report.own_errors import BEFORE_OPTIMIZER, OUTSIDE, OwnError
 from numtui.text.counts import plural
@@ -137,15 +139,19 @@ def found_causes(c: Comparison, called: Called, errors: Sequence[OwnError]) -> l
     found = [_found(c, called, rows) for rows in c.starts]
     further = (_found(c, called, rows) for rows in c.further_causes)
     found += [cause for cause in further if not _acquitted(cause, errors)]
+    found += _set_otherwise(c, called, found)
     sharing = [error.module for error in errors if error.joint is not None]
     limit, unexplained = _limit(errors), []
     other_layout = any(c.a.header.run.get(name) != c.b.header.run.get(name) for name in ("world_size", "mesh"))
+    plain = next((log for log in (c.a, c.b) if log.header.run.get("world_size") in (None, 1)), None)
+    open_ = _not_grafted(c, called)
     for error in errors:
-        for phases, size in _phases(error, limit):
+        for phases, size in _phases(error, limit) if error.module not in open_ else ():
             if size is None or size <= limit or any(_explains(cause, [error.module], phases) for cause in found):
                 continue
             # other modules add to a joint error, too: what another layout alone does here does not tell
-            if rows := _first_rows(c, called, error.module, phases, pairs=other_layout and error.joint == size):
+            tells = [plain] if other_layout and error.joint == size else [c.a, c.b]
+            if rows := _first_rows(c, called, error.module, phases, alone=tells):
                 found.append(_found(c, called, rows))
             elif error.joint != size:
                 unexplained.append((error.module, phases))
@@ -169,6 +175,23 @@ def found_causes(c: Comparison, called: Called, errors: Sequence[OwnError]) -> l
         else:
             merged[cause.module, cause.line, cause.sentence] = cause
     return [*merged.values()]
+
+
+def _not_grafted(c: Comparison, called: Called) -> set[str]:
+    """Return the modules of whose error nothing is known, because in them something could not be grafted."""
+    missed = {what.partition(":")[0] for what in table(table(c.b.header.run, "grafts"), "missed")}
+    return {name for name in called.inner if name in missed or not missed.isdisjoint(called.within(name))}
+
+
+def _set_otherwise(c: Comparison, called: Called, found: Iterable[Found]) -> Iterator[Found]:
+    """Yield the settings of optimizers that differ, if no cause of theirs is known: others lead to all that they do."""
+    told = [note.text for note in c.comparability.notes if note.kind == "optimizer"]
+    if not optimizer_differences(c.a.header.run, c.b.header.run) or any(
+        cause.phase == Phase.OPTIMIZER.label for cause in found
+    ):
+        return
+    for row in np.flatnonzero(c.red & c.by_row(lambda log: log.phase == Phase.OPTIMIZER))[:1].tolist():
+        yield replace(_found(c, called, (row,)), sentence="; ".join(told))
 
 
 def _found(c: Comparison, called: Called, rows: tuple[int, ...]) -> Found:
@@ -249,17 +272,24 @@ def _acquitted(cause: Found, errors: Sequence[OwnError]) -> bool:
 
 
 def _first_rows(
-    c: Comparison, called: Called, module: str, phases: Sequence[Phase], *, red: bool = False, pairs: bool = False
+    c: Comparison,
+    called: Called,
+    module: str,
+    phases: Sequence[Phase],
+    *,
+    red: bool = False,
+    alone: Sequence[OpLog | None] | None = None,
 ) -> tuple[int, ...]:
     """Return the first row of a module in some phases that differs by itself, if there is one.
 
     Args:
         red: instead, the first red one: what it reads may be another tensor.
-        pairs: of those that both runs have.
+        alone: the logs of which an operation may be meant that the other one lacks; None: both.
     """
     sent = c.by_row(lambda log: rows_where(log, lambda law: law.communicates))  # of another layout
-    alone = (c.pair < 0) & (c.status != Status.RECOMPUTE) & ~sent & (not pairs)
-    odd = c.red if red else alone | ((c.pair >= 0) & c.inputs_equal & (c.status != Status.EQUAL))
+    told = c.by_row(lambda log: np.full(len(log), alone is None or any(log is one for one in alone)))
+    single = (c.pair < 0) & (c.status != Status.RECOMPUTE) & ~sent & told
+    odd = c.red if red else single | ((c.pair >= 0) & c.inputs_equal & (c.status != Status.EQUAL))
     for phase in phases:
         for row in np.flatnonzero(odd & c.by_row(lambda log, phase=phase: log.phase == phase)).tolist():  # type: ignore[misc]
             within = called.nearest(_module(_key(c.a, c.row_a[row]) or _key(c.b, c.row_b[row])))

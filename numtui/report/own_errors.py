@@ -1,7 +1,8 @@
 """Own error of each module: what it gives in b and in a, where both were given the same.
 
 A module gives its outputs, and what it makes itself for the modules that it calls, where these were grafted: what it
-gives after that follows from a's values again.
+gives after that follows from a's values again. Whole numbers among that, as positions or a mask, have no rounding:
+others are an infinite error.
 """
 
 from __future__ import annotations
@@ -10,6 +11,7 @@ import math
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Final
 
@@ -87,10 +89,11 @@ Key = tuple[str, int | None, int]
 
 @dataclass(frozen=True)
 class _Values:
-    """Numbers of a tensor, and its dtype."""
+    """Numbers of a tensor, and its dtype; `rounds`: one of floating point."""
 
     numbers: NDArray[np.float64]
     dtype: str
+    rounds: bool
 
 
 Side = dict[str, _Values]
@@ -142,6 +145,28 @@ class _Kept:
     def keys(self) -> list[Key]:
         return list(self._calls)
 
+    def read_alike(self, module: str, nth: int, name: str) -> set[tuple[str, int, str]]:
+        """Return what modules are given that is this same tensor, with one gradient: by module, call and name."""
+        return self._of_tensor.get(self._tensor_of.get((module, nth, name), ("", "")), set())
+
+    @cached_property
+    def _tensor_of(self) -> dict[tuple[str, int, str], tuple[str, str]]:
+        """By module, call and name of an input: its content, and that of its gradient."""
+        found: dict[tuple[str, int, str], tuple[str, str]] = {}
+        for (module, _, nth), of in self._calls.items():
+            call = of[min(of)][1]
+            for name, gradient in call.get(INPUT_GRADIENTS, {}).items():
+                if name in (given := call.get(INPUTS, {})):
+                    found.setdefault((module, nth, name), (given[name]["storage"], gradient["storage"]))
+        return found
+
+    @cached_property
+    def _of_tensor(self) -> dict[tuple[str, str], set[tuple[str, int, str]]]:
+        found: dict[tuple[str, str], set[tuple[str, int, str]]] = {}
+        for place, tensor in self._tensor_of.items():
+            found.setdefault(tensor, set()).add(place)
+        return found
+
     @property
     def outermost(self) -> list[Key]:
         found = ((key, next(iter(of.values()))[1]) for key, of in self._calls.items())
@@ -182,22 +207,29 @@ class _Kept:
     def side(self, key: Key, side: str, ranks: Collection[int]) -> Side:
         """Return the tensors of one side of a call, as far as the parts of these ranks make wholes."""
         parts: dict[str, list[tuple[Mapping[str, Any], NDArray[np.float64]]]] = {}
-        dtypes: dict[str, str] = {}
+        kinds: dict[str, tuple[str, bool]] = {}
         for rank, (folder, call) in self._calls.get(key, {}).items():
             for name, told in call.get(side, {}).items() if rank in ranks else ():
                 tensor = read_tensor(folder, told)
-                if tensor.is_float and tensor.values is not None:
+                if tensor.values is not None and not np.iscomplexobj(tensor.values):
                     parts.setdefault(name, []).append((told, tensor.values.astype(np.float64)))
-                    dtypes[name] = tensor.dtype
+                    kinds[name] = tensor.dtype, tensor.is_float
         found = {}
         for name, of in parts.items():
             with suppress(NoWhole):
-                found[name] = _Values(put_together(of, _empty), dtypes[name])
+                found[name] = _Values(put_together(of, _empty), *kinds[name])
         return found
 
 
 def _empty(shape: tuple[int, ...], _like: object) -> NDArray[np.float64]:
     return np.empty(shape, np.float64)
+
+
+def _alike_for_all_rows(x: _Values, held: Sequence[_Values]) -> bool:
+    """Return True for a tensor that the rows of the batch do not change, as positions: all ranks hold the same."""
+    shape = x.numbers.shape
+    same = all(np.array_equal(each.numbers, held[0].numbers, equal_nan=True) for each in held)
+    return same and held[0].numbers.shape == shape and math.prod(shape) > 1
 
 
 class _Both:
@@ -225,22 +257,26 @@ class _Both:
 
     def _rows_of_b(self, key: Key, side: str, one: Side, names: Sequence[str]) -> Side:
         found: Side = {}
+        groups = {
+            (batch, ranks): self.b.side((key[0], batch, key[2]), side, ranks) for batch, ranks in self.b.rows.groups
+        }
         for name, x in one.items():
-            dtype = x.dtype
+            held = [of[name] for of in groups.values() if name in of]
+            if len(held) == len(groups) and "gradients" not in side and _alike_for_all_rows(x, held):
+                found[name] = held[0]
+            if name in found or not x.rounds:
+                continue  # what else is counted depends on the rows that are together
 
             def fetch(group: Group, name: str = name) -> NDArray[np.float64]:
-                nonlocal dtype
-                held = self.b.side((key[0], group[0], key[2]), side, group[1])
-                if name not in held:
+                if name not in groups[group]:
                     raise NoWhole
-                dtype = held[name].dtype
-                return held[name].numbers
+                return groups[group][name].numbers
 
             with suppress(NoWhole):
                 numbers = self.b.rows.gathered(names, x.numbers.shape, fetch, _empty)
                 if "gradients" in side:
                     numbers = numbers / self._gradient_factor(x.numbers, numbers, names)
-                found[name] = _Values(numbers, dtype)
+                found[name] = _Values(numbers, held[0].dtype, held[0].rounds)
         return found
 
     def _gradient_factor(self, x: NDArray[np.float64], y: NDArray[np.float64], names: Sequence[str]) -> float:
@@ -255,12 +291,20 @@ class _Both:
         """Return True if b was given what a was, in the precision of b."""
         return all(_equal(x, y, self.b.grafted(key, side)) for x, y in self.sides(key, side))
 
-    def errors(self, key: Key, side: str) -> dict[str, list[_Error]]:
-        """Return the errors of the tensors of a side, by name."""
+    def summed_alike(self, key: Key, name: str) -> bool:
+        """Return False if the gradient of an input is in b not that of the tensor that it is of in a.
+
+        A layout may give a module a tensor of its own, whose gradient is one term of what all readers add up.
+        """
+        one, other = (kept.read_alike(key[0], key[2], name) for kept in (self.a, self.b))
+        return {place for place in one if self.b.has((place[0], None, place[1]))} <= other
+
+    def errors(self, key: Key, side: str, *, whole_numbers: bool = False) -> dict[str, list[_Error]]:
+        """Return the errors of the tensors of a side, by name; of those of whole numbers only if asked."""
         found: dict[str, list[_Error]] = {}
         for x, y in self.sides(key, side):
             for name, (one, other) in _pairs(x, y).items():
-                if one.numbers.shape == other.numbers.shape:
+                if one.numbers.shape == other.numbers.shape and (whole_numbers or one.rounds):
                     found.setdefault(name, []).append(_error(one, other))
         return found
 
@@ -316,18 +360,22 @@ def _of_module(module: str, keys: Iterable[Key], both: _Both, weights: Mapping[s
         if given:
             forward += _flat(both.errors(key, OUTPUTS))
         if given and entering:
-            backward += _flat(both.errors(key, INPUT_GRADIENTS))
+            told = both.errors(key, INPUT_GRADIENTS)
+            backward += _flat({name: of for name, of in told.items() if both.summed_alike(key, name)})
         sound &= given and entering
     for key, side, names in both.b.handed_in(module) if sound else ():
         of_side = forward if side == INPUTS else backward
-        of_side += _flat({name: of for name, of in both.errors(key, side).items() if name in names})
+        told = both.errors(key, side, whole_numbers=True)
+        of_side += _flat({name: of for name, of in told.items() if name in names})
     of_weights = [weights[module]] if sound and module in weights else []
     dtype = _coarsest([*forward, *backward, *of_weights])
     return OwnError(module, _worst(forward), _worst(backward), _worst(of_weights), dtype)
 
 
 def _coarsest(errors: Iterable[_Error]) -> str:
-    return max((error.dtype for error in errors), key=lambda name: _EPSILON.get(name, 1.0), default="")
+    dtypes = [error.dtype for error in errors]
+    rounding = [name for name in dtypes if name.startswith(("float", "bfloat"))]
+    return max(rounding or dtypes, key=lambda name: _EPSILON.get(name, 1.0), default="")
 
 
 def _worst(errors: Sequence[_Error]) -> float | None:
@@ -370,9 +418,11 @@ def _pairs(a: Side, b: Side) -> dict[str, tuple[_Values, _Values]]:
 
 
 def _error(x: _Values, y: _Values) -> _Error:
-    """Return the error of y, infinite where NaN or Inf is in one alone."""
+    """Return the error of y, infinite where NaN or Inf is in one alone, or other whole numbers are."""
     dtype = max(x.dtype, y.dtype, key=lambda name: _EPSILON.get(name, 0.0))
     one, other = x.numbers, y.numbers
+    if not (x.rounds and y.rounds):
+        return _Error(0.0 if np.array_equal(one, other) else math.inf, 1.0, dtype)
     finite = np.isfinite(one) & np.isfinite(other)
     if not np.array_equal(np.isfinite(one), np.isfinite(other)):
         return _Error(math.inf, 1.0, dtype)

@@ -15,7 +15,7 @@ from capture import launch
 from capture.keeping.bundle import Bundle, read_bundle
 from capture.keeping.form import find_bundles
 from capture.keeping.grafts import read_grafts
-from capture.keeping.kept_values import nearest_part
+from capture.keeping.kept_values import KeptRun, NotKept, nearest_part
 from capture.keeping.layout import Group, NoWhole, Rows, cut, put_together
 from tests.capture.conftest import HEAD, Script
 from tests.capture.runs import Run, run_captured
@@ -159,6 +159,23 @@ def test_rows_are_found_wherever_ranks_and_micro_batches_have_them(order: list[i
 def test_rows_that_the_other_run_did_not_have_are_refused() -> None:
     with pytest.raises(NoWhole, match="other rows"):
         Rows({(0, 0): ["a"]}).gathered(["b"], (1, 2), lambda _: np.zeros((1, 2)), lambda shape, _: np.empty(shape))
+
+
+def test_of_a_gradient_summed_over_all_rows_a_rank_gets_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ranks average gradients of means over their rows: as those of a table of positions, which has no rows."""
+    run = KeptRun([])
+    run._rows, run._world, run._own = Rows({(0, None): ["a", "b", "c", "d"]}), 2, {None: ["c", "d"]}
+    of_rows, of_table = torch.arange(8.0).reshape(4, 2), torch.ones(5, 2)
+    call = {"module": "m", "micro_batch": None}
+
+    def graft(kept: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
+        monkeypatch.setattr(run, "_parts", lambda *_: [({}, kept)])
+        return run.value(call, "output_gradients", "", part, None)
+
+    with pytest.raises(NotKept, match="how gradients are scaled"):
+        graft(of_table, of_table)
+    assert torch.equal(graft(of_rows, of_rows[2:] * 2), of_rows[2:] * 2)
+    assert torch.equal(graft(of_table, of_table), of_table)
 
 
 @given(st.integers(1, 4), st.integers(0, 1))

@@ -6,6 +6,7 @@ import json
 import math
 import os
 import re
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from pathlib import Path
@@ -159,10 +160,15 @@ def _read(source: Source, columns: Columns) -> Iterator[None]:
                     yield
             columns.beside += 0 if file is None else opened.taken
     columns.partial, columns.waiting = columns.head, 0
-    for line, name in enumerate(filter(rows.__contains__, order or sorted(rows, key=natural)), 1):
+    for line, name in enumerate(filter(rows.__contains__, order or sorted(rows, key=_returned)), 1):
         columns.add(rows[name]._replace(line=line))
     if missing := [name for name in order if name not in rows]:
         columns.problem(1, f"{missing[0]} is in the index and in no file" + _and_more(len(missing) - 1))
+
+
+def _returned(name: str) -> list[list[tuple[int, str]]]:
+    """The key of the order of names in which a module comes behind those in it: it returns after them."""
+    return [*map(natural, name.split(".")), [(sys.maxsize, "")]]
 
 
 def _row(name: str, tensor: Dumped) -> Row:

@@ -39,11 +39,21 @@ class Unit(nn.Module):
             offset = offset.roll(1)  # roll
         y = self.inner(self.norm(x) + offset)
         return x + Tanh.apply(y, 1.5 if "slope" in bugs and self.k == 2 else 1.0)
+class Places(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.table = nn.Embedding(4, 8)
+    def forward(self, x):
+        at = torch.arange(4)
+        if "shifted" in bugs:
+            at = (at + 1) % 4  # shifted
+        return x + self.table(at)
 class Net(nn.Module):
     def __init__(self):
         super().__init__()
-        self.units = nn.ModuleList([Unit(k) for k in range(3)])
+        self.places, self.units = Places(), nn.ModuleList([Unit(k) for k in range(3)])
     def forward(self, x):
+        x = self.places(x)
         for k, unit in enumerate(self.units):
             x = unit(x)
             if "scale" in bugs and k == 1:
@@ -101,10 +111,10 @@ def line_of(text: str) -> str:
 def test_every_bug_is_a_cause_at_its_line_and_nothing_else_is(
     folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    assert main(isolated(folder, tmp_path / "out", "eps,roll,scale,slope,nudge,beta", "--format", "json")) == 1
+    assert main(isolated(folder, tmp_path / "out", "shifted,eps,roll,scale,slope,nudge,beta", "--format", "json")) == 1
     told = json.loads(capsys.readouterr().out)
     lines = [cause["line"] for cause in told["causes"]]
-    texts = ("self.norm(x) + offset", "# roll", "# scale", "# slope", "# nudge", "optimizer.step()")
+    texts = ("# shifted", "self.norm(x) + offset", "# roll", "# scale", "# slope", "# nudge", "optimizer.step()")
     assert [f":{line.rpartition(':')[2]}" for line in lines] == [line_of(text) for text in texts]
     errors = {each["module"]: each for each in told["own_errors"]}
     assert errors["units.0.norm"]["forward"] > 1e3
