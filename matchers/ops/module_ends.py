@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Set
+from collections.abc import Iterator, Mapping
+from collections.abc import Set as AbstractSet
 from dataclasses import replace
 
 import numpy as np
 
-from matchers.arrays import Int64
-from matchers.logs.columns import KeyColumn, Ragged, Texts
+from matchers.arrays import Bool, Int64
+from matchers.logs.columns import KeyColumn, Ragged, Strings, Texts
 from matchers.logs.imported.format import NATIVE_KEY
-from matchers.logs.op_log import OpLog, Phase
+from matchers.logs.op_log import STATISTICS, OpLog, Phase
 from matchers.ops.module_path import canonical
 from matchers.ops.shapes import numel
 
@@ -19,13 +20,16 @@ __all__ = ["at_module_ends"]
 
 _OF_RESULTS = ("Sketch", "Placement")
 """Fields that are about a first output."""
+_PARTS = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}
+"""What modules return that compute with complex numbers, as rotary embeddings: their parts, of the same bits."""
 
 
 def at_module_ends(a: OpLog, b: OpLog) -> tuple[OpLog, OpLog]:
     """The logs; if one is of modules and the other of operations, that one where modules end.
 
     The last result inside of a module, in the forward pass, is what the module returns if it has as many elements and
-    the same dtype. Of a module that returns several tensors, or is called an unknown number of times, none is known.
+    the same dtype, or is the complex numbers whose parts it returns. Of a module that returns several tensors, or is
+    called an unknown number of times, none is known.
     """
     if a.tells.modules and not b.tells.modules:
         return a, _at_ends_of(b, a)
@@ -40,11 +44,21 @@ def _at_ends_of(log: OpLog, calls: OpLog) -> OpLog:
     rows, named = (np.array([pair[k] for pair in pairs], np.int64) for k in (0, 1))
     many = len(rows)
     extra: dict[str, Texts] = {}
+    as_parts = np.array([*map(_PARTS.__contains__, log.dtypes), False])[log.dtype[rows]]
+    as_parts &= ~np.array([*map(_PARTS.__contains__, calls.dtypes), True])[calls.dtype[named]]
     for name in _OF_RESULTS:
         told = log.texts(name)
-        extra[name] = Texts.of({k: raw for k, row in enumerate(rows.tolist()) if (raw := told.raw(row))})
+        extra[name] = Texts.of(
+            {k: raw for k, row in enumerate(rows.tolist()) if not as_parts[k] and (raw := told.raw(row))}
+        )
     extra[NATIVE_KEY] = Texts.of({k: log.keys.raw(row) for k, row in enumerate(rows.tolist())})
-    columns = ("location", "phase", "present", "recompute", "micro_batch", "line", "dtype")
+    dtypes = list(dict.fromkeys([*log.dtypes.raw, *(part.encode() for part in _PARTS.values())]))
+    dtype = log.dtype[rows]
+    dtype[as_parts] = [dtypes.index(_PARTS[log.dtype_text(row)].encode()) for row in rows[as_parts].tolist()]
+    stats, counts = log.stats[:, rows], log.counts[:, rows]
+    stats[STATISTICS.index("L1 norm"), as_parts] = np.nan  # of magnitudes
+    counts[:, as_parts] = -1
+    columns = ("location", "phase", "present", "recompute", "micro_batch", "line")
     of_calls = ("module", "op", "counter", "shape")
     none = Ragged(np.zeros(many + 1, np.int64), log.digests.value[:0])
     return replace(
@@ -54,22 +68,24 @@ def _at_ends_of(log: OpLog, calls: OpLog) -> OpLog:
         modules=calls.modules,
         ops=calls.ops,
         shapes=calls.shapes,
-        stats=log.stats[:, rows],
-        counts=log.counts[:, rows],
+        dtypes=Strings(dtypes),
+        dtype=dtype,
+        stats=stats,
+        counts=counts,
         inputs=Ragged(np.arange(many + 1), np.full(many, np.nan)),
         producers=Ragged(np.arange(many + 1), np.full(many, -1, np.int32)),
         input_digests=none,
         extra=extra,
-        outputs=_first(log.outputs, rows),
-        digests=_first(log.digests, rows),
+        outputs=_first(log.outputs, rows, ~as_parts),
+        digests=_first(log.digests, rows, np.ones(many, bool)),
         **{name: getattr(log, name)[rows] for name in columns},
         **{name: getattr(calls, name)[named] for name in of_calls},
     )
 
 
-def _first(lists: Ragged, rows: Int64) -> Ragged:
-    """The first value of each row that has one."""
-    has = lists.count[rows] > 0
+def _first(lists: Ragged, rows: Int64, wanted: Bool) -> Ragged:
+    """The first value of each wanted row that has one."""
+    has = (lists.count[rows] > 0) & wanted
     return Ragged(np.concatenate(([0], np.cumsum(has))), lists.value[lists.start[rows[has]]])
 
 
@@ -86,8 +102,9 @@ def _returned(log: OpLog, calls: OpLog) -> Iterator[tuple[int, int]]:
     within = f"{next(iter(roots))}." if len(roots) == 1 and not roots & inside.modules else ""
     for module, rows in by_module.items():
         for row, call in zip(inside.last(module.removeprefix(within), len(rows)).tolist(), rows.tolist(), strict=False):
-            same_dtype = log.dtype_text(row) == calls.dtype_text(call) or not calls.dtype_text(call)
-            if sizes[row] == of_calls[call] and same_dtype:
+            dtype = calls.dtype_text(call)
+            as_parts = _PARTS.get(log.dtype_text(row)) == dtype
+            if sizes[row] * (1 + as_parts) == of_calls[call] and (as_parts or dtype in ("", log.dtype_text(row))):
                 yield row, call
 
 
@@ -120,7 +137,7 @@ class _Inside:
         """By the end of a path the only module that has it: a wrapper may have put something before it."""
 
     @property
-    def modules(self) -> Set[str]:
+    def modules(self) -> AbstractSet[str]:
         """All modules with such operations in them."""
         return self._rows.keys()
 

@@ -100,6 +100,8 @@ class _Reader:
         """By the call of a module, what the calls of modules in it have returned: the norm and the row."""
         self._last_backward: dict[str, int] = {}
         """By module the last row of its backward pass."""
+        self._saved: dict[str, list[tuple[float, int]]] = {}
+        """By the forward call, what its backward pass reads beside gradients: norms and rows of inputs and results."""
         self.checksums = ""
         """`md5` or `xor`, if there is any."""
         folder = Path(columns.path).with_name("dump_tensor_data")
@@ -129,13 +131,15 @@ class _Reader:
         phase = Phase.BACKWARD if backward else _PHASES.get(parent, Phase.FORWARD)
         number = len(self._columns)
         maker = self._makers.of
+        reads = [(one.norm, maker(one.known)) for one in inputs]
+        reads += self._saved.pop(".forward".join(text.rsplit(".backward", 1)), []) if backward else nested
         self._columns.add(
             Row(
                 line,
                 module,
                 _operation(name, inputs),
-                inputs=[one.norm for one in inputs] + [norm for norm, _ in nested],
-                producers=[maker(one.known) for one in inputs] + [row for _, row in nested],
+                inputs=[norm for norm, _ in reads],
+                producers=[row for _, row in reads],
                 location=self._places.get(text, ""),
                 phase=phase,
                 recompute=entry.get("is_recompute") is True,
@@ -145,6 +149,8 @@ class _Reader:
         )
         if backward:
             self._last_backward[module] = number
+        else:
+            self._saved[text] = [*reads, *((one.norm, number) for one in outputs)]
         if not text.startswith("Distributed."):  # what a collective returns may not be there yet
             read_ = [one.known for one in inputs]
             for one in outputs:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 from numpy.typing import NDArray
 
 from matchers.comparison import compare
@@ -76,3 +78,25 @@ def test_of_several_calls_the_last_is_the_one_that_a_dump_by_name_has(tmp_path: 
     (tmp_path / "b").write_text(log_text(before, exact=True) + text.partition("\n\n")[2])
     c = compare(calls_of(tmp_path / "a"), read_log(tmp_path / "b"))
     assert (len(c.b), bool(c.red.any())) == (len(ACTIVATIONS), False)
+
+
+@pytest.mark.parametrize("root", ["", "iteration_1."])
+def test_below_a_root_that_all_calls_have_also_a_module_of_one_name_is_paired(root: str, tmp_path: Path) -> None:
+    tensors = {"embedding": ACTIVATIONS["layers.0.mlp"], "layers.1.mlp": ACTIVATIONS["layers.1.mlp"]}
+    path = tmp_path / "b"
+    path.write_text(log_text([of(f"{name}/op_0_add", tensor) for name, tensor in tensors.items()], exact=True))
+    calls = calls_of(tmp_path / "a", {root + name: tensor for name, tensor in tensors.items()})
+    c = compare(calls, read_log(path))
+    assert (len(c), bool((c.pair >= 0).all()), bool(c.red.any())) == (2, True, False)
+
+
+@pytest.mark.parametrize("scale", [1.0, 1.01])
+def test_the_parts_of_complex_numbers_are_what_computes_them(scale: float, tmp_path: Path) -> None:
+    """Of the norms L1 is that of magnitudes, and says nothing."""
+    parts = ACTIVATIONS["layers.0.mlp"]
+    whole = (parts * np.float32(scale)).view(np.complex64)
+    computed = of("layers.0.mlp/op_0_mul", whole.view(np.float32), dtype="complex64")
+    computed = replace(computed, shape=whole.shape, outputs=[float(np.abs(whole).sum())])
+    (tmp_path / "b").write_text(log_text([computed], exact=True))
+    c = compare(calls_of(tmp_path / "a", {"layers.0.mlp": parts}), read_log(tmp_path / "b"))
+    assert ((c.pair >= 0).tolist(), c.red.tolist()) == ([True], [scale != 1.0])

@@ -1,1 +1,1 @@
-"""Logs of other tools, written by these in a step of the example: are bugs where they are, and is our own log like them?"""
+"""Logs that other tools write in a step of the example: are bugs in their modules, and is our own log like them?"""

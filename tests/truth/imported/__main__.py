@@ -13,6 +13,7 @@ environment lacks. `--python debugmode=FILE`: the Python of an environment with 
 from __future__ import annotations
 
 import argparse
+import ast
 import contextlib
 import io
 import json
@@ -22,6 +23,7 @@ import sys
 import tempfile
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -29,7 +31,7 @@ from matchers.comparison import compare
 from matchers.logs.imported.format import NATIVE_KEY
 from matchers.logs.op_log import OpLog, Phase
 from matchers.logs.parser import read_log
-from matchers.ops.module_path import canonical
+from matchers.ops.module_path import NO_MODULE, canonical
 from numtui.cli.main import main as numtui
 
 _REPOSITORY = Path(__file__).parents[3]
@@ -40,6 +42,9 @@ _BUGS = {
     "norm-eps": "layers.1.attention_norm",
 }
 """The bugs of the second layer, and the modules that compute them."""
+
+
+_CLASSES = {"attention": "Attention", "attention_norm": "RMSNorm"}
 
 
 class Form(NamedTuple):
@@ -122,7 +127,7 @@ class _Bed:
 
     def _run(self, command: Sequence[str]) -> subprocess.CompletedProcess[str]:
         environment = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONPATH": str(_REPOSITORY)}
-        return subprocess.run(command, cwd=_REPOSITORY, env=environment, capture_output=True, text=True)
+        return subprocess.run(command, check=False, cwd=_REPOSITORY, env=environment, capture_output=True, text=True)
 
 
 def _told(a: Path, b: Path, options: Sequence[str]) -> dict[str, Any]:
@@ -134,16 +139,26 @@ def _told(a: Path, b: Path, options: Sequence[str]) -> dict[str, Any]:
     return told
 
 
-def place(told: Mapping[str, Any]) -> str:
-    """Return the key of the first cause, or else of the first difference; empty for none."""
+def place(told: Mapping[str, Any]) -> tuple[str, str]:
+    """Return key and source line of the first cause, or else of the first difference; empty for none."""
     found = next(iter(told["causes"]), None) or told["first_difference"]
-    return str(next(iter(found["a_keys"] or found["b_keys"]), "")) if found else ""
+    return (str(next(iter(found["a_keys"] or found["b_keys"]), "")), found["location"]) if found else ("", "")
 
 
-def right(key: str, module: str) -> bool:
-    """Return True if an operation lies in a module."""
+def right(key: str, module: str, line: str = "") -> bool:
+    """Return True if an operation lies in a module, or in its source where its log has no modules."""
     name = key.rpartition("/")[0]
-    return f".{module}." in f".{name}."
+    if name != NO_MODULE:
+        return f".{module}." in f".{name}."
+    return int(line.rpartition(":")[2] or 0) in _lines(_CLASSES[module.rpartition(".")[2]])
+
+
+@cache
+def _lines(name: str) -> range:
+    """Return the lines of a class of the example's model."""
+    source = (_REPOSITORY / "examples" / "model.py").read_text()
+    (found,) = (node for node in ast.parse(source).body if isinstance(node, ast.ClassDef) and node.name == name)
+    return range(found.lineno, (found.end_lineno or 0) + 1)
 
 
 class Like(NamedTuple):
@@ -162,12 +177,13 @@ def like_own(theirs: OpLog, own: OpLog) -> Like:
     red = int(c.red.sum())
     if c.a.tells.modules:
         inside = {name for module in own.modules for name in _around(canonical(module))}
-        both = [k for k in range(len(c.a)) if _module(c.a, k) in inside]
+        both = [k for k in range(len(c.a)) if _module(c.a, k) in inside and c.a.phase[k] != Phase.BACKWARD]
         wrong = sum(not right(str(c.b.texts(NATIVE_KEY)[j]), _module(c.a, i)) for i, j in pairs)
         return Like(len(both), len(pairs), wrong, red)
     lines = len(theirs.locations) > 1
     mine, other = (Counter(_what(log, k, lines) for k in range(len(log)) if _counts(log, k)) for log in (c.a, c.b))
     alike = mine & other
+    pairs = [(i, j) for i, j in pairs if _counts(c.a, i) and _what(c.a, i, lines)[1] and _what(c.b, j, lines)[1]]
     right_pairs = [pair for pair in pairs if _what(c.a, pair[0], lines) == _what(c.b, pair[1], lines)]
     paired = Counter(_what(c.a, i, lines) for i, _ in right_pairs) & alike
     return Like(alike.total(), paired.total(), len(pairs) - len(right_pairs), red)
@@ -192,8 +208,8 @@ def _what(log: OpLog, record: int, lines: bool) -> tuple[str, str]:
 
 
 def _counts(log: OpLog, record: int) -> bool:
-    """Return False where tools have entries of their own for a function that is several operations backward."""
-    return log.phase[record] != Phase.BACKWARD or not log.header.format.startswith("msprobe")
+    """Return True in the forward pass: msprobe has an entry for each function backward, and an optimizer no module."""
+    return log.phase[record] in (Phase.FORWARD, Phase.OTHER) or not str(log.header.format).startswith("msprobe")
 
 
 def main() -> int:
@@ -222,15 +238,15 @@ def _line(bed: _Bed, form: Form, own: OpLog, *, verbose: bool) -> str:
         return f"   - {missing}"
     files = {case: Path(log) for case, log in logs.items()}
     quiet = _told(files["healthy"], files["again"], form.options)
-    cells = [f"{quiet['red'] or place(quiet) or 'quiet':>9}   "]
+    cells = [f"{quiet['red'] or place(quiet)[0] or 'quiet':>9}   "]
     for bug, module in _BUGS.items():
         found = place(_told(files["healthy"], files[bug], form.options))
         # a trace of routers shows a layer's error at its router
         wanted = module if form.own else ".".join(module.split(".")[:2])
-        verdict = "right" if right(found, wanted) else "missed" if not found else "other"
+        verdict = "right" if right(found[0], wanted, found[1]) else "other" if found[0] else "missed"
         cells.append(f"{verdict:<{len(bug) + 2}}")
         if verbose and verdict != "right":
-            cells.append(f"({found})  ")
+            cells.append(f"({' '.join(found)})  ")
     if form.own:
         found_like = like_own(read_log(files["healthy"]), own)
         cells.append(" {:>5}{:>8}{:>7}{:>5}".format(*found_like))

@@ -23,7 +23,7 @@ from tests.matchers.logs.imported.samples import Line, hashes
 
 sys.path.insert(0, str(Path(__file__).parents[3] / "examples"))
 
-import train  # noqa: E402 # the example's folder has to be known first
+import train  # the example's folder has to be known first
 
 __all__ = ["WRITERS"]
 

@@ -56,6 +56,13 @@ def test_modules_read_what_the_modules_in_them_return_and_their_parameters(tmp_p
     assert log.producers[1].tolist() == [-1, 0]
 
 
+def test_a_backward_call_reads_what_its_forward_call_was_given_and_made(tmp_path: Path) -> None:
+    log = read_log(msprobe(tmp_path, "L1"))
+    (row, _) = (k for k, key in enumerate(log.keys) if key.endswith("linear_backward"))
+    assert list(log.keys)[1:3] == ["<none>/op_1_tanh", "<none>/op_2_mm"]
+    assert log.producers[row].tolist()[1:] == [1, -1, 2]
+
+
 @pytest.mark.parametrize(
     ("level", "cause"),
     [("L0", "layers.1.up/op_0_Linear"), ("L1", "<none>/op_2_mm"), ("mix", "layers.1.up/op_0_mm")],

@@ -52,6 +52,13 @@ def test_a_folder_is_one_log_and_no_run_of_ranks(tmp_path: Path) -> None:
     assert set(compare(log, read_log(tmp_path / "a.safetensors")).status.tolist()) == {Status.EQUAL}
 
 
+def test_in_the_order_of_names_a_module_comes_behind_those_in_it(tmp_path: Path) -> None:
+    path = tmp_path / "a.safetensors"
+    names = ["layers.1", "layers.1.mlp", "layers.1.mlp.up", "layers.1.norm", "layers.10", "layers.2"]
+    path.write_bytes(safetensors(dict.fromkeys(names, ACTIVATIONS["layers.0.mlp"])))
+    assert list(read_log(path).modules) == [*(names[k] for k in (2, 1, 3, 0)), "layers.2", "layers.10"]
+
+
 def test_an_index_tells_the_order_unless_it_is_alphabetical(tmp_path: Path) -> None:
     folder = folder_of(tmp_path / "acts")
     index = folder / "a.safetensors.index.json"
