@@ -61,8 +61,11 @@ class Bed:
         asked = ("--good", "HEAD~3", "--install", INSTALL, "--python", python, "--", "sub/train.py")
         process = self.start(*asked, stall=phase)
         marker = self.began / (phase if phase in ("install", "capture") else "git")
-        while not marker.exists() and process.poll() is None:
+        noted = self._folder / "out" / "runs.jsonl"  # two captures are there, and their comparison follows
+        while process.poll() is None:
             time.sleep(0.005)
+            if noted.exists() and noted.read_text().count("\n") > 2 if phase == "compare" else marker.exists():
+                break
         process.send_signal(number)
         process.communicate()
         assert process.returncode in (-number, 128 + number)
@@ -71,7 +74,13 @@ class Bed:
 @pytest.mark.slow
 @pytest.mark.parametrize(
     ("phase", "number"),
-    [("checkout", signal.SIGKILL), ("install", signal.SIGTERM), ("capture", signal.SIGINT)],
+    [
+        ("worktree add", signal.SIGKILL),
+        ("checkout", signal.SIGKILL),
+        ("install", signal.SIGTERM),
+        ("capture", signal.SIGINT),
+        ("compare", signal.SIGKILL),
+    ],
 )
 def test_ended_in_a_phase_it_goes_on_to_the_same(tmp_path: Path, phase: str, number: signal.Signals) -> None:
     """A child of a killed one still runs when it is resumed, and is waited for."""
