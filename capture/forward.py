@@ -10,11 +10,10 @@ from typing import Any
 
 import torch
 from torch import nn
-from torch.utils._pytree import tree_leaves
 
 from .guard import ends_no_run
 from .messages import say, warn
-from .mode_stack import is_tracing
+from .mode_stack import computes_shapes, is_tracing
 from .modules import holder_of
 from .recorder import Recorder
 from .schedule import REFUSED, log_paths
@@ -124,8 +123,8 @@ class ForwardSchedule:
             return outermost
         if self._refused or torch.compiler.is_compiling() or torch._C._current_graph_task_id() != -1:
             return False
-        if is_tracing() or any(isinstance(leaf, torch.Tensor) and leaf.is_meta for leaf in tree_leaves(args)):
-            return False  # it computes shapes
+        if is_tracing() or computes_shapes(args):
+            return False
         if not self._begins(module, outermost):
             return outermost and self._records
         if isinstance(module, nn.DataParallel):
@@ -162,7 +161,7 @@ class ForwardSchedule:
         return self.recorder.modules.top_of(module) is module or self._first() is module
 
     @ends_no_run
-    def _left(self, module: nn.Module) -> None:
+    def _left(self, module: nn.Module, _output: Any) -> None:
         if module is not self._running:
             return
         self._running = None

@@ -110,7 +110,7 @@ class Measuring:
             return measure(tensor, _positions(place, None) if sketch else None, sketch=sketch, user_hash=of_own)
         except Unmeasurable as reason:
             text = str(reason)
-            if text not in self._unmeasurable:
+            if not tensor.is_meta and text not in self._unmeasurable:  # of meta tensors no result is recorded
                 self._unmeasurable.add(text)
                 warn(f"{text}; recorded without statistics")
             return None

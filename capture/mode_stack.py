@@ -16,8 +16,19 @@ from typing import Any
 import torch
 from torch.utils import _python_dispatch
 from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_leaves
 
-__all__ = ["compiles", "insert_below", "inside_compiled_call", "is_tracing", "never_compile", "remove", "run_parts"]
+__all__ = [
+    "compiles",
+    "computes_shapes",
+    "has_numbers",
+    "insert_below",
+    "inside_compiled_call",
+    "is_tracing",
+    "never_compile",
+    "remove",
+    "run_parts",
+]
 
 _DYNAMO = os.path.join("torch", "_dynamo", "eval_frame.py")
 
@@ -38,6 +49,16 @@ _FLAGS = (
 def is_tracing() -> bool:
     """Return True while operations are traced, with or without values, instead of trained."""
     return _mode_of(_FAKE) is not None or _mode_of(_PROXY) is not None or _mode_of(_FUNCTIONAL) is not None
+
+
+def computes_shapes(args: Any) -> bool:
+    """Return True for a call whose results have no numbers, as it is given a tensor of the meta device."""
+    return any(isinstance(leaf, torch.Tensor) and leaf.is_meta for leaf in tree_leaves(args))
+
+
+def has_numbers(output: Any) -> bool:
+    """Return True if a tensor among these results of a call has numbers, which those of the meta device have not."""
+    return any(isinstance(leaf, torch.Tensor) and not leaf.is_meta for leaf in tree_leaves(output))
 
 
 def compiles() -> bool:

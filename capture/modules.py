@@ -149,6 +149,13 @@ class ModuleNames:
                 self._parameters.setdefault(id(parameter), owner + name)
                 self._parameters.setdefault(id(shards.get(id(parameter), parameter)), owner + name)
 
+    def keep(self, roots: Sequence[nn.Module]) -> None:
+        """Forget all models but these."""
+        if len(roots) != len(self.roots):
+            self.roots = list(roots)
+            self._held_as = {key: held for key, held in self._held_as.items() if key in set(map(id, roots))}
+            self.refresh()
+
     def refresh(self) -> None:
         """Refresh all names: modules may have been added or removed, and their ids reused."""
         roots, self.roots = self.roots, []
@@ -234,8 +241,8 @@ class Running:
 class ModuleStack:
     """Stack of running modules per thread, kept by hooks on all modules of the process.
 
-    The hooks cost next to nothing while `active` is False and `on_leave`, which is told of each module that is left, is
-    None. `boundaries`, where there are any, are told what each call is given and gives. Under compilation they do
+    The hooks cost next to nothing while `active` is False and `on_leave`, which is told of each module that is left and what it
+    gives, is None. `boundaries`, where there are any, are told what each call is given and gives. Under compilation they do
     nothing, so that compiled code is the same with and without them.
 
     Args:
@@ -253,7 +260,7 @@ class ModuleStack:
         self.names = names
         self.broken = broken
         self.active = False
-        self.on_leave: Callable[[nn.Module], None] | None = None
+        self.on_leave: Callable[[nn.Module, Any], None] | None = None
         self.boundaries: Boundaries | None = None
         self._on_enter = on_enter
         self._stacks: dict[int, list[Running]] = {}
@@ -377,17 +384,17 @@ class ModuleStack:
         if not torch.compiler.is_compiling():
             if self.boundaries is not None:
                 self.boundaries.left(module, output)
-            self._pop(module)
+            self._pop(module, output)
 
     @ends_no_run
-    def _pop(self, module: nn.Module) -> None:
+    def _pop(self, module: nn.Module, output: Any) -> None:
         stack = self._stacks.get(threading.get_ident())
         # an exception inside may have left modules behind whose exit hook never ran
         if stack and any(running.module is module for running in stack):
             while stack.pop().module is not module:
                 pass
         if self.on_leave is not None:
-            self.on_leave(module)
+            self.on_leave(module, output)
 
 
 def holder_of(module: nn.Module) -> str:

@@ -10,7 +10,9 @@ from typing import Any
 import torch
 from torch import nn
 
+from .guard import ends_no_run
 from .messages import describe, say, warn
+from .mode_stack import computes_shapes, has_numbers
 from .optimizers import OptimizerWatch
 from .recorder import Recorder
 from .settings import Settings
@@ -213,6 +215,7 @@ class AutomaticSchedule:
         self.recorder.optimizers = lambda: (len(self._stepped), len(self._stepped | self._live))
         self._weights, self._on_begin, self._on_call = weights, on_begin, on_call
         self._begun = False
+        self._began_with: tuple[nn.Module, list[nn.Module], int] | None = None
         self._stepped: set[int] = set()
         self._later: set[int] = set()
         self._updates = Updates()
@@ -329,10 +332,12 @@ class AutomaticSchedule:
         if not self._begun and self.step in self.steps and self.recorder.tracer is None and not self._refused:
             self.recorder.begin(self.step)
 
-    def _entered(self, module: nn.Module, _outermost: bool, _args: tuple[Any, ...]) -> bool:
+    def _entered(self, module: nn.Module, _outermost: bool, args: tuple[Any, ...]) -> bool:
         """Return False for a pass that prepares no step and is no part of one."""
         if self._refused or torch.compiler.is_compiling():
             return True
+        if computes_shapes(args):
+            return False
         if self._on_call is not None:
             self._on_call()
         self.saw_model = self.saw_model or any(True for _ in module.parameters())
@@ -364,8 +369,30 @@ class AutomaticSchedule:
                 self.recorder.begin(self.step)
                 self._updates.forget()
             self._updates.called(top)
-        self._begin()
+        if not self._begun:
+            self._begin()
+            recorded = self.recorder.tracer
+            first = 0 if recorded is None else len(recorded.events)
+            self._began_with = module, list(self.recorder.names.roots), first
+            self.recorder.modules.on_leave = self._returned
         return True
+
+    @ends_no_run
+    def _returned(self, module: nn.Module, output: Any) -> None:
+        """Begin the step anew if the call that it began with has computed shapes alone, as Keras does for its own."""
+        if self._began_with is None or module is not self._began_with[0]:
+            return
+        (_, roots, first), self._began_with, self.recorder.modules.on_leave = self._began_with, None, None
+        tracer = self.recorder.tracer
+        if output is None or tracer is None or self._stepped or has_numbers(output):
+            return
+        if len(tracer.events) > first and not tracer.computed_shapes:
+            return
+        self.recorder.drop()
+        self.recorder.names.keep(roots)
+        self._updates.forget()
+        self._begun = False
+        self.recorder.begin(self.step)
 
     @property
     def _by_hand(self) -> bool:

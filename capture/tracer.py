@@ -59,7 +59,8 @@ class StepTracer(DebugMode):
     """Record one step between `start` and `stop`; may be paused in between.
 
     Attributes:
-        events: the dispatched operations, in order.
+        events: the dispatched operations, in order, but those on the meta device, which compute shapes alone.
+        computed_shapes: there were some of these.
         excluded: counts of dispatched operations that are not recorded, by name.
         detached: counts of tensors that the forward pass detached from their gradient, by stack and graph frames.
         measuring: the statistics.
@@ -81,6 +82,7 @@ class StepTracer(DebugMode):
         self.detached: Counter[tuple[int, tuple[Frame, ...] | None]] = Counter()
         self.failure: str | None = None
         self.ends_process = False
+        self.computed_shapes = False
         self.token_shapes: list[tuple[int, ...]] = []
         self.pending: int | None = None
         self.forgotten = 0
@@ -318,6 +320,9 @@ class StepTracer(DebugMode):
         if len(leaves) < len(found) and any(handling_of(type(leaf)) is Handling.FAKE for leaf in found):
             return
         event = call.event
+        if leaves and not kind.collective and all(leaf.is_meta for leaf in leaves):
+            self.computed_shapes = True
+            return
         if event is None:
             self._exclude(kind)
             if call.read_at is not None:

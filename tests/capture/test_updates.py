@@ -180,3 +180,46 @@ class TestSaid:
         from capture import step
 
         step()
+
+
+class TestShapes:
+    """Calls that compute shapes alone, as Keras makes them to build a model, begin no step."""
+
+    SYMBOLIC = """
+class Symbol:
+    def __init__(self, *shape):
+        self.shape = shape
+
+class Layer(torch.nn.Linear):
+    def forward(self, x):
+        if isinstance(x, Symbol):
+            SYMBOLIC
+            return Symbol(*x.shape[:-1], self.out_features)
+        return super().forward(x)
+
+layers = [Layer(8, 8), Layer(8, 8)]
+for layer in layers:
+    layer(GIVEN)
+model = torch.nn.Sequential(*layers)
+"""
+
+    @pytest.mark.parametrize(
+        "symbolic",
+        [
+            "pass",
+            # some kernels are not for the meta device, and run on whatever is in memory
+            "torch.relu(torch.empty(*x.shape)).to('meta') + 1",
+        ],
+    )
+    def test_of_symbols(self, script: Script, symbolic: str) -> None:
+        before = self.SYMBOLIC.replace("SYMBOLIC", symbolic).replace("GIVEN", "Symbol(4, 8)")
+        log = script(before + LOOP.replace("model = net()", "").replace("UPDATE", UPDATES["data"])).log
+        assert phases(log) == ["prepare", "forward", "backward", "optimizer"], "the batch is seen"
+        assert [row.key for row in log if row.phase == "forward"][:2] == ["0/op_0_addmm", "1/op_0_addmm"]
+        assert log.run["coverage"]["models"] == ["model"]
+
+    def test_of_the_meta_device(self, script: Script) -> None:
+        before = "import copy\nmodel = net()\ncopy.deepcopy(model).to('meta')(x.to('meta'))\n"
+        log = script(before + LOOP.replace("model = net()", "").replace("UPDATE", UPDATES["data"])).log
+        assert (phases(log), log.ops["addmm"]) == (["forward", "backward", "optimizer"], 2)
+        assert log.run["coverage"]["models"] == ["model"]
