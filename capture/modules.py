@@ -241,9 +241,9 @@ class Running:
 class ModuleStack:
     """Stack of running modules per thread, kept by hooks on all modules of the process.
 
-    The hooks cost next to nothing while `active` is False and `on_leave`, which is told of each module that is left and what it
-    gives, is None. `boundaries`, where there are any, are told what each call is given and gives. Under compilation they do
-    nothing, so that compiled code is the same with and without them.
+    The hooks cost next to nothing while `active` is False and `on_leave`, which is told of each module that is left and
+    what it gives, is None. `boundaries`, where there are any, are told what each call is given and gives. Under
+    compilation they do nothing, so that compiled code is the same with and without them.
 
     Args:
         names: of the modules.

@@ -9,12 +9,12 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int32, Int64, marked
+from matchers.coverage.calls import around_call, made_of_result
 from matchers.laws.law import Form
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog, Phase, is_mark
 from matchers.ops.dataflow import upstream
 from matchers.ops.laws import communicating, copies, rows_where
-from matchers.ops.run_info import call_extent, of_call
 from matchers.ops.shapes import numel
 from matchers.rows import Rows
 from matchers.status import AGREE, Status
@@ -59,13 +59,10 @@ def covers(c: Rows, kept: tuple[Bool, Bool] | None) -> NDArray[np.int8]:
     cover[c.of_other_ranks] = Cover.NOT_COUNTED
     for log, at in ((c.a, c.at_a), (c.b, c.at_b)):  # an expert without tokens, which the other run may skip
         cover[at[(numel(log)[log.shape] == 0) & (c.pair[at] < 0)]] = Cover.NOT_COUNTED
-    for log, at, other in ((c.a, c.at_a, c.b), (c.b, c.at_b, c.a)):
-        around = np.zeros(len(log), bool)
-        if (call := call_extent(log.header.run)) is not None:
-            around[: call[0]] = around[call[1] :] = True
-        if of_call(other.header.run):
-            around |= (log.phase != Phase.FORWARD) & ~np.isin(log.phase, other.phase)
-        cover[at[around & (cover[at] == Cover.UNCOVERED)]] = Cover.NOT_COUNTED
+    for side, (log, at, other) in enumerate(((c.a, c.at_a, c.b), (c.b, c.at_b, c.a))):
+        left = cover == Cover.UNCOVERED
+        around = around_call(log, other) | made_of_result(c, side, left & (c.pair < 0), cover == Cover.COMPARED)
+        cover[at[around & left[at]]] = Cover.NOT_COUNTED
     cover[c.status == Status.IGNORED] = Cover.IGNORED
     left = cover == Cover.UNCOVERED
     if left.any() and agrees.any() and c.flow is not None:

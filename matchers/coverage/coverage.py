@@ -6,7 +6,8 @@ that agrees reads its results or reads what such an operation makes of them, and
 tensors that it wrote agree at the end of the step: then an error in it would have shown. This does not hold for a half
 of a log or a phase that the other log does not have. Copies that activation checkpointing computes again are not
 counted, nor are micro-batches that other ranks of the other run have, nor results without elements that one run lacks,
-nor what is around a call of a model, or around the forward pass of a step where the other log is that of a call.
+nor what is around a call of a model, or around the forward pass of a step where the other log is that of a call, nor
+what such a step makes of the call's result.
 """
 
 from __future__ import annotations

@@ -379,8 +379,8 @@ def _units(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
         yield from _entry(a, b, "step", "step", f"the captured {what}", severity)
     else:
         call, step = ("a", "b") if of_call(a) else ("b", "a")
-        text = f"{call} is a call of a model: what {step} does around its forward pass needs no partner"
-        yield Note(Severity.HARMLESS, "capture", text)
+        what = f"what {step} does around its forward pass and makes of its result needs no partner"
+        yield Note(Severity.HARMLESS, "capture", f"{call} is a call of a model: {what}")
 
 
 def _generators(a: Mapping[str, Any], b: Mapping[str, Any], draws: bool) -> Iterator[Note]:

@@ -61,7 +61,7 @@ def cuts(a: dict[str, int], b: dict[str, int]) -> list[str]:
 def test_calls_of_a_model_are_compared_whatever_their_number_and_with_a_step() -> None:
     call: dict[str, Any] = {"coverage": {"forward": [0, 9]}, "settings": {"sketch": True, "forward": True}, "step": 2}
     assert {text for _, text in notes(**call).values()} == {
-        "b is a call of a model: what a does around its forward pass needs no partner"
+        "b is a call of a model: what a does around its forward pass and makes of its result needs no partner"
     }
     (note,) = compare_run_info({**RUN, **call}, {**RUN, **call, "step": 3}, draws=False)
     assert (note.severity, note.text) == (Severity.HARMLESS, "the captured call is 2 in a and 3 in b")
