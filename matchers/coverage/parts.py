@@ -12,6 +12,7 @@ from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Int32, Int64, columns, marked
 from matchers.coverage.cover import ENOUGH, Cover
+from matchers.coverage.fused_weights import fused_names, on_weights
 from matchers.laws.law import Form
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.laws import collective, communicating, rows_named, rows_where
@@ -52,6 +53,7 @@ _REASON_OF[[Status.ONLY_A, Status.ONLY_B]] = _UNPAIRED
 _REASON_OF[Status.NO_VALUES], _REASON_OF[Status.SHARDED] = _NO_VALUES, _SHARDED
 
 _ALL, _MOST = "all", "most"
+_FUSED = "the work on fused weights"
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,7 +106,9 @@ def parts(c: Rows, cover: NDArray[np.int8], why: Int64) -> tuple[Part, ...]:
         cover: int8[r] of `Cover`.
         why: as `reasons` gives it.
     """
-    found = [*_parts(c.a, "a", cover[c.at_a], why[c.at_a]), *_parts(c.b, "b", cover[c.at_b], why[c.at_b])]
+    names = fused_names(c.a, c.b) if (cover == Cover.UNCOVERED).any() else (set[str](), set[str]())
+    sides = ((c.a, "a", c.at_a, names[0]), (c.b, "b", c.at_b, names[1]))
+    found = [part for log, side, at, of in sides for part in _parts(log, side, cover[at], why[at], of)]
     return (*_ranks_left_out(c), *_merged(found))
 
 
@@ -143,11 +147,12 @@ def _out_of_collectives(log: OpLog) -> Bool:
     return marked(log.producers.row[made & np.append(collective(log), False)[log.producers.value]], len(log))
 
 
-def _parts(log: OpLog, side: str, cover: NDArray[np.int8], why: Int64) -> Iterator[Part]:
+def _parts(log: OpLog, side: str, cover: NDArray[np.int8], why: Int64, fused: set[str]) -> Iterator[Part]:
     """Yield the parts of a log that were not compared; modules only for what is in no other part.
 
     Args:
         why: by record, an index into `REASONS`.
+        fused: the weights that one of the logs has fused.
     """
     missing = (cover == Cover.UNCOVERED) & ~np.isin(why, (_COMMUNICATES, _MICRO_BATCH))
     if not missing.any():
@@ -157,6 +162,11 @@ def _parts(log: OpLog, side: str, cover: NDArray[np.int8], why: Int64) -> Iterat
     if whole.enough[0]:
         yield whole.part(_stretch(missing[counted]), side, 0)
     missing &= why != _SHARDED
+    if (own := on_weights(log, fused, missing & (why == _UNPAIRED))).any():
+        of = int(own.sum())
+        yield Part(_FUSED, side, of, of, REASONS[_UNPAIRED][0])
+        missing &= ~own
+        counted &= ~own
     phases = _Counts.of(missing, counted, why, log.phase, len(Phase))
     told = [phase for phase in Phase if phases.enough[phase]]
     yield from (phases.part(_PHASES[phase], side, phase) for phase in told)

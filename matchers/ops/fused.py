@@ -1,20 +1,32 @@
-"""Fused and stacked weights of one run whose parts the other has, proved by the digests of rows in both headers."""
+"""Fused and stacked weights of one run whose parts the other has, proved by the digests of rows in both headers.
+
+Where a log has none, sizes, norms and sums after the step make it likely.
+"""
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import partial
 from itertools import combinations
 from typing import Any, Final, NamedTuple
 
+from matchers.ops.json_values import number
 from matchers.ops.start import known_digests, named
 
-__all__ = ["Fused", "fused", "template"]
+__all__ = ["Fused", "fused", "fused_by_norms", "sizes", "template"]
 
 _DIGITS: Final = re.compile(r"\d+")
+_INDEX: Final = re.compile(r"(?<![^.])\d+(?![^.])")
+"""Of a layer or an expert; the digit of `w1` is part of its name."""
 _MOST_KINDS: Final = 12
 _64_BITS: Final = (1 << 64) - 1
+_ALIKE: Final = 1e-3
+"""Relative difference of squared norms of the same weights after one step, in which a bug may have changed them."""
+_Same = Callable[[int, str, Sequence[str]], bool]
+"""True if the weight of this side (0, 1) and those of the other have the same numbers."""
 
 
 class Fused(NamedTuple):
@@ -32,50 +44,79 @@ def template(name: str) -> tuple[str, tuple[str, ...]]:
 
 def fused(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Fused]:
     """Find the fused weights among those that only one run names, by the run infos."""
-    names = [known_digests(run, "parameter_digests") for run in (a, b)]
     sums = [_sums(run) for run in (a, b)]
+    known = [{name for name, of in found.items() if of} for found in sums]
+
+    def same(side: int, whole: str, parts: Sequence[str]) -> bool:
+        return sum(sums[1 - side][name] for name in parts) & _64_BITS == sums[side][whole]
+
+    return _fused(a, b, known, same)
+
+
+def fused_by_norms(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Fused]:
+    """Find those that have as many elements, and after the step nearly the norm and the sum of their parts."""
+    ends = [_ends(run) for run in (a, b)]
+
+    def same(side: int, whole: str, parts: Sequence[str]) -> bool:
+        square, total = (sum(ends[1 - side][name][k] for name in parts) for k in (0, 1))
+        norm, of = ends[side][whole]
+        most = math.sqrt(norm * sizes(a if side == 0 else b)[whole])  # a sum of so many numbers of this norm
+        return math.isclose(square, norm, rel_tol=_ALIKE) and abs(total - of) <= _ALIKE * most
+
+    return _fused(a, b, [set(of) for of in ends], same)
+
+
+def sizes(run: Mapping[str, Any]) -> dict[str, int]:
+    """The numbers of elements of parameters and buffers, by name, where the log tells them."""
+    told = named(run, "start_sketches").items()
+    return {name: of[1] for name, of in told if isinstance(of, list) and len(of) > 1 and type(of[1]) is int}
+
+
+def _fused(a: Mapping[str, Any], b: Mapping[str, Any], known: Sequence[set[str]], same: _Same) -> list[Fused]:
+    names = [known_digests(run, "parameter_digests") for run in (a, b)]
     left = [
-        {name: of for name, of in found.items() if name not in other and known.get(name)}
-        for found, known, other in zip(sums, names, reversed(names), strict=True)
+        {name: size for name, size in sizes(run).items() if name in own and name not in other and mine.get(name)}
+        for run, own, mine, other in zip((a, b), known, names, reversed(names), strict=True)
     ]
-    return [*_of("a", left[0], left[1]), *_of("b", left[1], left[0])]
+    return [*_of(0, left[0], left[1], same), *_of(1, left[1], left[0], same)]
 
 
-def _of(side: str, wholes: Mapping[str, tuple[int, int]], parts: Mapping[str, tuple[int, int]]) -> Iterator[Fused]:
+def _of(side: int, wholes: Mapping[str, int], parts: Mapping[str, int], same: _Same) -> Iterator[Fused]:
     taken: set[str] = set()
-    for whole, (total, size) in wholes.items():
-        numbers = template(whole)[1]
+    for whole, size in wholes.items():
+        numbers = _INDEX.findall(whole)
         kinds: dict[str, list[str]] = defaultdict(list)
-        for name, (_, of) in parts.items():
-            kind, own = template(name)
-            if name not in taken and of < size and own[: len(numbers)] == numbers:
-                kinds[kind].append(name)
-        found = _chosen(list(kinds.values())[:_MOST_KINDS], parts, total, size)
+        for name, of in parts.items():
+            if name not in taken and of < size and _INDEX.findall(name)[: len(numbers)] == numbers:
+                kinds[_INDEX.sub("#", name)].append(name)
+        found = _chosen(list(kinds.values())[:_MOST_KINDS], parts, size, partial(same, side, whole))
         if found:
             taken |= set(found)
-            yield Fused(side, whole, found)
+            yield Fused("ab"[side], whole, found)
 
 
 def _chosen(
-    kinds: list[list[str]], parts: Mapping[str, tuple[int, int]], total: int, size: int
+    kinds: list[list[str]], parts: Mapping[str, int], size: int, same: Callable[[Sequence[str]], bool]
 ) -> tuple[str, ...] | None:
-    """The weights, of each kind all or none, whose sums and sizes are those of the whole."""
-    of = [(sum(parts[n][0] for n in names), sum(parts[n][1] for n in names), names) for names in kinds]
+    """The weights, of each kind all or none, that have as many elements as the whole and are the same."""
+    of = [(sum(parts[name] for name in names), names) for names in kinds]
     for many in range(1, len(of) + 1):
         for some in combinations(of, many):
-            if sum(numel for _, numel, _ in some) == size and sum(rows for rows, _, _ in some) & _64_BITS == total:
-                found = tuple(name for _, _, names in some for name in names)
+            found = tuple(name for _, names in some for name in names)
+            if sum(numel for numel, _ in some) == size and same(found):
                 return found if len(found) > 1 else None
     return None
 
 
-def _sums(run: Mapping[str, Any]) -> dict[str, tuple[int, int]]:
-    """By name the sum of the digests of its rows and the number of its elements, where both are known."""
-    sizes = named(run, "start_sketches")
-    found = {}
-    for name, text in named(run, "row_digests").items():
-        entry = sizes.get(name)
-        numel = entry[1] if isinstance(entry, list) and len(entry) > 1 else None
-        if isinstance(text, str) and re.fullmatch(r"[0-9a-f]{16}", text) and type(numel) is int:
-            found[name] = int(text, 16), numel
-    return found
+def _sums(run: Mapping[str, Any]) -> dict[str, int]:
+    """By name the sum of the digests of its rows, where it is known."""
+    told = named(run, "row_digests").items()
+    return {name: int(text, 16) for name, text in told if isinstance(text, str) and re.fullmatch(r"[0-9a-f]{16}", text)}
+
+
+def _ends(run: Mapping[str, Any]) -> dict[str, tuple[float, float]]:
+    """By name the square of the norm and the sum of the elements after the step, where these are known."""
+    told, many = named(run, "end_state").items(), sizes(run)
+    numbers = {name: (number(of[1]), number(of[2])) for name, of in told if isinstance(of, list) and len(of) > 2}
+    finite = {name: of for name, of in numbers.items() if name in many and all(map(math.isfinite, of))}
+    return {name: (l2 * l2, mean * many[name]) for name, (l2, mean) in finite.items()}

@@ -14,7 +14,7 @@ from capture.log_format import coverage_sentence
 from matchers.logs.op_log import OpLog
 from matchers.logs.tells import IMPORTED
 from matchers.ops.commands import command_differences
-from matchers.ops.fused import fused
+from matchers.ops.fused import fused, fused_by_norms
 from matchers.ops.shown_value import is_private, same_value, shown
 from matchers.ops.start import (
     Start,
@@ -296,11 +296,14 @@ def _starts(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
     known = sum(name in of_b for name in of_a)
     if of_a and of_b and known < max(len(of_a), len(of_b)):
         whole = fused(a, b)
-        equal = {name for found in whole for name in (found.whole, *found.parts)}
-        if whole:
-            parts = sum(len(found.parts) for found in whole)
-            text = f"{len(whole):,} fused weights have the rows of {parts:,} single ones ({whole[0].whole})"
-            yield Note(Severity.HARMLESS, "parameters", text)
+        equal = {name for of in whole for name in (of.whole, *of.parts)}
+        alike = fused_by_norms(a, b) if not whole else []
+        equal |= {name for of in alike for name in (of.whole, *of.parts)}
+        for found, what in ((whole, "the rows"), (alike, "the sizes and nearly the norms")):
+            if found:
+                parts = sum(len(of.parts) for of in found)
+                text = f"{len(found):,} fused weights have {what} of {parts:,} single ones ({found[0].whole})"
+                yield Note(Severity.HARMLESS, "parameters", text)
         sides = [
             f"{len(only):,} only in {side} ({only[0]})"
             for side, one, other in (("a", of_a, of_b), ("b", of_b, of_a))

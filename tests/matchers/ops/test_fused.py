@@ -1,0 +1,68 @@
+"""Fused weights by their sizes and norms, where a log has no digests of rows."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from matchers.ops.fused import Fused, fused, fused_by_norms
+
+Weight = tuple[int, float, float]
+"""Number of elements, norm, mean."""
+
+
+def run(weights: dict[str, Weight]) -> dict[str, Any]:
+    return {
+        "parameter_digests": {name: f"{at:016x}" for at, name in enumerate(weights, 1)},
+        "start_sketches": {name: ["", size] for name, (size, _, _) in weights.items()},
+        "end_state": {name: ["0", norm, mean] for name, (_, norm, mean) in weights.items()},
+    }
+
+
+EXPERTS: dict[str, Weight] = {
+    f"layers.{layer}.experts.{expert}.w{k}.weight": (8, 3.0 + layer + expert / 8 + k / 32, 0.01 * k - 0.001 * expert)
+    for layer in (0, 1)
+    for expert in (0, 1)
+    for k in (1, 2, 3)
+}
+
+
+def together(layer: int, *kinds: int) -> Weight:
+    of = [EXPERTS[f"layers.{layer}.experts.{expert}.w{k}.weight"] for expert in (0, 1) for k in kinds]
+    return 8 * len(of), sum(norm**2 for _, norm, _ in of) ** 0.5, sum(mean for _, _, mean in of) / len(of)
+
+
+STACKED: dict[str, Weight] = {
+    f"layers.{layer}.experts.{name}": together(layer, *kinds)
+    for layer in (0, 1)
+    for name, kinds in (("gate_up_proj", (1, 3)), ("down_proj", (2,)))
+}
+COMMON: dict[str, Weight] = {"embed.weight": (64, 8.0, 0.0)}
+
+
+def test_the_digit_of_a_name_is_no_index() -> None:
+    """`w1` and `w3` of all experts of a layer are one weight, `w2` another."""
+    a, b = run(COMMON | EXPERTS), run(COMMON | STACKED)
+    assert not fused(a, b)
+    found = fused_by_norms(a, b)
+    assert [(one.side, one.whole) for one in found] == [("b", name) for name in STACKED]
+    kinds = (("w1", "w3"), ("w2",)) * 2
+    for one, of in zip(found, kinds, strict=True):
+        layer = one.whole.split(".")[1]
+        expected = {name for name in EXPERTS if name.split(".")[1] == layer and name.split(".")[4] in of}
+        assert set(one.parts) == expected
+    assert fused_by_norms(b, a) == [Fused("a", *one[1:]) for one in found]
+
+
+@pytest.mark.parametrize("other", [(32, 9.0, 0.0), (31, *STACKED["layers.0.experts.gate_up_proj"][1:])])
+def test_another_norm_or_size_is_another_weight(other: Weight) -> None:
+    b = run(COMMON | STACKED | {"layers.0.experts.gate_up_proj": other})
+    assert "layers.0.experts.gate_up_proj" not in {one.whole for one in fused_by_norms(run(COMMON | EXPERTS), b)}
+
+
+@pytest.mark.parametrize("entry", [None, [], ["0", "x", 1.0], ["0", float("nan"), 0.0]])
+def test_damaged_entries_are_unknown(entry: Any) -> None:
+    b = run(COMMON | STACKED)
+    b["end_state"] = dict.fromkeys(b["end_state"], entry)
+    assert not fused_by_norms(run(COMMON | EXPERTS), b)
