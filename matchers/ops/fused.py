@@ -55,12 +55,12 @@ def fused(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Fused]:
 
 def fused_by_norms(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Fused]:
     """Find those that have as many elements, and after the step nearly the norm and the sum of their parts."""
-    ends = [_ends(run) for run in (a, b)]
+    ends, many = [_ends(run) for run in (a, b)], [sizes(run) for run in (a, b)]
 
     def same(side: int, whole: str, parts: Sequence[str]) -> bool:
         square, total = (sum(ends[1 - side][name][k] for name in parts) for k in (0, 1))
         norm, of = ends[side][whole]
-        most = math.sqrt(norm * sizes(a if side == 0 else b)[whole])  # a sum of so many numbers of this norm
+        most = math.sqrt(norm * many[side][whole])  # a sum of so many numbers of this norm
         return math.isclose(square, norm, rel_tol=_ALIKE) and abs(total - of) <= _ALIKE * most
 
     return _fused(a, b, [set(of) for of in ends], same)
@@ -83,11 +83,15 @@ def _fused(a: Mapping[str, Any], b: Mapping[str, Any], known: Sequence[set[str]]
 
 def _of(side: int, wholes: Mapping[str, int], parts: Mapping[str, int], same: _Same) -> Iterator[Fused]:
     taken: set[str] = set()
+    inside: dict[tuple[str, ...], list[str]] = defaultdict(list)
+    for name in parts if wholes else ():
+        numbers = _INDEX.findall(name)
+        for depth in range(len(numbers) + 1):
+            inside[tuple(numbers[:depth])].append(name)
     for whole, size in wholes.items():
-        numbers = _INDEX.findall(whole)
         kinds: dict[str, list[str]] = defaultdict(list)
-        for name, of in parts.items():
-            if name not in taken and of < size and _INDEX.findall(name)[: len(numbers)] == numbers:
+        for name in inside.get(tuple(_INDEX.findall(whole)), ()):
+            if name not in taken and parts[name] < size:
                 kinds[_INDEX.sub("#", name)].append(name)
         found = _chosen(list(kinds.values())[:_MOST_KINDS], parts, size, partial(same, side, whole))
         if found:
