@@ -92,7 +92,9 @@ def _diverged(of: Subject) -> str:
 
 
 def _other_data(of: Subject) -> str:
-    given = next(one for one in of.inputs if one.producer_a < 0 and one.producer_b < 0 and one.a != one.b)
+    given = next((one for one in of.inputs if one.producer_a < 0 and one.producer_b < 0 and one.a != one.b), None)
+    if given is None:
+        return f"{difference(of)}; {inputs_agree(of)}"
     a, b = (f"{float(norm):,.0f}" for norm in (given.a, given.b))
     return f"{given.title}, whole numbers that the step was given, differs: L1 norm {a} in a, {b} in b"
 
