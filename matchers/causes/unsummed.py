@@ -7,6 +7,7 @@ cause is that no collective adds the terms up.
 from __future__ import annotations
 
 from matchers.causes.causes import Causes
+from matchers.ops.laws import law_of
 from matchers.ops.placement import merged_records, unsummed
 from matchers.rows import Rows
 from matchers.status import AGREE
@@ -23,7 +24,18 @@ def blame_unsummed(found: Causes) -> None:
         for record in merged_records(log)
         if unsummed(log, record)
     )
-    found.follow_from(found.cause.copy(), [(row, row) for row in rows if c.status[row] in AGREE], lambda *_: True)
+    agreeing = [row for row in rows if c.status[row] in AGREE or _copies(c, row)]
+    found.follow_from(found.cause.copy(), [(row, row) for row in agreeing], lambda *_: True)
+
+
+def _copies(c: Rows, row: int) -> bool:
+    """True if one run alone copies there what agrees."""
+    if c.flow is None or min(c.row_a[row], c.row_b[row]) >= 0:
+        return False
+    log, of, at, flow = (c.a, c.row_a, c.at_a, c.flow.a) if c.row_b[row] < 0 else (c.b, c.row_b, c.at_b, c.flow.b)
+    record = int(of[row])
+    maker = int(flow.first(of[[row]], -1)[0]) if law_of(log, record).copies else -1
+    return maker >= 0 and c.status[at[maker]] in AGREE
 
 
 def unsummed_side(c: Rows, row: int) -> tuple[str, str]:

@@ -27,6 +27,7 @@ __all__ = [
     "KnownEdges",
     "Readers",
     "consumers",
+    "decided_by_floats",
     "downstream",
     "fed_by",
     "sources",
@@ -44,6 +45,12 @@ WHOLE = ("int", "uint", "bool")
 def whole_numbers(log: OpLog) -> Bool:
     """bool[n]: records whose first output holds whole numbers; False where no dtype is known."""
     return np.array([name.startswith(WHOLE) for name in log.dtypes] + [False])[log.dtype]
+
+
+def decided_by_floats(log: OpLog, flow: Ragged) -> Bool:
+    """bool[n]: records of whole numbers that other numbers decide, as scores do which are the largest."""
+    whole = whole_numbers(log)
+    return whole & fed_by(flow, ~whole, whole)
 
 
 @once_per_log

@@ -14,7 +14,7 @@ Where a third run has measured more noise at the operation (noise_floor.py), tha
 
 Whole numbers do not round, but noise can decide them: which of two nearly equal scores is the larger. Ranks may differ
 where the ranked values agree, and whole numbers where their sources differ by noise; values picked by them may differ
-by anything.
+by anything. Whole numbers that nothing but whole numbers decides pick the same values, in parts and as a whole.
 
 Size alone lets a bug hide behind noise of its size: 1 % in bfloat16 is one ε. But rounding points in all directions and
 leaves norms nearly as they are, while a wrong factor moves them by all of its error. So the norm is judged too: a
@@ -32,6 +32,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, columns
+from matchers.ops.dataflow import decided_by_floats
 from matchers.ops.laws import additions
 from matchers.status import Status
 from matchers.verdict.case import Case, Judgement
@@ -175,7 +176,9 @@ def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: floa
     # equal norms of parts hide what they received: a mask of huge numbers has nearly all of the norm
     alike = (status == Status.SAME_PRINT) & sketched
     settled = np.isin(status, (Status.EQUAL, Status.SAME_PRINT)) & ~alike
-    nodes = Nodes(a, b, pairing, of.own, coarsest, settled=settled, parts=found.parts, whole=of.whole & ~settled)
+    by_others = decided_by_floats(a, case.flow.a)[case.i] | decided_by_floats(b, case.flow.b)[case.j] | ~of.decided
+    whole = of.whole & by_others & ~settled
+    nodes = Nodes(a, b, pairing, of.own, coarsest, settled=settled, parts=found.parts, whole=whole)
     # a term of each micro-batch differs by design, and hands on what it receives; positions in parts pick others
     terms = terms_of_micro_batches(case) & (status >= Status.SHAPE) & ~of.whole
     known = ~settled & np.isfinite(verdicts.error) & ~terms

@@ -7,6 +7,7 @@ other run has in the same module: the norm of the parts together, their shape, o
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
 from collections.abc import Sequence
 from dataclasses import replace
@@ -35,6 +36,7 @@ __all__ = ["Holdings", "agree"]
 Shape = tuple[int, ...]
 _COPY = Share(Holds.REPLICA)
 _BY_VALUES = " by its values"
+_COPIED = " like what it copies"
 _DIVIDED = ", divided by the number of ranks"
 
 
@@ -70,7 +72,7 @@ class Holdings:
         self.shares: dict[int, Share] = {}
         self.holds = np.full(len(self._first), Holds.UNKNOWN, np.int8)
         self._find()
-        by_values = [row for row, share in self.shares.items() if share.known_by.startswith(_BY_VALUES)]
+        by_values = [row for row, share in self.shares.items() if share.known_by.startswith((_BY_VALUES, _COPIED))]
         self._unsummed = read_unsummed(
             self._first, self._flow, self.holds, self._info.placed >= 0, self._summed, by_values
         )
@@ -193,18 +195,41 @@ class Holdings:
             return Share()  # flat buffers are cut otherwise in each layout
         if not equal and (info.partial[row] or (self._summed[row] and local in known)):
             return Share(Holds.PARTIAL, known_by=", summed up later")
-        if not equal and (by_norm := self._whole_by_norm(row)) is not None:
+        by_norm = None if equal else self._whole_by_norm(row)
+        if by_norm is not None and not self._other_samples(row, by_norm[0]):
             return Share(Holds.SHARD, whole=by_norm[0], known_by=f" by its norm, {by_norm[1]:.0e} off")
         # of one number everywhere, shards are equal, too; other equal results are those of a part of the batch
         # a gradient of a parameter has the shape of the whole batch's, also where ranks read a part of it
         for shapes in (self._wholes.of_all.of(log.op_name(row), log.module_name(row)), known):
             if (info.share[row] > 1 and not equal) or (local not in shapes and not (equal and self._varies(row))):
                 whole = whole_of(self._shapes(row), shapes)
-                if whole is not None:
+                if whole is not None and not self._other_samples(row, whole):
                     return Share(Holds.SHARD, whole=whole, known_by=" by its shape")
         if not (equal or log.updates[row]) and (off := self._off_sum(row)) is not None:
             return Share(Holds.PARTIAL, known_by=f"{_BY_VALUES}, {off:.0e} off")
+        if not equal and self._copies_terms(row):
+            return Share(Holds.PARTIAL, known_by=_COPIED)
         return _COPY if equal else Share()
+
+    def _copies_terms(self, row: int) -> bool:
+        """True if it arranges terms that these ranks add up elsewhere."""
+        place = law_of(self._first, row).passes_on
+        read = self._flow[row].tolist()
+        maker = read[place] if place is not None and place < len(read) else -1
+        return maker >= 0 and bool(self._summed[maker]) and self.holds[maker] == Holds.PARTIAL
+
+    def _other_samples(self, row: int, whole: Shape) -> bool:
+        """True if a result has the shape of these ranks' samples, and a whole that of all, read by others, too.
+
+        What is made of terms, or of what all of them have, is no part of a tensor that they do not have.
+        """
+        log = self._first
+        local, batches = dimensions(log.shape_text(row)), self._wholes.batches
+        parted = batches > 1 and math.prod(whole) == batches * math.prod(local)
+        if not parted or log.phase[row] != Phase.FORWARD or local not in self._known_shapes(row):
+            return False
+        makers = [maker for maker in self._flow[row].tolist() if maker >= 0]
+        return any(self.holds[maker] != Holds.SHARD for maker in makers)
 
     def _varies(self, row: int) -> bool:
         """True if the elements of a result are known to be different numbers."""

@@ -37,13 +37,13 @@ class Wholes:
             parts: so many ranks hold a part each of what this log of one of them has, where nothing is placed.
             batches: so many groups of ranks have a part each of what this log has of a batch, along some dimension.
         """
-        self._log, self._parts, self._batches = log, parts, batches
+        self._log, self._parts, self.batches = log, parts, batches
         self._further: dict[tuple[str, int], set[Shape]] = {}
 
     @cached_property
     def of_all(self) -> Wholes:
         """The shapes of the whole batch alone."""
-        return Wholes(self._log, self._parts) if self._batches > 1 else self
+        return Wholes(self._log, self._parts) if self.batches > 1 else self
 
     def of(self, op: str, module: str | None = None) -> set[Shape]:
         """The shapes of the first output: in a module, if it has the operation; else anywhere."""
@@ -132,8 +132,8 @@ class Wholes:
         for k, length in enumerate(shape):
             if self._parts > 1:
                 found.add((*shape[:k], length * self._parts, *shape[k + 1 :]))
-            if self._batches > 1 and length % self._batches == 0:
-                found.add((*shape[:k], length // self._batches, *shape[k + 1 :]))
+            if self.batches > 1 and length % self.batches == 0:
+                found.add((*shape[:k], length // self.batches, *shape[k + 1 :]))
         return found
 
 

@@ -81,6 +81,48 @@ def test_terms_that_no_collective_adds_up_are_told(tmp_path: Path) -> None:
     assert not contradictions(one_and_two(tmp_path / "summed", 1.0).b.header.run)
 
 
+def test_a_copy_that_is_read_beside_the_sum_is_the_first_cause(tmp_path: Path) -> None:
+    """A collective that another copy goes through: each rank goes on with its own term."""
+    rng = np.random.default_rng(3)
+    x, w = (rng.normal(size=(8, 16)).astype(np.float32) for _ in range(2))
+    terms = [(x[:, half] @ w[:, half].T).astype(np.float32) for half in (slice(0, 8), slice(8, 16))]
+    total = terms[0] + terms[1]
+
+    def then(made: str, read: Array, columns: slice = slice(0, 8)) -> list[Step]:
+        relu, of = np.maximum(read, 0), w[:, columns]
+        product = (relu @ of).astype(np.float32)
+        return [
+            Step(key="layers.0/op_0_relu", gives=[relu], reads=[read], made=[made]),
+            Step(key="layers.0/op_1_mm", gives=[product], reads=[relu, of], made=["layers.0/op_0_relu", ""]),
+        ]
+
+    def of_rank(k: int) -> list[Step]:
+        mm, half = "layers.0.down/op_0_mm", slice(8 * k, 8 * k + 8)
+        return [
+            Step(key=mm, gives=[terms[k]], reads=[x[:, half], w[:, half]]),
+            Step(key="layers.0.down/op_1_clone", gives=[terms[k]], reads=[terms[k]], made=[mm]),
+            Step(key="layers.0.down/op_2_clone", gives=[terms[k]], reads=[terms[k]], made=[mm]),
+            Step(
+                key="layers.0.down/op_3_all_reduce",
+                gives=[total],
+                reads=[terms[k]],
+                made=["layers.0.down/op_2_clone"],
+                fields={"group": GROUP},
+            ),
+            *then("layers.0.down/op_1_clone", terms[k], slice(4 * k, 4 * k + 4)),
+        ]
+
+    placed = {
+        "layers.0.down.weight": [{"placements": ["Shard(1)"], "shape": [8, 16], "offsets": [0, 8 * k]} for k in (0, 1)]
+    }
+    one = [Step(key="layers.0.down/op_0_mm", gives=[total], reads=[x, w]), *then("layers.0.down/op_0_mm", total)]
+    alone = write_ranks(tmp_path / "one", [one], placed)
+    c = compared(alone, write_ranks(tmp_path / "run", [of_rank(0), of_rank(1)], placed))
+    (cause,) = c.consequences.causes
+    assert c.b.keys[int(c.row_b[cause.rows[0]])] == "layers.0.down/op_1_clone"
+    assert "no collective adds them up" in headline(c, cause.rows[0])
+
+
 def test_what_is_nearly_the_same_on_all_ranks_is_no_term(tmp_path: Path) -> None:
     """Scores masked by a large number: half of their sum, as of two micro-batches, is what one process has."""
     scores = np.random.default_rng(0).normal(size=(2, 8, 4)).astype(np.float32)
