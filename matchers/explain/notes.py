@@ -17,7 +17,7 @@ from matchers.explain.first_difference import (
     kernels_of,
 )
 from matchers.explain.subject import Subject
-from matchers.explain.tensor_rows import row_sentences
+from matchers.explain.tensor_rows import routing_sentence, row_sentences
 from matchers.logs.op_log import OpLog, Phase
 from matchers.logs.tells import coarser
 from matchers.ops.autocast import autocast_at
@@ -90,6 +90,7 @@ def _precision(of: Subject) -> Iterator[str]:
 
 def _rows(of: Subject) -> Iterator[str]:
     """The rows that differ, where both logs tell them."""
+    yield from routing_sentence(of.c, of.row)
     yield from row_sentences(of.c, of.row)
 
 

@@ -9,11 +9,13 @@ import numpy as np
 from matchers.arrays import Bool, Float64, Int64, columns
 from matchers.comparison import Comparison
 from matchers.explain.facts import format_error
+from matchers.laws.law import Form
 from matchers.logs.op_log import OpLog
+from matchers.ops.laws import law_of
 from matchers.ops.tensor_rows import TensorRows, distances, rows_of
-from matchers.verdict.tolerance import EPSILON
+from matchers.verdict.tolerance import EPSILON, MOST_ALLOWED
 
-__all__ = ["Token", "Tokens", "row_sentences", "worst_tokens"]
+__all__ = ["Token", "Tokens", "routing_sentence", "row_sentences", "worst_tokens"]
 
 _MOST = 5
 """Rows that are named."""
@@ -96,6 +98,41 @@ def row_sentences(c: Comparison, row: int) -> Iterator[str]:
         names = ", ".join(found.place(k) for k in sorted(worst.tolist())) + ", …" * (len(which) > _MOST)
         largest = f"; the largest error {format_error(_largest(found.error), False)} at {found.place(int(worst[0]))}"
         yield f"{title}{len(which):,} of {many:,} {rows} differ: {names}{largest * (len(which) > 1)}"
+
+
+def routing_sentence(c: Comparison, row: int) -> Iterator[str]:
+    """Yield how many tokens have other positions of their largest scores, and whether rounding can decide between them.
+
+    The scores that a token has chosen agree where two candidates were equal but for rounding: `3 of 64 tokens choose
+    otherwise: 2 between scores that agree within rounding, 1 between others: [0, 17]`.
+    """
+    if c.single or c.pair[row] < 0 or law_of(c.a, int(c.row_a[row])).form is not Form.RANK:
+        return
+    outputs = {found.output: found for found in _compared(c, row)}
+    if not {0, 1} <= outputs.keys() or len(outputs[0].rows_a) != len(outputs[1].rows_a):
+        return
+    scores, chosen = outputs[0], outputs[1]
+    x, y = chosen.whole_a.taken(chosen.rows_a), chosen.whole_b.taken(chosen.rows_b)
+    other = x.digest != y.digest
+    if not other.any():
+        return
+    reordered = other & (x.l1 == y.l1) & (x.l2 == y.l2)
+    limit = min(float(np.nan_to_num(c.tolerance[row])), MOST_ALLOWED)
+    near = other & ~reordered & (scores.error <= limit)
+    far = other & ~reordered & ~near
+    parts = [
+        f"{np.count_nonzero(which):,} {how}"
+        for which, how in (
+            (reordered, "the same in another order"),
+            (near, "between scores that agree within rounding"),
+            (far, "between scores that do not"),
+        )
+        if which.any()
+    ]
+    places = np.flatnonzero(far).tolist()
+    names = ", ".join(map(chosen.place, places[:_MOST])) + ", …" * (len(places) > _MOST)
+    told = f"{np.count_nonzero(other):,} of {len(other):,} tokens choose otherwise: {', '.join(parts)}"
+    yield f"{told}: {names}" if names else told
 
 
 def _largest(error: Float64) -> float:

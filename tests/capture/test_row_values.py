@@ -13,7 +13,7 @@ from capture import trace
 from capture.row_values import MeasuredRows, chosen, measure_rows, rows_json
 from capture.statistics import Statistics
 from matchers.comparison import compare
-from matchers.explain.tensor_rows import row_sentences, worst_tokens
+from matchers.explain.tensor_rows import routing_sentence, row_sentences, worst_tokens
 from matchers.logs.op_log import OpLog
 from matchers.logs.parser import read_log
 from matchers.ops.tensor_rows import rows_of
@@ -73,6 +73,34 @@ def test_plain_and_compact_logs_say_the_same_of_rows(tmp_path: Path) -> None:
         assert [(k, rows.of, rows.digest.tolist()) for k, rows in one.items()] == [
             (k, rows.of, rows.digest.tolist()) for k, rows in other.items()
         ]
+
+
+def routed(path: Path, *scores: list[float]) -> OpLog:
+    """The log of a call that takes the two largest scores of each token."""
+    model = nn.Embedding(len(scores), 3)
+    with torch.no_grad():
+        model.weight.copy_(torch.tensor(scores))
+        with trace(model, path=path, forward=True, rows=("*",)):
+            weights, chosen = model(torch.arange(len(scores))).topk(2, -1)
+            float(weights.sum() + chosen.sum())
+    return read_log(str(path))
+
+
+def test_tokens_that_choose_otherwise_are_told_by_their_scores(tmp_path: Path) -> None:
+    near = 3 - 1e-6
+    a = routed(tmp_path / "a.log", [5, 3, 1], [5, 3, near], [5, 4, 1], [5, 3, 1])
+    b = routed(tmp_path / "b.log", [5, 3, 1], [5, near, 3], [4, 5, 1], [5, 1, 3.5])
+
+    def told(a: OpLog, b: OpLog) -> list[str]:
+        c = compare(a, b)
+        return [told for row in range(len(c)) if c.pair[row] >= 0 for told in routing_sentence(c, row)]
+
+    (sentence,) = told(a, b)
+    assert sentence == (
+        "3 of 4 tokens choose otherwise: 1 the same in another order, 1 between scores that agree within rounding, "
+        "1 between scores that do not: [3]"
+    )
+    assert not told(a, a)
 
 
 def test_the_rows_that_differ_are_named(tmp_path: Path) -> None:

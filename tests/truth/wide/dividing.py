@@ -200,11 +200,15 @@ def common_bugs(odd: str) -> tuple[Bug, ...]:
     pipes, zero, fsdp = able("pipe"), able("zero"), able("fsdp")
     by_hand = tuple(form for form in pipes if form.startswith("hand"))
     torch_pipes = tuple(form for form in pipes if form not in by_hand)
+    # zero-bubble schedules of torch do not run a module twice
+    again = tuple(form for form in pipes if not form.startswith(("bubble", "zbv")))
     return (
         # the second stage, or the second rank, learns faster
         Bug(name="rate", phase="optimizer", parameters=r".*", ranks=(1,), forms=(*pipes, *zero, *fsdp)),
         Bug(name="exchanged", phase="", module="", forms=by_hand),
         Bug(name="targets", phase="", module="", forms=pipes),
+        Bug(name="reused", phase="", module="", forms=pipes),
+        Bug(name="twice", phase="", module=r"layers\.\d(\..*)?", forms=again),
         Bug(name="sent", phase="", module="", forms=pipes, sizes=(1e-3, 0.5)),
         Bug(name="unscaled", phase="", parameters=r".*", forms=torch_pipes),
         Bug(name="lost", phase="", parameters=r".*", forms=by_hand, ranks=(0, 1)),
@@ -223,7 +227,10 @@ class Staged(nn.Module):
 
     Attributes:
         between, given: shapes of what the layers, and the head, make of a sample.
+        twice: the first layer runs twice.
     """
+
+    twice = False
 
     def __init__(self, embed: nn.Module, layers: list[nn.Module], head: nn.Module, **shapes: tuple[int, ...]) -> None:
         super().__init__()
@@ -234,8 +241,10 @@ class Staged(nn.Module):
 
     def forward(self, x: Tensor) -> Tensor:
         x = self.embed(x) if self.embed is not None else x  # bug: samples
-        for layer in self.layers.values():
+        for k, layer in enumerate(self.layers.values()):
             x = layer(x)
+            if self.twice and k == 0:
+                x = layer(x)  # bug: twice
         return self.head(x) if self.head is not None else x  # bug: exchanged, targets
 
 
@@ -245,7 +254,7 @@ def divided(model: Staged, run: Run) -> Any:
     _WHOLE.clear()
     _WHOLE.update((name, p.shape) for name, p in model.named_parameters())
     if layout.kind == "pipe":
-        parts = [_stage_of(model, layout, stage) for stage in layout.stages]
+        parts = [_stage_of(model, run, stage) for stage in layout.stages]
         if layout.within > 1:
             mesh = layout.mesh()
             for part in parts:
@@ -265,14 +274,30 @@ class Parts(nn.ModuleList):
     """The stages of one rank, each a model by itself."""
 
 
-def _stage_of(model: Staged, layout: Layout, stage: int) -> nn.Module:
+def _stage_of(model: Staged, run: Run, stage: int) -> nn.Module:
     """One stage of a model."""
+    layout = LAYOUTS[run.form]
     size = LAYERS // layout.many
     embed, head = (model.embed if stage == 0 else None), (model.head if stage == layout.many - 1 else None)
     part = Staged(embed, [], head, between=model.between, given=model.given)
     for k, name in enumerate(list(model.layers)[stage * size : (stage + 1) * size]):
         part.layers[str(k) if "renumbered" in layout.option else name] = model.layers[name]
+    part.twice = stage == 1 and run.has("twice")
+    if stage == 1 and run.has("reused"):
+        part.register_forward_pre_hook(_Reusing())
     return part
+
+
+class _Reusing:
+    """A buffer that the second micro-batch finds as the first left it."""
+
+    def __init__(self) -> None:
+        self.read: list[Tensor] = []
+
+    def __call__(self, _: nn.Module, inputs: tuple[Tensor, ...]) -> tuple[Tensor, ...]:
+        (x,) = inputs
+        self.read.append(x.detach().clone())
+        return (self.read[0] + (x - x.detach()),) if len(self.read) == 2 else inputs  # bug: reused
 
 
 def _shared(part: nn.Module, layout: Layout, mesh: Any) -> None:
