@@ -18,7 +18,7 @@ from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import downstream
 from matchers.ops.micro_batches import of_other_ranks
-from matchers.ops.run_info import start_of
+from matchers.ops.run_info import MERGED_RANKS, start_of
 from matchers.ops.start import Start
 from matchers.pairing.pairing import Method, Pairing
 from matchers.regions.find import Regions, find_regions
@@ -295,6 +295,11 @@ class Rows:
     def start(self) -> Start:
         """The tensors with which the two runs begin the step, as far as they differ, by the headers of their logs."""
         return start_of(self.a.header.run, self.b.header.run)
+
+    @property
+    def merged(self) -> bool:
+        """One of the runs is of ranks, read as one: these compute parts, and exchange them."""
+        return any(MERGED_RANKS in log.header.run for log in (self.a, self.b))
 
     @property
     def understood(self) -> bool:

@@ -18,7 +18,6 @@ from matchers.arrays import Bool
 from matchers.logs.op_log import NO_DIGEST, Phase
 from matchers.ops.dataflow import downstream
 from matchers.ops.laws import law_of
-from matchers.ops.run_info import MERGED_RANKS
 from matchers.ops.shapes import sharded_runs
 from matchers.ops.start import known_digests
 from matchers.rows import Rows
@@ -157,10 +156,9 @@ class Equality:
 def first_difference(c: Rows, equality: Equality) -> FirstDifference | None:
     """Find the first difference; None where no compared row differs. In the dispatch order of a."""
     search = _Search(c, equality)
-    merged = any(MERGED_RANKS in log.header.run for log in (c.a, c.b))
     for found in search.all(np.ones(len(c), bool)):
-        if merged and found.kind in _OF_FORM:
-            continue  # ranks compute parts, and exchange them
+        if c.merged and found.kind in _OF_FORM:
+            continue
         if found.kind != Kind.START or search.by_norms:
             return found
         return replace(found, operation=search.first_operation(found.row))

@@ -18,7 +18,6 @@ from matchers.causes.unpaired_branches import Branches
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import Phase
 from matchers.ops.dataflow import downstream
-from matchers.ops.run_info import MERGED_RANKS
 from matchers.rows import Rows
 from matchers.status import Status
 
@@ -32,7 +31,7 @@ def further_causes(c: Rows, asked_otherwise: Bool) -> tuple[tuple[int, ...], ...
         asked_otherwise: bool[r], as of `Comparison`.
     """
     asked = _asked(c, asked_otherwise)
-    if any(MERGED_RANKS in log.header.run for log in (c.a, c.b)):
+    if c.merged:
         asked[:] = False
     for row in np.flatnonzero(asked).tolist():
         asked[row] = given_fraction(c, row)

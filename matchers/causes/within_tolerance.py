@@ -23,7 +23,6 @@ from matchers.causes.unpaired_branches import Branches, rounds
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import fed_by
 from matchers.ops.laws import rows_where
-from matchers.ops.run_info import MERGED_RANKS
 from matchers.rows import Rows
 from matchers.status import AGREE, Status
 from matchers.verdict.reason import Reason
@@ -53,7 +52,7 @@ def blame_inserted(found: Causes) -> None:
     """Blame operations of one run alone behind which the error jumps, between merged layouts."""
     c = found.c
     later = found.cause & ~c.inputs_equal & np.isin(c.reason, BY_SIZE)
-    if later.any() and any(MERGED_RANKS in log.header.run for log in (c.a, c.b)):
+    if later.any() and c.merged:
         last = np.flatnonzero(later)[-1]
         found.follow_from(later, [ends for ends in _jumps(c) if ends[0] < last], _no_larger(c))
 
