@@ -8,16 +8,17 @@ chunks first and gives each rank its chunk of every one of them: FSDP over TP on
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 from itertools import chain
 from typing import Any
 
+from .guard import pass_on
 from .kernels.guards import unnoticed
 from .sketch import Positions, Runs
 
-__all__ = ["Placement", "coordinate_of"]
+__all__ = ["Placement", "coordinate_of", "result_spec"]
 
 
 @dataclass(frozen=True)
@@ -171,3 +172,20 @@ def _joined(parts: Iterator[Runs]) -> list[range]:
         else:
             runs.append(run)
     return runs
+
+
+def result_spec(func: Any, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+    """Return the spec of the results of an operation on DTensors, which torch has just run and remembers; else None.
+
+    Of some operations, such as a norm, torch tells nobody.
+    """
+    try:
+        from torch.distributed.tensor import DTensor
+
+        dispatcher = DTensor._op_dispatcher
+        call = dispatcher.unwrap_to_op_info(func, tuple(args), dict(kwargs))
+        dispatcher.sharding_propagator.propagate(call)
+        return call.output_sharding.output_spec
+    except Exception as error:  # noqa: BLE001  another version of torch; the results have no placement then
+        pass_on(error)
+        return None

@@ -37,6 +37,7 @@ from .messages import describe, warn
 from .mode_stack import compiles, insert_below, inside_compiled_call, is_tracing, never_compile, remove, run_parts
 from .modules import ModuleNames, ModuleStack
 from .op_kind import OpKind, kernel_kind, kind_of
+from .placement import result_spec
 from .process_groups import work_of
 from .row_values import chosen, measure_rows
 from .settings import Settings
@@ -92,6 +93,7 @@ class StepTracer(DebugMode):
         self._kinds: dict[Any, OpKind] = {}
         self._dtensor_op: Any = None
         self._dtensor_spec: Any = None
+        self._dtensor_arguments: tuple[tuple[Any, ...], Mapping[str, Any]] | None = None
         self._deferred: tuple[Event, list[torch.Tensor]] | None = None
         self._running = self._entered = False
         self._autocast: autocast.Autocast = {}
@@ -473,7 +475,7 @@ class StepTracer(DebugMode):
                 self.measuring.learn_spec(part, getattr(argument, "_spec", None))
         # only now: if DTensor did not report a result's placement, the next operation that takes it does
         self._flush(None)
-        self._dtensor_op, self._dtensor_spec = func, None
+        self._dtensor_op, self._dtensor_spec, self._dtensor_arguments = func, None, (args, kwargs)
 
     def record_output_placements(self, output_spec: Any) -> None:
         """Receive from DTensor the placement of the current operation's result."""
@@ -489,8 +491,14 @@ class StepTracer(DebugMode):
         """Measure the results that were waiting for their placement."""
         if self._deferred is not None:
             (event, leaves), self._deferred = self._deferred, None
+            if spec is None and self._dtensor_arguments is not None and not all(map(self._has_spec, leaves)):
+                spec = result_spec(self._dtensor_op, *self._dtensor_arguments)
             self._record_outputs(event, leaves, spec)
-            self._dtensor_op = None
+            self._dtensor_op = self._dtensor_arguments = None
+
+    def _has_spec(self, local: torch.Tensor) -> bool:
+        state = self.measuring.state(local)
+        return state is not None and self.measuring.spec(state, local) is not None
 
     @contextlib.contextmanager
     def record_redistribute_calls(self, *_args: Any, **_kwargs: Any) -> Iterator[None]:

@@ -1,5 +1,6 @@
 from __future__ import annotations
 
+import json
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass, field
@@ -18,6 +19,7 @@ from torch.distributed.tensor import placement_types as torch_placements
 from capture.placement import Placement
 from capture.sketch import Positions
 from capture.statistics import Statistics
+from tests.capture.conftest import Record
 
 strided: Any = getattr(torch_placements, "_StridedShard")  # noqa: B009  has no public name
 
@@ -169,3 +171,16 @@ def test_a_real_dtensor(world: None) -> None:
     }
     assert Placement.of(spec, rank=1).as_json()["offsets"] == [0, 4]
     assert Placement.of(spec) is Placement.of(spec)
+
+
+def test_a_result_whose_placement_torch_reports_to_nobody(world: None, record: Record) -> None:
+    """As of a norm, which no operation on DTensors reads before the next one."""
+    mesh = init_device_mesh("cpu", (4,), mesh_dim_names=("tp",))
+    parts = [DTensor.from_local(torch.randn(3, 4), mesh, (Shard(0),), run_check=False) for _ in range(2)]
+
+    def step() -> None:
+        for norm in [part.norm() for part in parts]:
+            norm.full_tensor()
+
+    norms = record(torch.nn.Identity(), step).of("linalg_vector_norm")
+    assert [json.loads(row.fields["Placement"])["placements"] for row in norms] == [["_NormPartial(2)"]] * 2
