@@ -54,7 +54,7 @@ def reason_facts(c: Comparison, row: int) -> Facts:
         facts["factor"] = factor
     elif reason == Reason.OTHER_SCALAR and row in c.slots and (scalars := c.slots[row].scalars):
         facts["a"], facts["b"] = scalars
-    elif reason == Reason.OTHER_LIST_LENGTH:
+    elif reason == Reason.OTHER_LIST_LENGTH and min(c.row_a[row], c.row_b[row]) >= 0:
         facts["a"], facts["b"] = length(c.a, int(c.row_a[row])), length(c.b, int(c.row_b[row]))
     elif reason == Reason.RULE:
         facts["rule"] = int(c.excluded_by[row]) + 1
