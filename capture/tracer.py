@@ -494,7 +494,8 @@ class StepTracer(DebugMode):
             if spec is None and self._dtensor_arguments is not None and not all(map(self._has_spec, leaves)):
                 spec = result_spec(self._dtensor_op, *self._dtensor_arguments)
             self._record_outputs(event, leaves, spec)
-            self._dtensor_op = self._dtensor_arguments = None
+            self._dtensor_op = None
+        self._dtensor_arguments = None  # their memory is the script's
 
     def _has_spec(self, local: torch.Tensor) -> bool:
         state = self.measuring.state(local)
