@@ -326,6 +326,15 @@ class Rows:
         return np.concatenate([self.regions.covered(side) for side in ("a", "b")])[self._record]
 
     @cached_property
+    def phase(self) -> NDArray[np.int8]:
+        """int8[r] of `Phase`."""
+        return self.by_row(lambda log: log.phase)
+
+    def may_lead_to(self, row: int) -> Bool:
+        """bool[r]: rows that may lead to what differs at one: not those whose results agree, which its phase keeps."""
+        return ~self.covered | (self.phase == self.phase[row])
+
+    @cached_property
     def of_other_ranks(self) -> Bool:
         """bool[r]: rows of micro-batches that other ranks of the other run have computed."""
         (a, b), p = (self.a, self.b), self.pairing

@@ -236,7 +236,7 @@ class _Parts:
         places = [template(canonical(name)).place for name in (*dict.fromkeys((*c.a.modules, *c.b.modules)), "")]
         ids, _, _ = shared_ids(places, ())
         names = [(phase, place) for place in dict.fromkeys(places) for phase in Phase]
-        return cls(module, ids[module] * len(Phase) + c.by_row(lambda log: log.phase), names)
+        return cls(module, ids[module] * len(Phase) + c.phase, names)
 
     def growth(self, c: Rows, red: Int64) -> Iterator[ErrorGrowth]:
         """Yield the largest error of some red rows in each part, in the order of the step."""

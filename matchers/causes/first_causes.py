@@ -291,7 +291,7 @@ class _Search:
         shapes = self.pairs & ((c.verdict == Status.SHAPE) | self._by_scalar) & ~self.explained & (c.row_a >= 0)
         if not shapes.any():
             return
-        phase, module, line = (c.by_row(of) for of in (lambda log: log.phase, lambda log: log.module, _lines))
+        phase, module, line = c.phase, c.by_row(lambda log: log.module), c.by_row(_lines)
         shapes = np.flatnonzero(shapes & (phase == Phase.BACKWARD))
         differs = (self._red | self.alone) & (phase == Phase.FORWARD) & (line >= 0) & (c.row_a >= 0)
         places = set(zip(module[differs].tolist(), line[differs].tolist(), strict=True)) if len(shapes) else set()
@@ -324,7 +324,7 @@ class _Search:
         pairs = self.pairs & ~np.isin(c.reason, (Reason.ARGUMENTS, Reason.OTHER_DATA))
         pairs &= ~marked(reads.row[self._reads_parts], len(c))  # the stretch before these is looked at later
         stands = c.by_row(lambda log: ~copies(log) & (log.joined < 0))
-        between, moves = self.alone & stands, c.by_row(lambda log: rows_where(log, lambda law: law.passes_elements))
+        between = self.alone & stands
         for row in np.unique(flow.value[between[flow.value] & self._hides[flow.row]]).tolist():
             before = flow[row][~self.alone[flow[row]]]
             readers = flow.row[(flow.value == row) & self._hides[flow.row]]
@@ -334,7 +334,7 @@ class _Search:
             ]
             of_run = self._of_runs[int(c.row_a[row] < 0)]
             start = marked(readers, len(c))
-            hides = self._hides & ~self._shows_order(of_run, row, start) if moves[row] else self._hides
+            hides = self._hides & ~self._shows_order(of_run, row, start) if self._passes[row] else self._hides
             led = fed_by(of_run, start & hides, hides) & pairs & ~self.explained
             if led.any():
                 self._cause[row], self.explained[led] = True, True
@@ -346,7 +346,7 @@ class _Search:
             led = same & self._extra(maker, other) & marked_at(makes, maker)
             self._cause[maker[led]] = True
             self.explained[reads.row[led]] = True
-        number = c.by_row(lambda log: numel(log)[log.shape]) == 1
+        number = self._size == 1
         behind = np.flatnonzero(same & (reads.a == reads.b) & marked_at(number, reads.a))
         for reader, maker in zip(reads.row[behind].tolist(), reads.a[behind].tolist(), strict=True):
             scales = flow[maker][(makes & self.alone & number)[flow[maker]]]
@@ -360,15 +360,29 @@ class _Search:
         that they do not lead to; and what is computed of such sums and masks, whose large values hide an order.
         """
         c = self._c
-        led = readers | (self._hides & fed_by(flow, readers, self._hides))
-        size = c.by_row(lambda log: numel(log)[log.shape])
-        multiplies = c.by_row(lambda log: rows_where(log, lambda law: law.form == Form.MULTIPLY))
-        joins = c.by_row(lambda log: rows_where(log, lambda law: law.form in (Form.ADD, Form.MASK)))
-        passes = c.by_row(lambda log: rows_where(log, lambda law: law.passes_elements))
+        led, size = readers | (self._hides & fed_by(flow, readers, self._hides)), self._size
+        multiplies, joins = self._multiplies_joins
         other = (flow.value != row) & ~led[flow.value] & (size[flow.value] >= size[flow.row]) & (size[flow.row] > 1)
         with_other = led & marked(flow.row[other], len(c))
         behind = led & marked(flow.row[(joins & with_other)[flow.value]], len(c))
-        return (multiplies & with_other) | (behind & ~passes)
+        return (multiplies & with_other) | (behind & ~self._passes)
+
+    @cached_property
+    def _size(self) -> Float64:
+        """float64[r], the number of elements of the first result; NaN if unknown."""
+        return self._c.by_row(lambda log: numel(log)[log.shape])
+
+    @cached_property
+    def _passes(self) -> Bool:
+        return self._c.by_row(lambda log: rows_where(log, lambda law: law.passes_elements))
+
+    @cached_property
+    def _multiplies_joins(self) -> tuple[Bool, Bool]:
+        of = self._c.by_row
+        return (
+            of(lambda log: rows_where(log, lambda law: law.form == Form.MULTIPLY)),
+            of(lambda log: rows_where(log, lambda law: law.form in (Form.ADD, Form.MASK))),
+        )
 
     def _made_otherwise(self, reader: int, maker: int) -> Int64:
         """The rows that made what a pair reads in the run which does not have one of its makers."""

@@ -43,7 +43,7 @@ def _reads_red(c: Rows, row: int) -> bool:
 def blame_states(found: Causes, a: LastContents, b: LastContents) -> None:
     """Acquit the first causes that follow from states."""
     c = found.c
-    rows = np.flatnonzero(c.red & (c.pair >= 0) & (c.by_row(lambda log: log.phase) == Phase.OPTIMIZER))
+    rows = np.flatnonzero(c.red & (c.pair >= 0) & (c.phase == Phase.OPTIMIZER))
     if not found.cause[rows].any():
         return
     given = {row: {a.base(name) for name in _given(c, row, a, b)} for row in rows.tolist()}

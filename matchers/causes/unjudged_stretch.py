@@ -13,7 +13,6 @@ from functools import cached_property
 from typing import Final
 
 import numpy as np
-from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Int64, marked
 from matchers.causes.causes import Causes
@@ -80,7 +79,7 @@ class Stretches:
         """
         flow, end = self._flow, marked([row], len(self._c))
         shows = self._tells & (self._c.error <= small)
-        led = self._open & ~self._harmless & (~self._c.covered | (self._phase == self._phase[row]))
+        led = self._open & ~self._harmless & self._c.may_lead_to(row)
         for of_run in self._of_runs:
             led &= ~upstream(of_run, shows, shows | self._open)
         inside = upstream(flow, end, end | led)
@@ -88,10 +87,6 @@ class Stretches:
         stretch = inside & led
         makers = np.unique(flow.value[(end | stretch | behind)[flow.row] & (flow.value != row)])
         return np.flatnonzero(stretch & ~end & ~self._c.of_other_ranks), makers
-
-    @cached_property
-    def _phase(self) -> NDArray[np.int8]:
-        return self._c.by_row(lambda log: log.phase)
 
     @cached_property
     def _agrees(self) -> Bool:
@@ -105,7 +100,7 @@ class Stretches:
     def _harmless(self) -> Bool:
         """bool[r]: the optimizer's operations on parts, a whole that none of them exceeds, and gradients it keeps."""
         c = self._c
-        optimizer = (c.verdict == Status.SHARDED) & (c.by_row(lambda log: log.phase) == Phase.OPTIMIZER)
+        optimizer = (c.verdict == Status.SHARDED) & (c.phase == Phase.OPTIMIZER)
         keeps = optimizer & c.by_row(_writes_parameters)
         return optimizer | marked(self._flow.value[keeps[self._flow.row]], len(c))
 

@@ -11,7 +11,6 @@ from collections.abc import Set as AbstractSet
 from functools import cached_property
 
 import numpy as np
-from numpy.typing import NDArray
 
 from matchers.arrays import Bool, marked
 from matchers.logs.columns import Ragged
@@ -50,8 +49,7 @@ class Branches:
         of_a = self._of_a(row)
         at_line = (log.module == log.module[record]) & (log.location == log.location[record])
         rows = (self._c.at_a if of_a else self._c.at_b)[at_line]
-        rows = rows[(self._number[rows] >= 0) & self._last[rows]]
-        rows = rows[self._phase[self._number[rows]] == Phase.FORWARD]
+        rows = rows[(self._number[rows] >= 0) & self._last[rows] & (self._c.phase[rows] == Phase.FORWARD)]
         return self._start(int(rows[0])) if len(rows) else row
 
     def _start(self, *ends: int) -> int:
@@ -89,11 +87,6 @@ class Branches:
         return log.dtype_text(record) in EPSILON
 
     @cached_property
-    def _phase(self) -> NDArray[np.int8]:
-        """The phase of each unpaired row."""
-        return self._c.by_row(lambda log: log.phase)[self._rows]
-
-    @cached_property
     def _among(self) -> Ragged:
         """The data flow among the unpaired rows, by their numbers."""
         reader, maker = self._number[self._flow.row], self._number[self._flow.value]
@@ -104,7 +97,7 @@ class Branches:
         """The unpaired rows that lead to one over unpaired ones, itself included; none where a log tells no makers."""
         if self._number[end] < 0 or not self._c.shown(end)[0].tells.makers:
             return [end]
-        among = ~self._c.covered[self._rows] | (self._phase == self._phase[self._number[end]])
+        among = self._c.may_lead_to(end)[self._rows]
         return self._rows[upstream(self._among, marked(self._number[[end]], len(among)), among) & among].tolist()
 
     @cached_property

@@ -47,10 +47,11 @@ def whole_numbers(log: OpLog) -> Bool:
     return np.array([name.startswith(WHOLE) for name in log.dtypes] + [False])[log.dtype]
 
 
-def decided_by_floats(log: OpLog, flow: Ragged) -> Bool:
+@once_per_log
+def decided_by_floats(log: OpLog) -> Bool:
     """bool[n]: records of whole numbers that other numbers decide, as scores do which are the largest."""
     whole = whole_numbers(log)
-    return whole & fed_by(flow, ~whole, whole)
+    return whole & fed_by(sources(log), ~whole, whole)
 
 
 @once_per_log

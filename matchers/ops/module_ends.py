@@ -21,7 +21,7 @@ __all__ = ["at_module_ends"]
 _OF_RESULTS = ("Sketch", "Placement")
 """Fields that are about a first output."""
 _PARTS = {"complex32": "float16", "complex64": "float32", "complex128": "float64"}
-"""What modules return that compute with complex numbers, as rotary embeddings: their parts, of the same bits."""
+"""Parts of complex numbers, which modules that compute with these return, as rotary embeddings: of the same bits."""
 
 
 def at_module_ends(a: OpLog, b: OpLog) -> tuple[OpLog, OpLog]:

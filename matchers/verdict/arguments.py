@@ -151,12 +151,9 @@ def _inputs_agree(a: OpLog, b: OpLog, i: Int64, j: Int64, tolerance: Float64) ->
 
 def _read_partners(case: Case, i: Int64, j: Int64) -> Bool:
     """bool[p]: the pairs read results that are partners, or what no operation made: they are of one tensor."""
-    flow, pairing = case.flow, case.pairing
     k, _, at_a, at_b = shared_inputs(case.a, case.b, i, j)
-    one, other = flow.a.value[at_a], flow.b.value[at_b]
-    pair = np.where(one >= 0, pairing.of_a[one], -1)
-    same = (pair >= 0) & (other >= 0) & (pair == pairing.of_b[other])
-    return marked(k[same | ((one < 0) & (other < 0))], len(i))
+    given = (case.flow.a.value[at_a] < 0) & (case.flow.b.value[at_b] < 0)
+    return marked(k[given | (case.made_by(at_a, at_b) >= 0)], len(i))
 
 
 def asked_elsewhere(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:

@@ -69,6 +69,12 @@ class Case:
         policy = () if preset == Expect.BITWISE else dtype_policy(a, b, i, j, every=preset == Expect.LOW_PRECISION)
         return cls(a, b, pairing, expectation=expectation, i=i, j=j, rtol=rtol, policy=policy, **given)
 
+    def made_by(self, at_a: Int64, at_b: Int64) -> Int64:
+        """int64: the pair that made some inputs, at their places among all of a and of b; -1 for none."""
+        one, other = self.flow.a.value[at_a], self.flow.b.value[at_b]
+        pair = np.where(one >= 0, self.pairing.of_a[one], -1)
+        return np.where((other >= 0) & (pair == self.pairing.of_b[other]), pair, -1)
+
     @property
     def bitwise(self) -> bool:
         """True if any difference is red, unless a tolerance of the user covers it."""

@@ -176,7 +176,7 @@ def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: floa
     # equal norms of parts hide what they received: a mask of huge numbers has nearly all of the norm
     alike = (status == Status.SAME_PRINT) & sketched
     settled = np.isin(status, (Status.EQUAL, Status.SAME_PRINT)) & ~alike
-    by_others = decided_by_floats(a, case.flow.a)[case.i] | decided_by_floats(b, case.flow.b)[case.j] | ~of.decided
+    by_others = decided_by_floats(a)[case.i] | decided_by_floats(b)[case.j] | ~of.decided
     whole = of.whole & by_others & ~settled
     nodes = Nodes(a, b, pairing, of.own, coarsest, settled=settled, parts=found.parts, whole=whole)
     # a term of each micro-batch differs by design, and hands on what it receives; positions in parts pick others

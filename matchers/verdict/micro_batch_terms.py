@@ -51,13 +51,12 @@ def _given_otherwise(case: Case, k: Int64, status: NDArray[np.int8]) -> Bool:
 
     Micro-batches that are all given the same have it once.
     """
-    a, b, flow, pairing = case.a, case.b, case.flow, case.pairing
+    a, b = case.a, case.b
     at, place, at_a, at_b = shared_inputs(a, b, case.i[k], case.j[k])
-    one, other = flow.a.value[at_a], flow.b.value[at_b]
-    given, x, y = (one < 0) & (other < 0), a.inputs.value[at_a], b.inputs.value[at_b]
-    pair = np.where(given, -1, pairing.of_a[one])
-    agrees = (pair >= 0) & (pair == pairing.of_b[other]) & np.isin(status, AGREE)[pair]
-    found = marked(k[at[given & (x != y) & (x * a.batches != y * b.batches)]], len(pairing))
+    given = (case.flow.a.value[at_a] < 0) & (case.flow.b.value[at_b] < 0)
+    x, y, pair = a.inputs.value[at_a], b.inputs.value[at_b], case.made_by(at_a, at_b)
+    agrees = (pair >= 0) & np.isin(status, AGREE)[pair]
+    found = marked(k[at[given & (x != y) & (x * a.batches != y * b.batches)]], len(case.pairing))
     found[k[at[~given & ~agrees]]] = False
     for row in np.flatnonzero(found).tolist():
         others = place[given & (x != y) & (k[at] == row)].tolist()

@@ -1,4 +1,4 @@
-"""What needs no partner where one log is that of a call of a model."""
+"""Operations without need of a partner where one log is that of a call of a model."""
 
 from __future__ import annotations
 

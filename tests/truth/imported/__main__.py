@@ -162,7 +162,7 @@ def _lines(name: str) -> range:
 
 
 class Like(NamedTuple):
-    """How a log is like our own of the same step: operations of both, paired ones, pairs of other places, red rows."""
+    """Likeness of a log to our own of the same step: operations of both, pairs, pairs of other places, red rows."""
 
     both: int
     paired: int

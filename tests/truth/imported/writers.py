@@ -62,7 +62,7 @@ def _model_of(change: Callable[[nn.Module], None], arguments: Sequence[str]) -> 
 
 @_writer("debugmode")
 def _debug_mode(folder: Path, arguments: Sequence[str]) -> None:
-    """What torch's DebugMode prints and saves, and its dump of hashes by the schema, which no release writes."""
+    """Forms in which torch's DebugMode prints and saves, and its dump of hashes by schema, which no release writes."""
     from torch.utils._debug_mode import DebugMode
 
     real = train.train
