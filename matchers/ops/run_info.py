@@ -343,13 +343,13 @@ def _batches(a: list[Mapping[str, Any]], b: list[Mapping[str, Any]], together: b
         verb = "differs" if len(differing) == 1 else "differ"
         yield Note(Severity.SUSPICIOUS, "batch", f"the first tensor given to the model agrees, tensor {which} {verb}")
         return
+    if computed(a, b):
+        return
     for what in ("shape", "dtype"):
         x, y = a[0].get(what), b[0].get(what)
         if x != y:
             yield Note(Severity.SUSPICIOUS, "batch", _against(f"the {what} of the first batch", x, y))
             return
-    if computed(a, b):
-        return
     if together:
         yield Note(Severity.FATAL, "batch", f"the batches differ{extent}")
     else:

@@ -247,6 +247,8 @@ def _other_shapes(
     of_a: _Shapes, of_b: _Shapes, difference: ArgumentDifference, pairs: Sequence[tuple[float, float]], layouts: bool
 ) -> str:
     """The clause about dimensions and sizes that follow from the shapes of the tensors; empty for others."""
+    if _of_more_dimensions(difference) and all(map(_but_for_ones, of_a, of_b)):
+        return "dimensions of size 1"
     dimension = difference.name.startswith("dim")
     if dimension and of_a[1:] != of_b[1:]:
         return "dimensions of another layout"
@@ -265,6 +267,20 @@ def _other_shapes(
         return "places in a part"
     divides = layouts and all(v > 0 and w > 0 and max(v, w) % min(v, w) == 0 for v, w in pairs)
     return "sizes of shards" if divides else ""
+
+
+def _of_more_dimensions(difference: ArgumentDifference) -> bool:
+    """True for a number for each dimension, of which one side has some more, as a convolution over another one has."""
+    if not all(isinstance(value, list) for value in (difference.a, difference.b)):
+        return False
+    fewer, more = sorted((difference.a, difference.b), key=len)
+    left = iter(more)
+    return len(fewer) < len(more) and all(each in left for each in fewer)
+
+
+def _but_for_ones(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
+    """True if two shapes differ in dimensions of size 1 alone."""
+    return [n for n in one if n != 1] == [n for n in other if n != 1]
 
 
 def perhaps_read(a: OpLog, b: OpLog, i: int, j: int, difference: ArgumentDifference) -> NumberRead | None:

@@ -209,6 +209,20 @@ def test_dimensions_of_another_layout_are_no_difference(tmp_path: Path) -> None:
     assert c.reason[pair(c)] == Reason.ARGUMENTS
 
 
+@pytest.mark.parametrize(("forms", "stride", "red"), [
+    ("[3,8,1,24];[12,8,1,3]", [1, 2], False),
+    ("[3,8,2,24];[12,8,1,3]", [1, 2], True),
+    ("[3,8,1,24];[12,8,1,3]", [1, 3], True),
+])  # fmt: skip
+def test_numbers_for_dimensions_of_size_1_are_no_difference(
+    tmp_path: Path, forms: str, stride: list[int], red: bool
+) -> None:
+    """A convolution over time, and over time and a dimension of one."""
+    a = log(tmp_path, "a", {"stride": [2]}, forms="[3,8,24];[12,8,3]")
+    c = compare(a, log(tmp_path, "b", {"stride": stride}, forms=forms, **CLOSE))
+    assert (c.reason[pair(c)] == Reason.ARGUMENTS) == red
+
+
 def test_sizes_that_follow_from_other_shapes_are_not_judged_by_arguments(tmp_path: Path) -> None:
     other: dict[str, Any] = {"value": 4.0, "digest": "0b", "shape": (2, 8)}
     c = compare(log(tmp_path, "a", {"size": [4, 8]}), log(tmp_path, "b", {"size": [2, 8]}, **other))

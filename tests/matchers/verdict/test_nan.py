@@ -127,6 +127,21 @@ def test_a_work_space_that_nothing_reads_is_no_finding(space: np.ndarray, tmp_pa
     assert same([backward]).status[0] == Status.NAN
 
 
+@pytest.mark.parametrize(("factor", "status"), [(1 + 2e-7, Status.CLOSE), (1.5, Status.DIVERGED)])
+def test_beside_nan_that_no_result_takes_the_other_numbers_are_judged(factor: float, status: Status) -> None:
+    """As of what a recursion leaves unwritten beside what it has computed."""
+    one, other = (
+        captured_log(
+            [
+                Step(key="net/op_0__ctc_loss", gives=[X, BROKEN * by], reads=[X]),
+                Step(key="net/op_1_mul", gives=[X * by], reads=[X, BROKEN * by], made=["net/op_0__ctc_loss"] * 2),
+            ]
+        )
+        for by in (np.float32(1), np.float32(factor))
+    )
+    assert compare(one, other).status[0] == status
+
+
 def test_other_nan_than_in_the_other_run_is_no_placeholder() -> None:
     other = masked(X)
     other[0] = Step(key="net/op_0_full", gives=[BROKEN])
