@@ -32,6 +32,7 @@ from ..subclasses import local_part, plain
 from ..tracer import StepTracer
 from .contents import Content, Contents, TooMuch
 from .form import INPUT_GRADIENTS, INPUTS, KNOWN, OF_OPTIMIZER, OF_WEIGHTS, OUTPUT_GRADIENTS, OUTPUTS
+from .given import Given
 
 if TYPE_CHECKING:
     from .grafting import Grafting
@@ -85,6 +86,7 @@ class Boundaries:
         self._count: Counter[tuple[Any, ...]] = Counter()
         self._held: list[Content] = []
         self._awaited: Any = WeakTensorKeyDictionary()
+        self._given = Given()
         self._task = -1
 
     def begin(self, tracer: StepTracer, rank: int, step: int) -> None:
@@ -92,6 +94,7 @@ class Boundaries:
         self._tracer = tracer
         self._calls, self._running, self._held, self._task = [], [], [], -1
         self._count.clear()
+        self._given.clear()
         if self._grafts is not None:
             self._grafts.begin(rank, step)
 
@@ -292,6 +295,8 @@ class Boundaries:
         value = self._grafted(call, kind, path, tensor)
         tracer = self._tracer
         if value is None or tracer is None or self._grafts is None:
+            if kind == INPUTS and call.module is not None and self._grafts is not None:
+                self._given.note(call.told, path, local_part(tensor))
             return
         part = self._local(tensor)
         tracer.settle()
@@ -309,6 +314,9 @@ class Boundaries:
                         return
                     memory, value = memory.narrow(dim, 0, 1), first
             memory.copy_(value)
+        self._given.overwritten(part)
+        if kind == INPUTS and call.module is not None:
+            self._given.note(call.told, path, part)
         if state is not None:
             state.measured.clear()
 

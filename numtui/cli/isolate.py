@@ -143,6 +143,7 @@ class _Isolating:
         """Capture and compare until the causes of the last comparison need no other grafts; return its request, too."""
         from matchers.ops.start import table
         from numtui.report.isolation import Called, Isolation, found_causes, grafts_behind, places
+        from numtui.report.lost_gradients import lost_gradients
 
         called = Called.of(call for bundle in self._bundles for call in bundle.boundaries)
         before, why = self._modules(called) if self._args.all else [], ""
@@ -151,8 +152,9 @@ class _Isolating:
         for number in range(self._args.runs):
             run = self._grafted(number, before, after)
             request, c = self._compared(self._a, run)
-            errors = self._own_errors(c.a, run, called)
-            causes = found_causes(c, called, errors)
+            kept = _boundaries(run, self._step)
+            errors = self._own_errors(c.a, kept, called)
+            causes = found_causes(c, called, errors, lost_gradients(self._bundles, kept))
             complain(f"capture {number + 1}: {plural(len(causes), 'cause')}")
             more = [[one for one in new if one not in known]
                     for new, known in zip(grafts_behind(c, called, causes), (before, after), strict=True)]  # fmt: skip
@@ -175,12 +177,11 @@ class _Isolating:
             raise InputError(f"--modules {glob}: {self._a} kept no such module")
         return found
 
-    def _own_errors(self, a: OpLog, run: Path, called: Called) -> list[OwnError]:
+    def _own_errors(self, a: OpLog, kept: Sequence[Bundle], called: Called) -> list[OwnError]:
         from numtui.report.isolation import sharing
         from numtui.report.own_errors import own_errors
 
         modules = set(self._modules(called)) if self._args.all else set(called.inner)
-        kept = _boundaries(run, self._step)
         return own_errors(self._bundles, kept, modules.__contains__, sharing(a, called))
 
     # Captures

@@ -18,6 +18,8 @@ from matchers.ops.optimizer_settings import optimizer_differences
 from matchers.ops.run_info import detaches
 from matchers.ops.start import table
 from matchers.status import Status
+from numtui.report.hidden_causes import beginning, behind_grafts
+from numtui.report.lost_gradients import LostGradients
 from numtui.report.own_errors import BEFORE_OPTIMIZER, OUTSIDE, OwnError
 from numtui.text.counts import plural
 
@@ -97,6 +99,7 @@ class Found:
         sentence: what differs.
         alone: one run alone has this operation.
         place: of the first row; None where no operation tells.
+        cut: its line cuts a gradient; what lacks that may begin in several modules.
     """
 
     key_a: str
@@ -108,6 +111,7 @@ class Found:
     sentence: str
     alone: bool = False
     place: Place | None = None
+    cut: bool = False
 
     def as_json(self) -> dict[str, Any]:
         """Return it ready for JSON, without what only this comparison knows."""
@@ -115,6 +119,7 @@ class Found:
         return {name: getattr(self, name) for name in names} | {"operations": len(self.rows)}
 
 
+_NOTHING_LOST: Final = LostGradients()
 _LEAST: Final = 16.0
 """ε that a module may always add by itself: a thousand roundings one after the other, each of half an ε, in random
 directions.
@@ -129,17 +134,23 @@ def _limit(errors: Iterable[OwnError]) -> float:
     return max(_LEAST, _PEERS * median([size for size in sizes if size is not None] or [0.0]))
 
 
-def found_causes(c: Comparison, called: Called, errors: Sequence[OwnError]) -> list[Found]:
+def found_causes(
+    c: Comparison, called: Called, errors: Sequence[OwnError], lost: LostGradients = _NOTHING_LOST
+) -> list[Found]:
     """Return the causes of a comparison, in the order of the step.
 
     Those that the comparison knows, and of each module with an error of its own that none of these explains the first
     operation with equal inputs that differs, or that one run alone has: behind it all may have been grafted, so that
     nothing red reads it.
     """
-    found = [_found(c, called, rows) for rows in c.starts]
+    found = [_found(c, called, _from_beginning(c, rows)) for rows in c.starts]
     further = (_found(c, called, rows) for rows in c.further_causes)
     found += [cause for cause in further if not _acquitted(cause, errors)]
     found += _set_otherwise(c, called, found)
+    if table(c.b.header.run, "grafts"):
+        known = [row for cause in found for row in cause.rows]
+        found += [_found(c, called, rows) for rows in behind_grafts(c, known)]
+    found += _cut_off(c, found, lost)
     sharing = [error.module for error in errors if error.joint is not None]
     limit, unexplained = _limit(errors), []
     other_layout = any(c.a.header.run.get(name) != c.b.header.run.get(name) for name in ("world_size", "mesh"))
@@ -164,9 +175,11 @@ def found_causes(c: Comparison, called: Called, errors: Sequence[OwnError]) -> l
             rows = _first_rows(c, called, module, (Phase.BACKWARD,))
         found.append(_found(c, called, rows) if rows else _of_module(module, phases[0]))
     merged: dict[tuple[object, ...], Found] = {}
+    if any(cause.phase != Phase.OPTIMIZER.label for cause in found):  # it is not given these gradients: no fault of its
+        found = [cause for cause in found if not (cause.alone and _of_weights(cause, lost))]
     for cause in sorted(found, key=lambda cause: cause.rows[:1] or (len(c),)):
         # what one run alone does in a line goes with what else differs there
-        key = (cause.module, cause.line) if cause.line else (cause.rows,)
+        key = (cause.line,) if cause.cut else (cause.module, cause.line) if cause.line else (cause.rows,)
         known_here = merged.get(key)
         if known_here is None:
             merged[key] = cause
@@ -200,15 +213,45 @@ def _found(c: Comparison, called: Called, rows: tuple[int, ...]) -> Found:
     row = rows[0]
     key_a, key_b = _key(c.a, c.row_a[row]), _key(c.b, c.row_b[row])
     log, record = (c.b, int(c.row_b[row])) if c.row_b[row] >= 0 else (c.a, int(c.row_a[row]))
-    phase, line = Phase(log.phase[record]), log.location_text(record)
-    sentence = headline(c, row).removeprefix("FIRST CAUSE: ").removeprefix("CONSEQUENCE: ")
+    phase, line, cut = Phase(log.phase[record]), log.location_text(record), False
+    sentence = headline(c, row)
+    for told in ("FIRST CAUSE: ", "FIRST DIFFERENCE: ", "CONSEQUENCE: ", "; downstream of an earlier divergence"):
+        sentence = sentence.replace(told, "", 1)  # of the comparison alone, which knows no grafts
     if phase == Phase.BACKWARD and c.pair[row] < 0 and _has_partner_before(c, log, record):
         side = int(not key_a)  # the other run, which lacks it, has cut it off
-        cuts = [at for at, *many in detaches(c.a.header.run, c.b.header.run) if many[1 - side] > many[side]]
-        if len(cuts) == 1:
+        cuts = _cuts(c, side)
+        if cut := len(cuts) == 1:
             line, sentence = cuts[0], f"detach() cuts a gradient here in {'ba'[side]}; {sentence}"
     module = called.nearest(_module(key_a or key_b)) if phase != Phase.OPTIMIZER else ""
-    return Found(key_a, key_b, rows, module, phase.label, line, sentence, bool(c.pair[row] < 0), _place_of(c, row))
+    return Found(key_a, key_b, rows, module, phase.label, line, sentence, bool(c.pair[row] < 0), _place_of(c, row), cut)
+
+
+def _from_beginning(c: Comparison, rows: tuple[int, ...]) -> tuple[int, ...]:
+    begins = beginning(c, rows[0])
+    return rows if begins == rows[0] else (begins, *rows)
+
+
+def _cuts(c: Comparison, side: int) -> list[str]:
+    """Return the lines that detach more tensors in one run; `side`: 0 if it is b, 1 if it is a."""
+    return [at for at, *many in detaches(c.a.header.run, c.b.header.run) if many[1 - side] > many[side]]
+
+
+def _cut_off(c: Comparison, found: Sequence[Found], lost: LostGradients) -> Iterator[Found]:
+    """Yield what cuts a gradient off inside of modules, unless a cause of theirs in the backward pass is known."""
+    known = {cause.line for cause in found}
+    cuts = [line for line in _cuts(c, 0) if line not in known]
+    for module in lost.cut_in:
+        backward = (cause for cause in found if cause.phase == Phase.BACKWARD.label)
+        if any(cause.cut or cause.module == module for cause in backward):
+            continue
+        line = cuts[0] if len(cuts) == 1 else ""
+        what = "detach() cuts a gradient here in b" if line else "in b what it hands to another module has no gradient"
+        yield Found("", "", (), module, Phase.BACKWARD.label, line, what, cut=bool(line))
+
+
+def _of_weights(cause: Found, lost: LostGradients) -> bool:
+    """Return True for what an optimizer does to weights of which one run alone has a gradient."""
+    return cause.phase == Phase.OPTIMIZER.label and _module(cause.key_a or cause.key_b) in lost.weights
 
 
 def _place_of(c: Comparison, row: int) -> Place:

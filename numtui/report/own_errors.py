@@ -97,6 +97,8 @@ class _Values:
 
 
 Side = dict[str, _Values]
+_GRADIENTS_OF: Final = {INPUT_GRADIENTS: INPUTS, OUTPUT_GRADIENTS: OUTPUTS}
+"""Sides of gradients, and those of the tensors that they are of."""
 
 
 @dataclass(frozen=True)
@@ -181,6 +183,12 @@ class _Kept:
         calls = [call for at, of in self._calls.items() if at[::2] == key[::2] for _, call in of.values()]
         return {name for call in calls for name in call.get("grafted", {}).get(side, ())}
 
+    def rewritten(self, key: Key) -> bool:
+        """Return True if what a call was given was overwritten again by what another call was given."""
+        return any(
+            call.get("rewritten") for at, of in self._calls.items() if at[::2] == key[::2] for _, call in of.values()
+        )
+
     def handed_in(self, module: str) -> Iterator[tuple[Key, str, set[str]]]:
         """Yield sides of calls that a module makes, with the names of the grafted tensors that it made itself."""
         handed_on = self._made | {
@@ -260,10 +268,15 @@ class _Both:
         groups = {
             (batch, ranks): self.b.side((key[0], batch, key[2]), side, ranks) for batch, ranks in self.b.rows.groups
         }
+        alike = self._alike_in(key, _GRADIENTS_OF[side], one, groups) if side in _GRADIENTS_OF else ()
         for name, x in one.items():
             held = [of[name] for of in groups.values() if name in of]
             if len(held) == len(groups) and "gradients" not in side and _alike_for_all_rows(x, held):
                 found[name] = held[0]
+            elif len(held) == len(groups) and name in alike:  # each rank has the terms of its rows
+                numbers = np.sum([each.numbers for each in held], axis=0)
+                numbers = numbers / self._gradient_factor(x.numbers, numbers, names)
+                found[name] = _Values(numbers, held[0].dtype, held[0].rounds)
             if name in found or not x.rounds:
                 continue  # what else is counted depends on the rows that are together
 
@@ -279,6 +292,16 @@ class _Both:
                 found[name] = _Values(numbers, held[0].dtype, held[0].rounds)
         return found
 
+    def _alike_in(self, key: Key, side: str, names: Container[str], groups: Iterable[Group]) -> set[str]:
+        """Return the names of the tensors of a side of a call that the rows of the batch do not change."""
+        of_groups = [self.b.side((key[0], batch, key[2]), side, ranks) for batch, ranks in groups]
+        found = set()
+        for name, x in self.a.side(key, side, self.a.ranks).items() if of_groups else ():
+            held = [of[name] for of in of_groups if name in of]
+            if name in names and len(held) == len(of_groups) and _alike_for_all_rows(x, held):
+                found.add(name)
+        return found
+
     def _gradient_factor(self, x: NDArray[np.float64], y: NDArray[np.float64], names: Sequence[str]) -> float:
         """Return by how much gradients in b are larger: of means over fewer rows."""
         if self._factor is None:
@@ -289,7 +312,11 @@ class _Both:
 
     def given(self, key: Key, side: str) -> bool:
         """Return True if b was given what a was, in the precision of b."""
-        return all(_equal(x, y, self.b.grafted(key, side)) for x, y in self.sides(key, side))
+        for x, y in self.sides(key, side):
+            unknown = side in _GRADIENTS_OF and any(of.rounds and name not in y for name, of in x.items())
+            if (unknown and not len(x) == len(y) == 1) or not _equal(x, y, self.b.grafted(key, side)):
+                return False
+        return True
 
     def summed_alike(self, key: Key, name: str) -> bool:
         """Return False if the gradient of an input is in b not that of the tensor that it is of in a.
@@ -359,6 +386,7 @@ def _of_module(module: str, keys: Iterable[Key], both: _Both, weights: Mapping[s
         given, entering = (both.given(key, side) for side in (INPUTS, OUTPUT_GRADIENTS))
         if given:
             forward += _flat(both.errors(key, OUTPUTS))
+        given &= not both.b.rewritten(key)  # what its backward pass computes with
         if given and entering:
             told = both.errors(key, INPUT_GRADIENTS)
             backward += _flat({name: of for name, of in told.items() if both.summed_alike(key, name)})

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from capture import launch
 from capture.keeping.bundle import Bundle, read_bundle
 from capture.keeping.form import find_bundles
+from capture.keeping.given import Given
 from capture.keeping.grafts import read_grafts
 from capture.keeping.kept_values import KeptRun, NotKept, nearest_part
 from capture.keeping.layout import Group, NoWhole, Rows, cut, put_together
@@ -106,6 +107,20 @@ def test_what_cannot_be_grafted_is_said(script: Script, kept: Path) -> None:
     assert "nothing was grafted" in run.said
     assert "its shape is [2, 4] here, [4, 8] there" in run.said
     assert run.log.run["grafts"]["missed"]["2: inputs input"] == "its shape is [2, 4] here, [4, 8] there"
+
+
+def test_what_a_module_was_given_is_known_to_be_overwritten_by_a_graft_of_another() -> None:
+    given, x = Given(), torch.rand(4, 6)
+    first: dict[str, Any] = {}
+    last: dict[str, Any] = {}
+    given.note(first, "x", x[:, 0])
+    given.note(last, "x", x[3:])
+    given.overwritten(torch.rand(4, 6))
+    given.overwritten(x[1:3, 1:])  # between the elements of the first: by their extent
+    assert (first, last) == ({"rewritten": ["x"]}, {})
+    x.mul_(2)  # known to autograd
+    given.overwritten(x)
+    assert last == {}
 
 
 def test_data_and_weights_stay(tmp_path: Path, kept: Path) -> None:

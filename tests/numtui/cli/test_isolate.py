@@ -67,6 +67,48 @@ if "nudge" in bugs:
 optimizer.step()
 """
 
+HIDDEN = """
+import sys
+import torch
+from torch import nn
+bugs = sys.argv[1].split(",")
+torch.manual_seed(0)
+class Attend(nn.Module):
+    def __init__(self, k):
+        super().__init__()
+        self.k, self.q = k, nn.Linear(8, 8)
+    def forward(self, x, memory):
+        scores = self.q(x) @ memory.transpose(1, 2)
+        if "scores" in bugs and self.k == 1:
+            scores = scores / 1.1  # scores
+        mask = torch.ones(4, 4, dtype=torch.bool).triu(1)
+        return x + scores.masked_fill(mask, -1e9).softmax(-1) @ x  # softmax
+class Decode(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.layers = nn.ModuleList([Attend(k) for k in range(3)])
+    def forward(self, x, memory):
+        for k, layer in enumerate(self.layers):
+            given = memory.detach() if "cut" in bugs and k == 2 else memory  # cut
+            x = layer(x, given)
+        return x
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.encode, self.decode = nn.Linear(8, 8), Decode()
+        self.first, self.all = nn.Linear(8, 3), nn.Linear(8, 5)
+    def forward(self, x):
+        memory = self.encode(x)
+        y = self.decode(x, memory)
+        first = y[:, 0] if "first" in bugs else y.mean(1)  # first
+        return self.first(first), self.all(y)
+model = Net()
+optimizer = torch.optim.SGD(model.parameters(), 0.1)
+one, other = model(torch.randn(2, 4, 8))
+(one.square().mean() + other.square().mean()).backward()
+optimizer.step()
+"""
+
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 
@@ -103,8 +145,8 @@ def isolated(folder: Path, out: Path, bugs: str, *options: str) -> list[str]:
     return ["isolate", str(folder / "a"), "-o", str(out), *options, "--", str(folder / "script.py"), bugs]
 
 
-def line_of(text: str) -> str:
-    (number,) = (n for n, line in enumerate(SCRIPT.splitlines(), 1) if text in line)
+def line_of(text: str, script: str = SCRIPT) -> str:
+    (number,) = (n for n, line in enumerate(script.splitlines(), 1) if text in line)
     return f":{number}"
 
 
@@ -119,6 +161,21 @@ def test_every_bug_is_a_cause_at_its_line_and_nothing_else_is(
     errors = {each["module"]: each for each in told["own_errors"]}
     assert errors["units.0.norm"]["forward"] > 1e3
     assert errors["units.2"]["forward"] == 0
+
+
+@pytest.mark.parametrize("bugs", ["scores", "scores,cut,first"])
+def test_what_is_hidden_by_a_mask_by_a_graft_and_by_gradients_of_others(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], bugs: str
+) -> None:
+    """Errors beside larger numbers, a gradient that is a term of a sum, and a view that a graft overwrites again."""
+    from tests.capture.runs import run_captured
+
+    (tmp_path / "script.py").write_text(HIDDEN)
+    run_captured(tmp_path / "script.py", tmp_path / "a", "none", "--save boundary:*")
+    assert main(isolated(tmp_path, tmp_path / "out", bugs, "--format", "json")) == 1
+    told = json.loads(capsys.readouterr().out)
+    lines = sorted(f":{cause['line'].rpartition(':')[2]}" for cause in told["causes"])
+    assert lines == sorted(line_of(f"# {bug}", HIDDEN) for bug in bugs.split(",")), told["causes"]
 
 
 def test_a_healthy_run_has_no_cause(folder: Path, tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

@@ -1,0 +1,74 @@
+"""Causes that isolation finds beside those of a comparison: behind a graft, and where a difference is not yet red."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import numpy as np
+
+from matchers.arrays import Bool, marked
+from matchers.causes.consequences import places
+from matchers.causes.unpaired_branches import Branches
+from matchers.comparison import Comparison
+from matchers.logs.columns import Ragged
+from matchers.ops.dataflow import downstream, upstream
+from matchers.status import Status
+from matchers.verdict.reason import Reason
+
+__all__ = ["beginning", "behind_grafts", "first_apart"]
+
+_MOST = 1000
+"""Each is a walk over the data flow; an optimizer by hand has some for each weight."""
+
+
+def behind_grafts(c: Comparison, known: Iterable[int]) -> list[tuple[int, ...]]:
+    """Return red rows that begin causes of their own, by places in the program.
+
+    A comparison takes for a consequence also what a cause leads to over rows that agree but for rounding, as their
+    elements may differ. Behind a graft they do not, and an error that is more than rounding begins anew.
+
+    Args:
+        known: rows of the causes that are known.
+    """
+    open_ = (c.pair < 0) | ~((c.status == Status.EQUAL) | ((c.status == Status.CLOSE) & ~c.bound))
+    return places(c, first_apart(c.edges, c.red, open_, marked([*known], len(c))))
+
+
+def first_apart(flow: Ragged, red: Bool, open_: Bool, known: Bool) -> Bool:
+    """Return the first red rows that neither known ones nor each other lead to over open rows: bool[r].
+
+    Args:
+        flow: the rows that each row reads.
+        red, open_, known: bool[r].
+    """
+    reached, found = known.copy(), np.zeros(len(red), bool)
+    for _ in range(_MOST):
+        reached = downstream(flow, reached, open_ | reached)
+        left = np.flatnonzero(red & ~reached)
+        if not len(left):
+            break
+        found[left[0]] = reached[left[0]] = True
+    return found
+
+
+def beginning(c: Comparison, row: int) -> int:
+    """Return where the difference begins that a row shows which was asked the same: itself, or an operation before it.
+
+    An operation that one run alone has in that module may lead to it over results in which the difference is small
+    beside larger numbers, as those of a mask.
+    """
+    if c.pair[row] < 0 or c.inputs_equal[row] or c.reason[row] == Reason.ARGUMENTS:
+        return row
+    within = _of_module(c, row) & (c.status != Status.EQUAL) & (c.phase == c.phase[row])
+    before = upstream(c.edges, marked([row], len(c)), within)
+    branches = Branches(c, c.edges)
+    alone = np.flatnonzero(before & within & (c.pair < 0)).tolist()
+    return next((at for at in alone if at < row and branches.is_odd(at)), row)
+
+
+def _of_module(c: Comparison, row: int) -> Bool:
+    """bool[r]: rows of the module of a row, in either run."""
+    found = np.zeros(len(c), bool)
+    for log, at, record in ((c.a, c.at_a, c.row_a[row]), (c.b, c.at_b, c.row_b[row])):
+        found[at[log.module == log.module[record]]] = True
+    return found
