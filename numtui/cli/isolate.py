@@ -114,9 +114,9 @@ def _write(found: Isolation, args: argparse.Namespace, out: TextIO) -> None:
     if args.format == "json":
         write_json(found, out)
     elif args.format == "html":
-        write_html(found, out, every=args.all)
+        write_html(found, out)
     else:
-        write_text(found, out, every=args.all, color=wants_color(sys.stdout, no_color=args.no_color))
+        write_text(found, out, color=wants_color(sys.stdout, no_color=args.no_color))
 
 
 def _show(found: Isolation, request: OpenRequest, args: argparse.Namespace) -> int:
@@ -142,7 +142,7 @@ class _Isolating:
     def run(self) -> tuple[Isolation, OpenRequest]:
         """Capture and compare until the causes of the last comparison need no other grafts; return its request, too."""
         from matchers.ops.start import table
-        from numtui.report.isolation import Called, Isolation, found_causes, grafts_behind, places
+        from numtui.report.isolation import Called, Isolation, found_causes, grafts_behind, limit_of, places
         from numtui.report.lost_gradients import lost_gradients
 
         called = Called.of(call for bundle in self._bundles for call in bundle.boundaries)
@@ -165,8 +165,8 @@ class _Isolating:
             why = f"There may be more causes: {self._args.runs} captures were made (--runs)."
         missed = table(table(c.b.header.run, "grafts"), "missed")
         names, red = (str(self._args.a), shlex.join(self._args.command)), int(c.red.sum())
-        rows = places(c, called, errors)
-        found = Isolation(names, number + 1, causes, red, errors, [*before, *after], missed, why, rows)
+        rows, limit = places(c, called, errors), 0.0 if self._args.all else limit_of(errors)
+        found = Isolation(names, number + 1, causes, red, errors, [*before, *after], missed, why, rows, limit)
         return found, request
 
     def _modules(self, called: Called) -> list[str]:

@@ -16,7 +16,18 @@ from numtui.report.text_lines import BOLD, Paint, wrapped
 from numtui.text.counts import plural
 from numtui.text.safe import safe_text, write_lines
 
-__all__ = ["MEASURE", "VERSION", "headings", "missed", "place", "title", "write_html", "write_json", "write_text"]
+__all__ = [
+    "MEASURE",
+    "VERSION",
+    "headings",
+    "missed",
+    "others",
+    "place",
+    "title",
+    "write_html",
+    "write_json",
+    "write_text",
+]
 
 VERSION: Final = 1
 """Version of the JSON. New fields keep it; a renamed or removed one changes it."""
@@ -54,18 +65,28 @@ def write_json(found: Isolation, out: TextIO) -> None:
     """Write all of it, in ASCII."""
     told = {"version": VERSION, "numtui": __version__, "a": found.names[0], "b": found.names[1]}
     told |= {"result": found.result, "open": found.open, "runs": found.runs, "red": found.red}
+    told |= {"limit": found.limit or None}
     told |= {"causes": [cause.as_json() for cause in found.causes]}
     told |= {"own_errors": [error.as_json() for error in found.errors]}
     told |= {"grafted": list(found.grafted), "not_grafted": dict(found.missed)}
     out.write(json.dumps(told, indent=1, allow_nan=False) + "\n")
 
 
-def write_text(found: Isolation, out: TextIO, *, every: bool = False, color: bool = False) -> None:
-    """Write it for people; `every`: modules without an error of their own, too."""
-    write_lines(_lines(found, Paint(color), every=every), out)
+def others(found: Isolation) -> str:
+    """Count the modules that are not shown; empty for none."""
+    left = [error.largest for error in found.errors if not found.shown or error not in found.shown]
+    if not left:
+        return ""
+    most = max(left)
+    return f"{plural(len(left), 'module')} with {f'rounding alone, at most {most:.2g} ε' if most else 'no error'}"
 
 
-def _lines(found: Isolation, paint: Paint, *, every: bool) -> Iterator[str]:
+def write_text(found: Isolation, out: TextIO, *, color: bool = False) -> None:
+    """Write it for people."""
+    write_lines(_lines(found, Paint(color)), out)
+
+
+def _lines(found: Isolation, paint: Paint) -> Iterator[str]:
     yield paint(BOLD, found.result)
     if found.open:
         yield from wrapped(found.open, "  ", "  ")
@@ -75,39 +96,38 @@ def _lines(found: Isolation, paint: Paint, *, every: bool) -> Iterator[str]:
         yield f"   {place(cause)}"
         yield from wrapped(cause.sentence, "   ", "   ")
     if found.errors:
-        yield from _table(found.errors, paint, every=every)
+        yield from _table(found, paint)
     if told := missed(found):
         yield ""
         yield from wrapped(told, "", "  ")
 
 
-def _table(errors: Sequence[OwnError], paint: Paint, *, every: bool) -> Iterator[str]:
-    shown = [error for error in errors if every or error.differs]
-    alike = len(errors) - len(shown)
+def _table(found: Isolation, paint: Paint) -> Iterator[str]:
+    left = others(found)
     yield ""
-    if not shown:
-        yield f"Own errors: none in {plural(alike, 'module')} with equal inputs"
+    if not found.shown:
+        yield f"Own errors: {left}"
         return
-    rows = headings(shown)
+    rows = headings(found.shown)
     widths = [max(len(row[k]) for row in rows) for k in range(5)]
     yield paint(BOLD, MEASURE)
     for row in rows:
         cells = [row[0].ljust(widths[0]), *(row[k].rjust(widths[k]) for k in (1, 2, 3)), row[4]]
         yield "  " + "  ".join(cells).rstrip()
-    if alike:
-        yield f"  and {plural(alike, 'module')} without any"
+    if left:
+        yield f"  and {left}"
 
 
-def write_html(found: Isolation, out: TextIO, *, every: bool = False) -> None:
-    """Write a page; `every`: modules without an error of their own, too."""
+def write_html(found: Isolation, out: TextIO) -> None:
+    """Write a page."""
     heading = safe_text(f"{found.names[0]} ⇄ {found.names[1]}")
     page = static_page(
-        f"numtui isolate: {heading}", heading, found.result, _body(found, every), red=bool(found.causes or found.red)
+        f"numtui isolate: {heading}", heading, found.result, _body(found), red=bool(found.causes or found.red)
     )
     out.writelines(f"{line}\n" for line in page)
 
 
-def _body(found: Isolation, every: bool) -> Iterator[str]:
+def _body(found: Isolation) -> Iterator[str]:
     for told in filter(None, (found.open, missed(found))):
         yield f"<p>{text(told)}</p>"
     if found.causes:
@@ -116,12 +136,11 @@ def _body(found: Isolation, every: bool) -> Iterator[str]:
             told = f"<code>{escape(place(cause))}</code><br>{text(cause.sentence)}"
             yield f"<li><strong><code>{escape(title(cause))}</code></strong><br>{told}</li>"
         yield f"</ol>{more(len(found.causes) - _MOST)}"
-    shown = [error for error in found.errors if every or error.differs]
-    if shown:
+    if found.shown:
         yield f"<h2>{escape(MEASURE)}</h2>\n<table>"
-        for number, row in enumerate(headings(shown[:_MOST])):
+        for number, row in enumerate(headings(found.shown[:_MOST])):
             tag = "td" if number else "th"
             yield "<tr>" + "".join(f"<{tag}>{escape(cell)}</{tag}>" for cell in row) + "</tr>"
-        yield f"</table>{more(len(shown) - _MOST)}"
-    if len(shown) < len(found.errors):
-        yield f"<p>and {plural(len(found.errors) - len(shown), 'module')} without any</p>"
+        yield f"</table>{more(len(found.shown) - _MOST)}"
+    if left := others(found):
+        yield f"<p>and {escape(left)}</p>" if found.shown else f"<p>Own errors: {escape(left)}</p>"

@@ -23,7 +23,7 @@ from numtui.report.lost_gradients import LostGradients
 from numtui.report.own_errors import BEFORE_OPTIMIZER, OUTSIDE, OwnError
 from numtui.text.counts import plural
 
-__all__ = ["Called", "Found", "Isolation", "Place", "found_causes", "grafts_behind", "places", "sharing"]
+__all__ = ["Called", "Found", "Isolation", "Place", "found_causes", "grafts_behind", "limit_of", "places", "sharing"]
 
 Place = tuple[int | None, int | None]
 """A row in the explorer: by its record in a, or else by its line in the log of b."""
@@ -128,7 +128,7 @@ _PEERS: Final = 8.0
 """Times the median of all modules that one may add, where both runs have other kernels or another precision."""
 
 
-def _limit(errors: Iterable[OwnError]) -> float:
+def limit_of(errors: Iterable[OwnError]) -> float:
     """Return the ε above which an error of a module is none of rounding."""
     sizes = [size for each in errors for size in (each.forward, each.backward, each.weights, each.joint)]
     return max(_LEAST, _PEERS * median([size for size in sizes if size is not None] or [0.0]))
@@ -152,13 +152,13 @@ def found_causes(
         found += [_found(c, called, rows) for rows in behind_grafts(c, known)]
     found += _cut_off(c, found, lost)
     sharing = [error.module for error in errors if error.joint is not None]
-    limit, unexplained = _limit(errors), []
+    limit, unexplained = limit_of(errors), []
     other_layout = any(c.a.header.run.get(name) != c.b.header.run.get(name) for name in ("world_size", "mesh"))
     plain = next((log for log in (c.a, c.b) if log.header.run.get("world_size") in (None, 1)), None)
     open_ = _not_grafted(c, called)
     for error in errors:
         for phases, size in _phases(error, limit) if error.module not in open_ else ():
-            if size is None or size <= limit or any(_explains(cause, [error.module], phases) for cause in found):
+            if size is None or size <= limit or _explained(found, [error.module], phases):
                 continue
             # other modules add to a joint error, too: what another layout alone does here does not tell
             tells = [plain] if other_layout and error.joint == size else [c.a, c.b]
@@ -168,7 +168,7 @@ def found_causes(
                 unexplained.append((error.module, phases))
     for module, phases in unexplained:
         inner = [name for name in called.within(module) if name in sharing]  # their gradients are terms of its own
-        if any(_explains(cause, [module, *inner], phases) for cause in found):
+        if _explained(found, [module, *inner], phases):
             continue
         rows = _first_rows(c, called, module, phases, red=True)
         if not rows and phases == (Phase.FORWARD,):  # a view: what only one run does backward tells its line
@@ -237,16 +237,16 @@ def _cuts(c: Comparison, side: int) -> list[str]:
 
 
 def _cut_off(c: Comparison, found: Sequence[Found], lost: LostGradients) -> Iterator[Found]:
-    """Yield what cuts a gradient off inside of modules, unless a cause of theirs in the backward pass is known."""
+    """Yield what cuts a gradient off inside of modules; without a line only if no other cause there is known."""
     known = {cause.line for cause in found}
-    cuts = [line for line in _cuts(c, 0) if line not in known]
+    cuts = _cuts(c, 0)
+    if len(cuts) > 1:
+        cuts = [line for line in cuts if line not in known]
     for module in lost.cut_in:
-        backward = (cause for cause in found if cause.phase == Phase.BACKWARD.label)
-        if any(cause.cut or cause.module == module for cause in backward):
-            continue
-        line = cuts[0] if len(cuts) == 1 else ""
-        what = "detach() cuts a gradient here in b" if line else "in b what it hands to another module has no gradient"
-        yield Found("", "", (), module, Phase.BACKWARD.label, line, what, cut=bool(line))
+        if len(cuts) == 1:
+            yield _of_module(module, Phase.BACKWARD, cuts[0], "detach() cuts a gradient here in b", cut=True)
+        elif not _explained(found, [module], [Phase.FORWARD, Phase.BACKWARD]):
+            yield _of_module(module, Phase.BACKWARD, what="a gradient ends here in b, and not in a")
 
 
 def _of_weights(cause: Found, lost: LostGradients) -> bool:
@@ -277,8 +277,15 @@ def _has_partner_before(c: Comparison, log: OpLog, record: int) -> bool:
     return bool(len(rows)) and bool((c.pair[rows] >= 0).all())
 
 
-def _of_module(module: str, phase: Phase) -> Found:
-    return Found("", "", (), module, phase.label, "", "given the same, it gives something else: no operation tells why")
+def _of_module(
+    module: str,
+    phase: Phase,
+    line: str = "",
+    what: str = "given the same, it gives something else: no operation tells why",
+    *,
+    cut: bool = False,
+) -> Found:
+    return Found("", "", (), module, phase.label, line, what, cut=cut)
 
 
 def _phases(error: OwnError, limit: float) -> Iterator[tuple[tuple[Phase, ...], float | None]]:
@@ -292,6 +299,10 @@ def _phases(error: OwnError, limit: float) -> Iterator[tuple[tuple[Phase, ...], 
         behind = [size for size in (error.backward, error.weights, error.joint) if size is not None]
         if not error.forward or error.forward <= limit:
             yield (Phase.FORWARD, Phase.BACKWARD), max(behind, default=None)
+
+
+def _explained(found: Iterable[Found], modules: Collection[str], phases: Sequence[Phase]) -> bool:
+    return any(_explains(cause, modules, phases) for cause in found)
 
 
 def _explains(cause: Found, modules: Collection[str], phases: Sequence[Phase]) -> bool:
@@ -311,7 +322,7 @@ def _acquitted(cause: Found, errors: Sequence[OwnError]) -> bool:
     names = by_phase.get(cause.phase, ())
     own = [getattr(each, name) for each in errors if each.module == cause.module for name in names]
     known = [size for size in own if size is not None]
-    return bool(known) and max(known) <= _limit(errors)
+    return bool(known) and max(known) <= limit_of(errors)
 
 
 def _first_rows(
@@ -428,6 +439,7 @@ class Isolation:
         missed: why some of it was not.
         open: why there may be more causes; empty if there are none.
         places: rows of modules with errors of their own.
+        limit: ε that rounding may add; modules with less are only counted. Zero: each module is shown.
     """
 
     names: tuple[str, str]
@@ -439,6 +451,12 @@ class Isolation:
     missed: Mapping[str, str]
     open: str = ""
     places: Mapping[str, Place] = field(default_factory=dict)
+    limit: float = 0.0
+
+    @property
+    def shown(self) -> list[OwnError]:
+        """The errors that are no rounding, or all where no limit is set, in the order of the modules."""
+        return [error for error in self.errors if not self.limit or error.largest > self.limit]
 
     @property
     def result(self) -> str:

@@ -17,7 +17,7 @@ class LostGradients:
     """What a gradient of b lacks that a has.
 
     Attributes:
-        cut_in: modules that give another one a tensor whose gradient ends there in b alone.
+        cut_in: modules in which a gradient ends in b alone: of what they give another module, or take from it.
         weights: modules with weights of which the optimizer of one run alone was given a gradient.
     """
 
@@ -49,8 +49,8 @@ def _first_calls(bundles: Iterable[Bundle]) -> dict[tuple[str, int], Mapping[str
 
 
 def _loses(a: Mapping[str, Any], b: Mapping[str, Any]) -> bool:
-    """Return True if b lacks the gradient of an input, though it has those that enter the backward pass."""
-    if a["module"] in OF_NO_MODULE or not (a.get(OUTPUT_GRADIENTS) and b.get(OUTPUT_GRADIENTS)):
+    """Return True if b lacks the gradient of an output, or that of an input though it has the input."""
+    if a["module"] in OF_NO_MODULE:
         return False
-    named = set(b.get(INPUTS, ()))
-    return any(name in named for name in set(a.get(INPUT_GRADIENTS, ())) - set(b.get(INPUT_GRADIENTS, ())))
+    behind, before = (set(a.get(side, ())) - set(b.get(side, ())) for side in (OUTPUT_GRADIENTS, INPUT_GRADIENTS))
+    return bool(behind) or not before.isdisjoint(b.get(INPUTS, ()))

@@ -64,7 +64,12 @@ class OwnError:
     @property
     def differs(self) -> bool:
         """True if any of them is not zero."""
-        return any((self.forward, self.backward, self.weights))
+        return self.largest > 0
+
+    @property
+    def largest(self) -> float:
+        """The largest of the three, zero if none is known."""
+        return max(self.forward or 0.0, self.backward or 0.0, self.weights or 0.0)
 
     @property
     def shown(self) -> tuple[str, str, str]:

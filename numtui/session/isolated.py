@@ -27,7 +27,7 @@ class IsolatedCursor:
 
     def __init__(self, found: Isolation, last: OpenRequest) -> None:
         self.found, self._last = found, last
-        self.items: list[Found | OwnError] = [*found.causes, *(error for error in found.errors if error.differs)]
+        self.items: list[Found | OwnError] = [*found.causes, *(error for error in found.shown if error.differs)]
         self.at = self.top = 0
         self.message = ""
 

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from numtui.report.isolated import MEASURE, headings, missed, place, title
+from numtui.report.isolated import MEASURE, headings, missed, others, place, title
 from numtui.report.isolation import Found
 from numtui.session.isolated import IsolatedCursor
-from numtui.text.counts import plural
 from numtui.text.lines import Line, fit, key_help, key_line, verdict_line, wrap_line
 from numtui.text.safe import safe_text
 
@@ -91,5 +90,5 @@ def _details(cursor: IsolatedCursor) -> Iterator[Line]:
         yield [(f" {MEASURE}", "")]
     for told in filter(None, (found.open, missed(found))):
         yield [(f" {safe_text(told, _MAX_TEXT)}", "")]
-    if alike := sum(not error.differs for error in found.errors):
-        yield [(f" {plural(alike, 'module')} without any error", "dim")]
+    if left := others(found):
+        yield [(f" {left}", "dim")]

@@ -23,11 +23,12 @@ FOUND = Isolation(
         Found("", "", (), "head", "forward", "", "no operation tells why"),
     ],
     12,
-    [OwnError("norm", 0.0, 0.0, 0.0, "float32"), OwnError("blocks.1", 6e4, 2.7e5, None, "float32")],
+    [OwnError("norm", 0.0, 2.0, 0.0, "float32"), OwnError("blocks.1", 6e4, 2.7e5, None, "float32")],
     ["blocks.1"],
     {"embed: inputs x": "another shape"},
     "There may be more causes.",
     {"blocks.1": (9, None)},
+    16.0,
 )  # fmt: skip
 
 
@@ -41,7 +42,7 @@ def test_the_page_has_causes_modules_and_what_is_open() -> None:
     assert "<li><strong><code>m/op_3_mul</code></strong><br><code>forward, vit.py:62</code>" in page
     assert "<td>blocks.1</td><td>6e+04</td><td>2.7e+05</td><td>-</td><td>float32</td>" in page
     assert "There may be more causes." in page
-    assert "and 1 module without any" in page
+    assert "<p>and 1 module with rounding alone, at most 2 ε</p>" in page
     assert "\x1b" not in page
     assert "<script" not in page
 
@@ -77,4 +78,5 @@ def test_nothing_found_opens_the_last_comparison() -> None:
 def test_text_says_what_is_open() -> None:
     out = io.StringIO()
     write_text(FOUND, out)
+    assert "  and 1 module with rounding alone, at most 2 ε\n" in out.getvalue()
     assert "Not grafted: 1; the first: embed: inputs x: another shape\n" in out.getvalue()

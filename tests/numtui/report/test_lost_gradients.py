@@ -26,9 +26,19 @@ def test_it_is_cut_by_the_module_that_has_it_and_hands_it_on_without() -> None:
     assert lost_gradients(a, a) == lost_gradients(b, b) == LostGradients()
 
 
-def test_what_enters_no_backward_pass_or_was_not_kept_tells_nothing() -> None:
+def test_it_is_cut_by_the_module_that_takes_a_result_and_has_a_gradient_itself() -> None:
+    a = bundle(call("m", None), call("m.k", "m"), call("m.k.up", "m.k"))
+    none: dict[str, Any] = {"gradients": "", "output_gradients": {}}
+    assert lost_gradients(
+        a, bundle(call("m", None), call("m.k", "m", **none), call("m.k.up", "m.k", **none))
+    ).cut_in == ("m",)
+    assert lost_gradients(a, bundle(call("m", None, **none), call("m.k", "m", **none))).cut_in == (), (
+        "the loss lacks it"
+    )
+
+
+def test_what_was_not_kept_tells_nothing() -> None:
     a = bundle(call("m", None), call("m.k", "m"))
-    assert lost_gradients(a, bundle(call("m", None), call("m.k", "m", gradients="", output_gradients={}))).cut_in == ()
     missed = call("m.k", "m", gradients="", missed={"input_gradients x": "too much"})
     assert lost_gradients(a, bundle(call("m", None), missed)).cut_in == ()
 
