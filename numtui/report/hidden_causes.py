@@ -31,7 +31,9 @@ def behind_grafts(c: Comparison, known: Iterable[int]) -> list[tuple[int, ...]]:
         known: rows of the causes that are known.
     """
     open_ = (c.pair < 0) | ~((c.status == Status.EQUAL) | ((c.status == Status.CLOSE) & ~c.bound))
-    return places(c, first_apart(c.edges, c.red, open_, marked([*known], len(c))))
+    before = marked([*known], len(c))
+    found = places(c, first_apart(c.edges, c.red, open_, before) | before)
+    return [rows for rows in found if not before[list(rows)].any()]  # else of a known cause, at other weights say
 
 
 def first_apart(flow: Ragged, red: Bool, open_: Bool, known: Bool) -> Bool:
