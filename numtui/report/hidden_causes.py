@@ -21,16 +21,19 @@ _MOST = 1000
 """Each is a walk over the data flow; an optimizer by hand has some for each weight."""
 
 
-def behind_grafts(c: Comparison, known: Iterable[int]) -> list[tuple[int, ...]]:
+def behind_grafts(c: Comparison, known: Iterable[int], open_within: Bool) -> list[tuple[int, ...]]:
     """Return red rows that begin causes of their own, by places in the program.
 
     A comparison takes for a consequence also what a cause leads to over rows that agree but for rounding, as their
-    elements may differ. Behind a graft they do not, and an error that is more than rounding begins anew.
+    elements may differ. Behind a graft they do not, and an error that is more than rounding begins anew. Only runs of
+    other layouts are meant: in others what agrees behind a graft is equal, which the comparison knows.
 
     Args:
         known: rows of the causes that are known.
+        open_within: bool[r], rows with no graft between them and a known cause.
     """
-    open_ = (c.pair < 0) | ~((c.status == Status.EQUAL) | ((c.status == Status.CLOSE) & ~c.bound))
+    agree = (c.status == Status.EQUAL) | ((c.status == Status.CLOSE) & ~c.bound & ~open_within)
+    open_ = (c.pair < 0) | ~agree
     before = marked([*known], len(c))
     found = places(c, first_apart(c.edges, c.red, open_, before) | before)
     return [rows for rows in found if not before[list(rows)].any()]  # else of a known cause, at other weights say

@@ -8,6 +8,7 @@ from statistics import median
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from capture.keeping.form import OF_NO_MODULE, OF_OPTIMIZER
 from matchers.comparison import Comparison
@@ -147,15 +148,16 @@ def found_causes(
     further = (_found(c, called, rows) for rows in c.further_causes)
     found += [cause for cause in further if not _acquitted(cause, errors)]
     found += _set_otherwise(c, called, found)
-    if table(c.b.header.run, "grafts"):
-        known = [row for cause in found for row in cause.rows]
-        found += [_found(c, called, rows) for rows in behind_grafts(c, known)]
-    found += _cut_off(c, found, lost)
     sharing = [error.module for error in errors if error.joint is not None]
     limit, unexplained = limit_of(errors), []
     other_layout = any(c.a.header.run.get(name) != c.b.header.run.get(name) for name in ("world_size", "mesh"))
     plain = next((log for log in (c.a, c.b) if log.header.run.get("world_size") in (None, 1)), None)
     open_ = _not_grafted(c, called)
+    if other_layout and table(c.b.header.run, "grafts"):
+        known = [row for cause in found for row in cause.rows]
+        within = _rows_within(c, called, open_ | {cause.module for cause in found})
+        found += [_found(c, called, rows) for rows in behind_grafts(c, known, within)]
+    found += _cut_off(c, found, lost)
     for error in errors:
         for phases, size in _phases(error, limit) if error.module not in open_ else ():
             if size is None or size <= limit or _explained(found, [error.module], phases):
@@ -194,6 +196,15 @@ def _not_grafted(c: Comparison, called: Called) -> set[str]:
     """Return the modules of whose error nothing is known, because in them something could not be grafted."""
     missed = {what.partition(":")[0] for what in table(table(c.b.header.run, "grafts"), "missed")}
     return {name for name in called.inner if name in missed or not missed.isdisjoint(called.within(name))}
+
+
+def _rows_within(c: Comparison, called: Called, modules: Collection[str]) -> NDArray[np.bool_]:
+    """Return the rows of some modules, without those that they call: bool[r]."""
+
+    def within(log: OpLog) -> NDArray[np.bool_]:
+        return np.array([called.nearest(name) in modules for name in log.modules] + [False])[log.module]
+
+    return c.by_row(within)
 
 
 def _set_otherwise(c: Comparison, called: Called, found: Iterable[Found]) -> Iterator[Found]:
