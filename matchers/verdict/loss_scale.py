@@ -200,10 +200,18 @@ def _loss_scale(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> flo
         if exact or abs(middle / factor - 1) < _NEAR:
             return 1.0 if abs(_ratio_of_totals(a, b) / factor - 1) < _ABOUT else factor
     # no layout tells the factor, such as one lest gradients vanish: what the optimizer reads does not have it
-    if (abs(ratio[red] / middle - 1) < _EXACT).mean() <= _SHARE:
-        return 1.0
     totals = _ratio_of_totals(a, b, pairing.of_a < 0, pairing.of_b < 0, unknown=0.0)
-    return middle if abs(totals - 1) < _EXACT else 1.0
+    for factor in (middle, float(ratio[first]) or middle):
+        if (abs(ratio[red] / factor - 1) < _EXACT).mean() > _SHARE and _without(totals, factor):
+            return factor
+    return 1.0
+
+
+def _without(totals: float, factor: float) -> bool:
+    """True if totals do not have a factor that what they are made of has; the bug to be found may change them, too."""
+    if abs(totals - 1) < _EXACT:
+        return True
+    return max(factor, 1 / factor) > _FAR**2 and 1 / _FAR < totals < _FAR
 
 
 def _ratio_of_totals(

@@ -33,6 +33,7 @@ def step(
     reduced: bool = False,
     undone: float = 1.0,
     share: float = 0.0,
+    other: float = 1.0,
 ) -> list[Step]:
     """The backward pass of layers in some micro-batches, and the optimizer that reads what all ranks make of it.
 
@@ -42,6 +43,7 @@ def step(
         reduced: a collective names the gradients, before they are totals.
         undone: factor by which an operation divides each gradient before the optimizer.
         share: factor of the loss, computed before; 0 for none.
+        other: factor of the inputs of the last micro-batch, by a bug.
     """
     steps = []
     if share:
@@ -51,13 +53,14 @@ def step(
     for batch in range(batches):
         for layer, weight in enumerate(WEIGHTS):
             fields = {"phase": "forward", "micro_batch": batch}
-            x = BATCHES[batch]
+            x = BATCHES[batch] * np.float32(other if batch == batches - 1 else 1)
             steps.append(Step(key=f"layers.{layer}/op_{2 * batch}_mm", gives=[x @ weight], reads=[x], fields=fields))
         for layer, weight in reversed([*enumerate(WEIGHTS)]):
             factor = np.float32(scale if layer == LAYERS - 1 or not only_first else 1)
             key = f"layers.{layer}/op_{2 * batch + 1}_mm"
-            gradient = factor * (BATCHES[batch].T @ (BATCHES[batch] @ weight))
-            reads = [BATCHES[batch] @ weight * factor]
+            x = BATCHES[batch] * np.float32(other if batch == batches - 1 else 1)
+            gradient = factor * (x.T @ (x @ weight))
+            reads = [x @ weight * factor]
             fields = {"phase": "backward", "micro_batch": batch}
             steps.append(Step(key=key, gives=[gradient], reads=reads, fields=fields))
     for layer, weight in enumerate(WEIGHTS):
@@ -207,6 +210,19 @@ def test_a_factor_that_no_layout_tells_is_one_of_all_gradients_but_the_totals(b:
     c = compare(log(1), log(1, **b))
     assert c.loss_scale == pytest.approx(factor)
     assert c.red.any() == (factor == 1)
+
+
+@pytest.mark.parametrize(
+    ("total", "factor"),
+    # the bug changes what the optimizer reads, too, if less than the factor would
+    [(1.1, 0.25), (4.4, 1.0)],
+)
+def test_a_micro_batch_that_is_wrong_hides_no_factor(total: float, factor: float) -> None:
+    c = compare(log(2), log(2, scale=4.0, undone=4.0, other=1.3, total=total))
+    assert c.loss_scale == factor
+    phases = {(int(c.a.micro_batch[i]), Phase(c.a.phase[i])) for i in c.row_a[c.red].tolist() if i >= 0}
+    of_first = {of for batch, of in phases if batch == 0}
+    assert of_first == (set() if factor != 1 else {Phase.BACKWARD})
 
 
 def test_what_a_loop_reduces_by_itself_is_no_total_yet() -> None:
