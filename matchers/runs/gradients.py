@@ -310,7 +310,7 @@ def check_odd_one_out(gradients: Gradients) -> Iterator[Finding | Made | Unmade]
         yield ranks.finding(
             Check.ODD_ONE_OUT,
             f"gradient {'scaled unlike' if unlike else 'reduced over other ranks than'} {many:,} others",
-            (rank for rank, *_ in on),
+            dict.fromkeys(rank for rank, *_ in on),
             sorted({member for _, w, *_ in on for _, members in w.reductions for member in members}),
             (rank, way.row),
             subject=name,

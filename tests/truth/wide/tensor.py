@@ -169,19 +169,21 @@ def _made(ranks: tuple[int, ...]) -> Any:
 
 
 def group(run: Run, along: str) -> Group:
-    """The ranks beside this one along a dimension: `tensor`, `context`, `data`, or `parts` for the last two."""
+    """The ranks beside this one along a dimension: `tensor`, `context`, `data`, `parts` for the last two, or `all`."""
     layout = LAYOUTS[run.form]
     data, context, tensor = layout.place
     numbers = [[d, c, t] for d in range(layout.data) for c in range(layout.context) for t in range(layout.tensor)]
     fixed = {"tensor": (data, context, None), "context": (data, None, tensor), "data": (None, context, tensor)}
-    wanted = fixed.get(along, (None, None, tensor))
+    wanted = {**fixed, "parts": (None, None, tensor), "all": (None, None, None)}[along]
     ranks = [k for k, of in enumerate(numbers) if all(w in (None, at) for w, at in zip(wanted, of, strict=True))]
     return Group(tuple(ranks))
 
 
 def divided_over(weight: Tensor, dim: int, run: Run) -> nn.Parameter:
     """This rank's part of a matrix."""
-    return nn.Parameter(group(run, "tensor").split(weight.detach(), dim).clone())
+    part = nn.Parameter(group(run, "tensor").split(weight.detach(), dim).clone())
+    part.divided = True  # read by `_clipped`
+    return part
 
 
 def positions_of(run: Run, context: int | None = None) -> Tensor:
@@ -214,13 +216,20 @@ def optimizer(model: Any, run: Run) -> Any:
 
 
 def train(
-    model: Any, data: Data, optimizer: Any, run: Run, loss: Callable[[Any, Data], Tensor], unsummed: str
+    model: Any,
+    data: Data,
+    optimizer: Any,
+    run: Run,
+    loss: Callable[[Any, Data], Tensor],
+    unsummed: Mapping[str, str],
+    clip: float = 0.0,
 ) -> Tensor:
     """Train one step; return the loss over all.
 
     Args:
         loss: the sum over the tokens of a part.
-        unsummed: the parameter that the bug `norms` leaves out.
+        unsummed: by bug, the parameter that it leaves out.
+        clip: largest norm of all gradients together; 0 for any.
     """
     layout = LAYOUTS[run.form]
     tensor, context, samples = (group(run, along) for along in ("tensor", "context", "data"))
@@ -235,18 +244,33 @@ def train(
         part.backward()  # bug: cp-loss, dp-loss
         total += part.detach().float()
     for name, parameter in model.named_parameters():
-        if layout.sequence and getattr(parameter, "sliced", False) and not (run.has("norms") and name == unsummed):
-            parameter.grad = tensor.summed(parameter.grad)  # bug: norms
+        if layout.sequence and getattr(parameter, "sliced", False) and unsummed.get(run.bug) != name:
+            parameter.grad = tensor.summed(parameter.grad)  # bug: norms, router
         if layout.context > 1:
             parameter.grad = context.summed(parameter.grad)
         if layout.data > 1:
             parameter.grad = samples.summed(parameter.grad) / layout.data
+    if clip:
+        _clipped(list(model.parameters()), tensor, clip)
     optimizer.step()
     optimizer.zero_grad()
     if layout.context * layout.data > 1:
         dist.all_reduce(total, group=group(run, "parts").of)
         total /= layout.data
     return total
+
+
+def _clipped(parameters: list[nn.Parameter], tensor: Group, largest: float) -> None:
+    """Scale gradients whose norm, over the parts of all ranks, is too large."""
+    of_all = torch.zeros(())
+    for divided in (True, False):
+        of_one = [p.grad for p in parameters if getattr(p, "divided", False) == divided and p.grad is not None]
+        squares = torch.stack([gradient.float().norm() ** 2 for gradient in of_one]).sum()
+        of_all = of_all + (tensor.summed(squares) if divided else squares)
+    factor = (largest / (of_all.sqrt() + 1e-6)).clamp(max=1.0)
+    for p in parameters:
+        if p.grad is not None:
+            p.grad *= factor.to(p.grad.dtype)
 
 
 def canonical(tensors: Mapping[str, Any], run: Run, dims: Mapping[str, int]) -> dict[str, Any]:

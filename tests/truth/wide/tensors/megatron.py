@@ -79,13 +79,13 @@ class Columns(nn.Module):
 
     def __init__(self, run: Run, outputs: int, *, bias: bool = True) -> None:
         super().__init__()
-        self.run = run
+        self.run, self.product = run, functional.linear
         whole = nn.Linear(DIM, outputs, bias=bias)
         self.weight, self.bias = (None if p is None else divided_over(p, 0, run) for p in (whole.weight, whole.bias))
 
     def forward(self, x: Tensor) -> Tensor:
         ranks, sliced = group(self.run, "tensor"), LAYOUTS[self.run.form].sequence
-        return functional.linear(ranks.gathered_for(x, 1) if sliced else ranks.copied_to(x), self.weight, self.bias)
+        return self.product(ranks.gathered_for(x, 1) if sliced else ranks.copied_to(x), self.weight, self.bias)
 
 
 class Rows(nn.Module):
@@ -93,14 +93,14 @@ class Rows(nn.Module):
 
     def __init__(self, run: Run, layer: int, inputs: int) -> None:
         super().__init__()
-        self.run, self.layer = run, layer
+        self.run, self.layer, self.product = run, layer, functional.linear
         whole = nn.Linear(inputs, DIM)
         self.weight, self.bias = divided_over(whole.weight, 1, run), whole.bias
         self.bias.sliced = True  # added after the reduction, to slices
 
     def forward(self, x: Tensor) -> Tensor:
         run, ranks = self.run, group(self.run, "tensor")
-        found = functional.linear(x, self.weight)
+        found = self.product(x, self.weight)
         if run.has("input", self.layer):
             found = found + self.bias  # bug: input
         if run.has("group", self.layer):
@@ -125,10 +125,14 @@ class Block(nn.Module):
         self.out, self.up, self.down = Rows(run, layer, DIM), Columns(run, 2 * DIM), Rows(run, -1, 2 * DIM)
 
     def forward(self, x: Tensor) -> Tensor:
+        x = self.attended(x)
+        return x + self.down(functional.gelu(self.up(self.norm2(x))))
+
+    def attended(self, x: Tensor) -> Tensor:
+        """The residual after attention."""
         y = self.norm1(x)
         q, k, v = (of(y).unflatten(-1, (-1, HEAD)).transpose(1, 2) for of in (self.query, self.key, self.value))
-        x = x + self.out(self._mixed(q, k, v).transpose(1, 2).flatten(2))
-        return x + self.down(functional.gelu(self.up(self.norm2(x))))
+        return x + self.out(self._mixed(q, k, v).transpose(1, 2).flatten(2))
 
     def _mixed(self, q: Tensor, k: Tensor, v: Tensor) -> Tensor:
         run, ranks = self.run, group(self.run, "context")
@@ -167,13 +171,14 @@ def batch(run: Run) -> dict[str, Tensor]:
     return part_of({"x": tokens[:, :-1].contiguous(), "y": tokens[:, 1:].contiguous()}, run)
 
 
+def loss(model: Any, part: dict[str, Tensor]) -> Tensor:
+    """The sum over the tokens of a part."""
+    return functional.cross_entropy(model(part["x"]).float().flatten(0, 1), part["y"].flatten(), reduction="sum")
+
+
 def step(model: Any, data: dict[str, Tensor], optimizer: Any, run: Run) -> Tensor:
     """Train one step."""
-
-    def loss(model: Any, part: dict[str, Tensor]) -> Tensor:
-        return functional.cross_entropy(model(part["x"]).float().flatten(0, 1), part["y"].flatten(), reduction="sum")
-
-    return tensor.train(model, data, optimizer, run, loss, _NORM)
+    return tensor.train(model, data, optimizer, run, loss, {"norms": _NORM})
 
 
 def canonical(tensors: Mapping[str, Any], run: Run) -> dict[str, Any]:
