@@ -99,6 +99,7 @@ def test_any_gradient_that_is_not_reduced_is_named(plan: Plan, data: st.DataObje
     (found,) = checked(run).findings
     assert found.check in (Check.TRAINED, Check.ODD_ONE_OUT)
     assert (found.subject, found.more) == (name, ())
+    assert len({*found.ranks}) == len(found.ranks)
     stage = plan.layout.dp * plan.layout.tp
     assert {*found.ranks} <= {*range(stage)} or {*found.ranks} <= {*range(stage, 2 * stage)}
     assert "reduced over" in found.text
