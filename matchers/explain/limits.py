@@ -19,7 +19,7 @@ from matchers.ops.shapes import reduction_length
 from matchers.rules.resolve import resolve
 from matchers.verdict import tolerance as coefficients
 from matchers.verdict.digests import altered_by_one_run, inputs_equal
-from matchers.verdict.judge import determined_by_copying, longer_sums
+from matchers.verdict.judge import determined_by_copying, longer_sums, print_resolution
 from matchers.verdict.reason import Reason
 from matchers.verdict.tolerance import (
     ACCUMULATED,
@@ -156,7 +156,7 @@ def _base(of: Subject, dtype: str, alone: bool) -> tuple[float, str, str]:
     c, usual = of.c, coefficients.default_tolerance
     if not alone:
         coarsest = max((dtype, *(name for pair in c.policy for name in pair)), key=usual)
-        printed = max(c.a.tells.resolution, c.b.tells.resolution)
+        printed = print_resolution(c.a, c.b, *_leads(of))[0] if of.pair >= 0 else 0.0
         if printed > usual(coarsest):
             return printed, dtype, "The logs have so few digits"
         if usual(coarsest) > usual(dtype) or c.policy:

@@ -22,7 +22,8 @@ class Tells(NamedTuple):
         inputs: the norm that is told of inputs; empty: none is, and each record has one input without a number.
         modules: an operation is a call of a module, or a tensor with its name.
         digests: the kind of digest; those of two kinds are never equal.
-        resolution: relative difference that the printing of numbers alone may make, where it exceeds what dtypes round.
+        resolution: relative difference that the printing of numbers without a digest may make, where it exceeds what
+            dtypes round.
         numbers: the numbers that tensors are compared by where there are no digests.
         misses: what these do not show where they are equal.
         magnitudes: extremes and means of complex tensors are those of magnitudes; else of real and imaginary parts.
@@ -84,7 +85,7 @@ IMPORTED: Final[Mapping[str, Tells]] = {
     "Megatron routing trace": _DUMPED._replace(numbers="chosen experts", misses="nothing of these"),
     **{f"msprobe ({what})": tells for what, tells in _MSPROBE.items()},
     **{f"msprobe ({what}, modules)": tells._replace(modules=True) for what, tells in _MSPROBE.items()},
-    "transformers debug tree": _DUMPED._replace(modules=True),
+    "transformers debug tree": _DUMPED._replace(modules=True, resolution=1e-4),
     "transformers debug tree (printed numbers)": _RESULTS._replace(
         modules=True, exact=False, resolution=1e-4, numbers=_FIVE_DIGITS, misses="reordering and changes below 1e-4"
     ),

@@ -121,6 +121,7 @@ class _Inside:
     """The operations in modules and in the modules of these."""
 
     def __init__(self, log: OpLog, rows: Int64) -> None:
+        self._log = log
         self._place = np.zeros(len(log), np.int64)
         self._place[rows] = np.arange(len(rows))
         self._rows: dict[str, list[Int64]] = defaultdict(list)
@@ -152,4 +153,16 @@ class _Inside:
         ends = np.append(np.flatnonzero(np.diff(self._place[rows]) > 1), len(rows) - 1)
         if calls == 1:
             ends = ends[-1:]
+        elif len(ends) < calls:  # some follow each other with nothing in between
+            each = self._repeated(rows, calls)
+            ends = each if np.isin(ends, each).all() else ends
         return rows[ends] if len(ends) == calls else rows[:0]
+
+    def _repeated(self, rows: Int64, calls: int) -> Int64:
+        """Where each call ends, if as many have done the same operations at the same lines; empty if not."""
+        size, rest = divmod(len(rows), calls)
+        if rest:
+            return rows[:0]
+        done = np.stack([self._log.op[rows], self._log.location[rows]])
+        same = (done.reshape(-1, calls, size) == done[:, None, :size]).all()
+        return np.arange(1, calls + 1) * size - 1 if same else rows[:0]

@@ -39,6 +39,7 @@ __all__ = [
     "judge",
     "longer_sums",
     "other_layouts",
+    "print_resolution",
     "whole_numbers",
 ]
 
@@ -160,7 +161,7 @@ def judge(
         exact=determined_by_copying(a, b, i, j),
         policy=policy,
         shards=shards,
-        resolution=max(a.tells.resolution, b.tells.resolution),
+        resolution=print_resolution(a, b, i, j),
     )
     differences = Differences(x, y)
     differences.nonfinite &= ~untaken_in_both(a, b, x, y)
@@ -274,6 +275,12 @@ def _dtypes(log: OpLog) -> Int64:
     known = maker >= 0
     dtype[nothing[known]] = dtype[maker[known]]
     return dtype
+
+
+def print_resolution(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Float64:
+    """float64[pairs], the relative difference that the printing of their numbers alone may make."""
+    sides = ((a, i), (b, j))
+    return np.max([np.where(log.digests.count[rows] == 0, log.tells.resolution, 0.0) for log, rows in sides], axis=0)
 
 
 def longer_sums(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Float64:

@@ -71,7 +71,7 @@ class Limits:
     policy: DtypePolicy = ()
     shards: bool = False
     ordered: bool = True
-    resolution: float = 0.0
+    resolution: float | Float64 = 0.0
 
     def of(self, x: Values, y: Values) -> Tolerances:
         """The tolerances of these pairs of values."""
@@ -92,7 +92,7 @@ class Limits:
 
     def taken(self, rows: Int64) -> Limits:
         """Those of some pairs."""
-        of = {name: getattr(self, name) for name in ("rtol", "alone", "by_element", "longer", "exact")}
+        of = {name: getattr(self, name) for name in ("rtol", "alone", "by_element", "longer", "exact", "resolution")}
         taken: dict[str, Any] = {name: value[rows] for name, value in of.items() if isinstance(value, np.ndarray)}
         return replace(self, **taken)
 

@@ -95,9 +95,9 @@ class _Tree:
         if deviation is not None and mean is not None:
             deviation = 0.0 if numel == 1 else deviation
             stats["L2 norm"] = math.sqrt((numel - 1) * deviation**2 + numel * mean**2) if numel else 0.0
-        return _Tensor(shape, str(told["dtype"]).removeprefix("torch."), stats, self._read(told, stats))
+        return _Tensor(shape, str(told["dtype"]).removeprefix("torch."), stats, self._read(told, shape, stats))
 
-    def _read(self, told: Any, stats: dict[str, float]) -> Dumped | None:
+    def _read(self, told: Any, shape: tuple[int, ...], stats: dict[str, float]) -> Dumped | None:
         """The elements of a tensor, from the file that it names beside the tree."""
         value = told.get("value")
         if not isinstance(value, str) or not value.startswith("./") or "/" in value[2:] or self._columns.head:
@@ -110,7 +110,7 @@ class _Tree:
         except (OSError, ValueError, LogError) as error:
             self._columns.problem(1, f"{path} cannot be read: {error}")
             return None
-        if found is None or found.tensor is None:
+        if found is None or found.tensor is None or found.tensor.shape != shape:
             return None
         # a module that is called twice writes both calls to one file
         told = {name: value for name, value in found.tensor.measured.stats.items() if name in stats}

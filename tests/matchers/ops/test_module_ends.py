@@ -17,7 +17,7 @@ from matchers.logs.parser import read_log
 from matchers.logs.raw_record import raw_record
 from matchers.status import Status
 from tests.builders import Op, log_text
-from tests.matchers.logs.imported.dumps import ACTIVATIONS, safetensors
+from tests.matchers.logs.imported.dumps import ACTIVATIONS, determinism, safetensors
 
 
 def calls_of(path: Path, tensors: Mapping[str, NDArray[Any]] = ACTIVATIONS) -> OpLog:
@@ -78,6 +78,22 @@ def test_of_several_calls_the_last_is_the_one_that_a_dump_by_name_has(tmp_path: 
     (tmp_path / "b").write_text(log_text(before, exact=True) + text.partition("\n\n")[2])
     c = compare(calls_of(tmp_path / "a"), read_log(tmp_path / "b"))
     assert (len(c.b), bool(c.red.any())) == (len(ACTIVATIONS), False)
+
+
+@pytest.mark.parametrize(("last", "paired"), [("add", 2), ("sub", 0)])
+def test_two_calls_with_nothing_in_between_end_where_the_same_operations_are_done_again(
+    last: str, paired: int, tmp_path: Path
+) -> None:
+    trace = determinism("summary", differs_from=1).splitlines(keepends=True)
+    (tmp_path / "a").write_text("".join(trace[:3]).replace("layer1", "layer0"))
+    both: dict[str, Any] = {"shape": (2, 4), "dtype": "bfloat16", "min": -3.9, "max": 4.1, "mean": -0.001}
+    names = [("mul", 10.0), ("add", 90.5), ("mul", 20.0), (last, 95.5)]
+    ops = [Op(key=f"decoder.layer0.input/op_{k}_{name}", l2=norm, **both) for k, (name, norm) in enumerate(names)]
+    (tmp_path / "b").write_text(log_text(ops, exact=True))
+    c = compare(read_log(tmp_path / "a"), read_log(tmp_path / "b"))
+    assert (int((c.pair >= 0).sum()), bool(c.red.any())) == (paired, False)
+    assert [raw_record(c.b, row)[0] for row in range(len(c.b))] == ["[decoder.layer0.input/op_1_add]",
+        "[decoder.layer0.input/op_3_add]"][:paired]  # fmt: skip
 
 
 @pytest.mark.parametrize("root", ["", "iteration_1."])

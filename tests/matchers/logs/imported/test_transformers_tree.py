@@ -14,7 +14,7 @@ from matchers.logs.parser import read_log
 from matchers.logs.raw_record import raw_record
 from matchers.runs.run import find_run
 from matchers.status import Role, Status
-from tests.matchers.logs.imported.dumps import ACTIVATIONS, debug_tree
+from tests.matchers.logs.imported.dumps import ACTIVATIONS, debug_tree, safetensors
 
 KEYS = [f"{name}.inner/op_0_forward" for name in ACTIVATIONS]
 OTHER = {name: tensor * np.float32(1.01 if k > 4 else 1) for k, (name, tensor) in enumerate(ACTIVATIONS.items())}
@@ -62,6 +62,10 @@ def test_a_file_that_a_later_call_has_written_over_is_not_taken_for_an_earlier_o
     path.write_bytes((tmp_path / "a" / "Model.layers.10.mlp.inner_outputs.safetensors").read_bytes())
     again = read_log(log.path)
     assert (len(again.digests[1]), again.stats[3, 1]) == (0, pytest.approx(log.stats[3, 1], rel=1e-4))
+    assert not compare(log, again).red.any()
+    path.write_bytes(safetensors({"data": ACTIVATIONS["layers.0.mlp"].T}))
+    again = read_log(log.path)
+    assert (len(again.digests[1]), again.shape_text(1)) == (0, "[3, 4]")
 
 
 def test_a_tree_that_is_no_json_is_refused_with_its_line(tmp_path: Path) -> None:
