@@ -5,12 +5,17 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping
 
+import numpy as np
+
+from matchers.arrays import marked
 from matchers.comparison import Comparison
 from matchers.explain.arguments import asked_otherwise
 from matchers.explain.facts import OTHER_BITS, InputFact, format_eps, format_error, ground_of
 from matchers.explain.first_difference import FROM_PYTHON, determinism_of, start_of
 from matchers.explain.subject import Subject
 from matchers.logs.op_log import Phase
+from matchers.logs.tells import IMPORTED
+from matchers.ops.dataflow import upstream
 from matchers.ops.laws import law_of
 from matchers.ops.nonfinite import broken_text
 from matchers.status import Role, Status
@@ -221,7 +226,25 @@ def inputs_agree(of: Subject) -> str:
     which = ("the common input" if more else "the input") if n == 1 else "all common inputs" if more else "all inputs"
     if c.inputs_equal[row] and not any(fact.bits is False for fact in inputs):  # noise is judged as if it were equal
         return f"{which} {'is' if n == 1 else 'are'} bitwise equal"
-    return f"{which} {'agrees' if n == 1 else 'agree'}{beside}"
+    blind = next((log.tells.inputs for log in (c.a, c.b) if log.header.format in IMPORTED and log.tells.inputs), "")
+    how = f" in {blind} norm{'s' * (n != 1)}{_unlike_before(of)}" if blind else ""
+    return f"{which} {'agrees' if n == 1 else 'agree'}{how}{beside}"
+
+
+def _unlike_before(of: Subject) -> str:
+    """`, but b alone runs neg before (model.py:154)`: the last operation without a partner of those that lead to a row.
+
+    Norms of other tools' logs miss signs and order, so that a difference may begin there, or in what one does not log.
+    """
+    c, row = of.c, of.row
+    leads = upstream(c.edges, marked(np.array([row]), len(c)), c.pair >= 0)
+    lone = np.flatnonzero(leads & (c.pair < 0))
+    if not len(lone):
+        unknown = all(fact.producer_a < 0 and fact.producer_b < 0 for fact in of.inputs)
+        return f", but what made {'it' if len(of.inputs) == 1 else 'them'} is not logged" * unknown
+    log, record = c.shown(int(lone[-1]))
+    at = log.location_text(record).replace("\\", "/").rpartition("/")[2]
+    return f", but {'b' if log is c.b else 'a'} alone runs {log.op_name(record)} before{f' ({at})' if at else ''}"
 
 
 def _what_shape(of: Subject) -> str:

@@ -22,7 +22,7 @@ from matchers.logs.imported.json_pieces import NOT_AS_EXPECTED, Pieces
 from matchers.logs.imported.makers import Makers
 from matchers.logs.imported.measured import Dumped, fields_of, printed
 from matchers.logs.imported.torch_file import read_torch
-from matchers.logs.op_log import Phase
+from matchers.logs.op_log import NO_DIGEST, Phase
 from matchers.logs.source import LogSource
 
 __all__ = ["FORMAT"]
@@ -132,6 +132,7 @@ class _Reader:
         number = len(self._columns)
         maker = self._makers.of
         reads = [(one.norm, maker(one.known)) for one in inputs]
+        digests = [int(NO_DIGEST) if one.read is None else one.read.measured.digest for one in inputs]
         reads += self._saved.pop(".forward".join(text.rsplit(".backward", 1)), []) if backward else nested
         self._columns.add(
             Row(
@@ -140,6 +141,7 @@ class _Reader:
                 _operation(name, inputs),
                 inputs=[norm for norm, _ in reads],
                 producers=[row for _, row in reads],
+                input_digests=[*digests, *[int(NO_DIGEST)] * (len(reads) - len(digests))] if self.tensors else (),
                 location=self._places.get(text, ""),
                 phase=phase,
                 recompute=entry.get("is_recompute") is True,

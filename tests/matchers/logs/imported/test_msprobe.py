@@ -167,6 +167,7 @@ def test_tensors_that_were_dumped_beside_are_read(tmp_path: Path) -> None:
     last = len(log) - 1
     assert log.header.format == "msprobe (tensors)"
     assert (log.outputs[last].tolist(), log.inputs[last].tolist(), len(log.digests[last])) == ([6.0], [6.0], 1)
+    assert log.input_digests[last].tolist() == log.digests[last].tolist()
     assert compare(log, log).status[last] == Status.EQUAL
     (folder / "y.pt").unlink()
     log = read_log(path)
