@@ -201,7 +201,8 @@ def of_step(found: Sequence[FoundLog], step: int, folder: str) -> list[FoundLog]
     """
     if steps := _steps(found):
         if step not in steps:
-            raise InputError(f"{folder}: no log of step {step}; there are steps {_listed(steps)}")
+            there = "is step" if len(steps) == 1 else "are steps"
+            raise InputError(f"{folder}: no log of step {step}; there {there} {_listed(steps)}")
         return [log for log in found if log.step == step]
     try:
         said = {captured_step(str(log.path)) for log in found}
