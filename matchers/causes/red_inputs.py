@@ -99,9 +99,15 @@ def _single_inputs(c: Rows, flow_a: Ragged, flow_b: Ragged, rows: Int64, first: 
     later = row > first
     with np.errstate(invalid="ignore"):
         differs = relative(value_a, value_b) > np.where(later, 0.0, c.tolerance[row])
-    differs |= np.isnan(value_a) != np.isnan(value_b)
+    digests = [_digests(*of) for of in ((a, i[owner], at_a, place), (b, j[owner], at_b, place))]
+    # a norm that one log alone has says nothing, if the other does not tell the bits either
+    untold_a, untold_b = (
+        np.isnan(value) & (digest == NO_DIGEST) & bool(len(log.input_digests.value))
+        for value, (digest, _), log in zip((value_a, value_b), digests, (a, b), strict=True)
+    )
+    differs |= (np.isnan(value_a) != np.isnan(value_b)) & ~untold_a & ~untold_b
     unhashed = np.isnan(value_a) & np.isnan(value_b)
-    known, equal = _by_digest(*(_digests(*of) for of in ((a, i[owner], at_a, place), (b, j[owner], at_b, place))))
+    known, equal = _by_digest(*digests)
     hidden = known & ~equal & (made_a == made_b) & marked_at(c.verdict == Status.EQUAL, made_a)
     # the error of a tensor without a recorded producer is unknown: its norm may well be the same, as that of another
     paired = c.pair >= 0

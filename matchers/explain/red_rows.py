@@ -283,13 +283,16 @@ def _what_is_unknown(c: Comparison, inputs: tuple[InputFact, ...]) -> str:
     for fact in differing:
         if read := _read_instead(c, fact):
             return f"{fact.title} already differs{read}"
+    # what a captured operation made differs by less than would be red
+    unmade = [fact for fact in differing if max(fact.producer_a, fact.producer_b) < 0]
+    differing = unmade or differing
     many = len(differing)
-    given = [fact for fact in differing if fact.name and max(fact.producer_a, fact.producer_b) < 0]
+    given = [fact for fact in unmade if fact.name]
     if len(given) == many and not any(fact.is_gradient for fact in given):
         return f"{given[0].name} {f'and {many - 1:,} more differ' if many > 1 else 'differs'} before the step"
     positions = ", ".join(str(fact.position) for fact in differing[:4])
     already = f"input {positions} already differs" if many == 1 else f"inputs {positions} already differ"
-    if c.start.buffers is not None and all(max(fact.producer_a, fact.producer_b) < 0 for fact in differing):
+    if c.start.buffers is not None and unmade:
         return f"{already}, no captured operation made it, and {c.start.buffers.text}"
     return f"{already}: suspect an uncaptured operation just upstream"
 
