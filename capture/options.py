@@ -171,6 +171,8 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="with or for --deterministic: warn where an operation has no deterministic implementation")  # fmt: skip
     add("--when", action=_When, metavar="loss-is-nan|grad-norm-above:X",
         help="record every step (or --steps), and write the first one of which this is true")  # fmt: skip
+    add("--keep-last", type=int, default=1, metavar="K",
+        help="with --when: write that step and those recorded before it, K together; each costs its log")  # fmt: skip
     add("--perturb", type=int, nargs="?", const=0, default=None, metavar="SEED",
         help="move all parameters, and floats of the batch, by one rounding error before the first step")  # fmt: skip
     add("--graft", action="append", default=[], metavar="MODULES=RUN",
@@ -271,6 +273,7 @@ def settings_of(args: argparse.Namespace) -> Settings:
         against=args.against,
         stop=args.stop,
         when=args.when,
+        keep_last=args.keep_last,
         perturb=args.perturb,
         graft=tuple(args.graft),
         graft_after=tuple(args.graft_after),

@@ -7,6 +7,7 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -132,6 +133,8 @@ class Recorder:
             from .changed_start import ChangedStart
 
             self._changed = ChangedStart(settings)
+        self._waits = False
+        self._waiting: list[dict[Path, str]] = []
         self.when: When | None = None
         if settings.when is not None:
             from .when import When
@@ -435,7 +438,8 @@ class Recorder:
         with no_harm(f"the log of step {self.step} was not written"):
             tracer.stop()
             tracer.finish()
-            if self.when is not None and incomplete is None and not self.when.holds(self.step):
+            self._waits = self.when is not None and incomplete is None and not self.when.holds(self.step)
+            if self._waits and self.settings.keep_last == 1:
                 return
             self._write(tracer, "; ".join(map(without_private, filter(None, (tracer.failure, incomplete)))) or None)
 
@@ -571,10 +575,25 @@ class Recorder:
             self._unsaid[path] = f"{self.settings.noun} {self.step}: {len(events)} operations in {path}{note}"
 
     def _tell(self) -> None:
-        """Name the logs that were written."""
-        for text in self._unsaid.values():
+        """Name the logs that were written; those of a step that does not meet the condition wait for one that does."""
+        if self._unsaid:
+            self._waiting.append(self._unsaid)
+            self._unsaid = {}
+        if self._waits:
+            self.forget_waiting(self.settings.keep_last - 1)
+            return
+        for text in [text for texts in self._waiting for text in texts.values()]:
             say(text)
-        self._unsaid.clear()
+        self._waiting.clear()
+
+    def forget_waiting(self, but: int = 0) -> None:
+        """Delete the logs of steps that did not meet the condition, but the last ones."""
+        while len(self._waiting) > but:
+            for path in self._waiting.pop(0):
+                self.written.remove(path)
+                with suppress(OSError):
+                    path.unlink()
+                    path.parent.rmdir()  # that of other ranks' logs stays
 
     def _held(self) -> Iterator[tuple[str, Any]]:
         """Yield the (path, parameter) pairs of what this rank holds of all models."""

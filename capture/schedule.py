@@ -290,6 +290,8 @@ class AutomaticSchedule:
         elif self._begun and not (incomplete is None and self._updates.any_changed() and self._update_ends()):
             self.recorder.save(incomplete or "the script ended before an optimizer stepped")
         self.discard()
+        if incomplete is None:
+            self.recorder.forget_waiting()
         missed = self.steps.following(self._done)
         if self._refused:
             return

@@ -72,6 +72,7 @@ class Settings:
         stop: end the process at the first of these.
         when: of all recorded steps, only the first one that meets this condition is written: `loss-is-nan`, or
             `grad-norm-above:X`; None to write all.
+        keep_last: with `when`: that step and the recorded ones before it, so many together, are written.
         perturb: seed of a perturbation of all parameters, and of the floats of the batch, by one ε before the first
             recorded step, None for none.
         synthetic: seed of values by name and position that weights and batch get before the first recorded step.
@@ -102,6 +103,7 @@ class Settings:
     against: str | None = None
     stop: bool = False
     when: str | None = None
+    keep_last: int = 1
     perturb: int | None = None
     graft: tuple[str, ...] = ()
     graft_after: tuple[str, ...] = ()
@@ -123,6 +125,8 @@ class Settings:
         object.__setattr__(self, "forward", self.forward or bool(self.of))
         if self.when is not None:
             parse_when(self.when)
+        if self.keep_last < 1 or (self.keep_last > 1 and self.when is None):
+            raise ValueError(f"--keep-last {self.keep_last}: expected a number of steps, from 1, of --when")
         object.__setattr__(self, "wanted", Wanted.of(self.save))
         object.__setattr__(self, "tables", {} if self.against is None else read_table(self.against))
         grafts: tuple[Graft, ...] = ()

@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import torch
 from data import initialise, micro_batch
-from model import Attention, LayerConfig, ModelConfig, Transformer
+from model import Attention, LayerConfig, Linear, ModelConfig, Transformer
 from moe import MixtureOfExperts
 from torch import Tensor, nn
 from torch.nn import functional
@@ -77,16 +77,39 @@ def rotated(x: Tensor, turns: Tensor) -> Tensor:
     return torch.view_as_real(pairs * turns).flatten(-2).to(x.dtype)
 
 
-class NarrowRouter(nn.Linear):
-    """A router in bfloat16."""
+class SplitLinear(Linear):
+    """A projection that adds up parts of its sum, of few rows more parts: so kernels fill a device.
+
+    In bfloat16 each part is rounded, so that a row's result depends on the batch.
+    """
 
     def forward(self, x: Tensor) -> Tensor:
-        """Return scores in the dtype of `x`."""
-        return functional.linear(x.bfloat16(), self.weight.bfloat16()).to(x.dtype)
+        """(…, inputs) to (…, outputs)."""
+        rows = x.flatten(0, -2)
+        parts = next(number for number in (1, 2, 4) if number * len(rows) >= 64 or number == 4)
+        if parts == 1:
+            return super().forward(x)
+        weights = self.weight.view(self.out_features, parts, -1).permute(1, 2, 0)
+        return torch.bmm(rows.view(len(rows), parts, -1).transpose(0, 1), weights).sum(0).view(*x.shape[:-1], -1)
 
 
-def build(config: ModelConfig, batch: int, bug: str, *, trainer: bool) -> Transformer:
-    """Build the model of the training, or that of the engine, with the same weights but for the bug."""
+class Router(nn.Linear):
+    """A router with a dtype of its own, whatever the model's."""
+
+    def __init__(self, like: nn.Linear, dtype: torch.dtype) -> None:
+        super().__init__(like.in_features, like.out_features, bias=False)
+        self.dtype = dtype
+
+    def forward(self, x: Tensor) -> Tensor:
+        """Return scores in this dtype."""
+        return functional.linear(x.to(self.dtype), self.weight.to(self.dtype))
+
+
+def build(config: ModelConfig, batch: int, bug: str, *, trainer: bool, split: bool, narrow: bool) -> Transformer:
+    """Build the model of the training, or that of the engine, with the same weights but for the bug.
+
+    Of a narrow model the router stays wide, as trainings have it.
+    """
     model = Transformer(config)
     for number, (block, layer) in enumerate(zip(model.layers, config.layers, strict=True)):
         planted = bug if number == LAYER else ""
@@ -94,9 +117,14 @@ def build(config: ModelConfig, batch: int, bug: str, *, trainer: bool) -> Transf
             block.attention = CachedAttention(config, layer, batch, planted)
         if planted == "norm-eps":
             block.attention_norm.eps = block.feed_forward_norm.eps = 1e-4
-        if planted == "router-bf16" and isinstance(block.feed_forward, MixtureOfExperts):
-            router = block.feed_forward.router
-            block.feed_forward.router = NarrowRouter(router.in_features, router.out_features, bias=False)
+        if isinstance(block.feed_forward, MixtureOfExperts):
+            if narrow or planted == "router-bf16":
+                dtype = torch.bfloat16 if planted == "router-bf16" else torch.float32
+                block.feed_forward.router = Router(block.feed_forward.router, dtype)
+        elif split:
+            block.feed_forward.w2 = SplitLinear(config.hidden, config.dim)
+        if split:
+            block.attention.wo = SplitLinear(config.dim, config.dim)
     torch.manual_seed(42)
     initialise(model, 42)
     attention = model.layers[LAYER].attention
@@ -124,13 +152,15 @@ def main(arguments: Sequence[str] | None = None) -> None:
     parser.add_argument("--prompt", type=int, default=8, help="tokens that are scored")
     parser.add_argument("--new", type=int, default=3, help="tokens that are decoded")
     parser.add_argument("--bfloat16", action="store_true", help="compute in bfloat16")
+    parser.add_argument("--split-k", action="store_true", help="add up parts of some projections, of fewer rows more")
     parser.add_argument("--given", action="store_true", help="decode given tokens, not the likeliest ones")
     parser.add_argument("--experts", type=int, default=0)
     parser.add_argument("--bug", choices=BUGS, default="", help="; ".join(f"{k}: {v}" for k, v in BUGS.items()))
     args = parser.parse_args(arguments)
     layers = tuple(replace(LayerConfig(), experts=args.experts * (number == LAYER)) for number in range(3))
     config = ModelConfig(dim=32, heads=4, kv_heads=2, vocab=64, seq_len=args.prompt + args.new, layers=layers)
-    model = build(config, args.batch, args.bug, trainer=args.trainer)
+    split = args.split_k and not args.trainer
+    model = build(config, args.batch, args.bug, trainer=args.trainer, split=split, narrow=args.bfloat16)
     if args.bfloat16:  # the rotations stay complex
         for tensor in (*model.parameters(), *model.buffers()):
             tensor.data = tensor.bfloat16() if tensor.is_floating_point() else tensor.data
