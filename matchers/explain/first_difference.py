@@ -177,7 +177,8 @@ def determinism_of(c: Comparison, row: int) -> str:
         verb = "differs" if differ == 1 else "differ"
         told = f"{differ:,} of {others:,} {earlier} {name} with {inputs} {verb} too"
         if c.equality.by_digest and same_kernels(c.a.header.run, c.b.header.run) and _asked_alike(c):
-            return f"nondeterministic here: {told}"
+            of_rows = bool(c.a.rows_compared)  # calls of other sizes
+            return f"{'depends on the batch' if of_rows else 'nondeterministic here'}: {told}"
         return told + ("" if Status(c.verdict[row]).red else ": another kernel or reduction order")
     agree = "agrees" if others == 1 else "agree"
     told = f"{others:,} of {others:,} {earlier} {name} with {inputs} {agree}"
@@ -196,7 +197,7 @@ def kernels_of(c: Comparison, row: int) -> Iterator[str]:
         yield "it may be the kernel: versions, devices or flags differ; capture both runs with the same ones"
     elif others and not differ:
         yield "no rounding: one build of torch on one machine makes the same bits of the same bits"
-    elif _asked_alike(c):
+    elif _asked_alike(c) and not c.a.rows_compared:
         yield "one build of torch on one machine: capture a again, and what differs then is nondeterministic"
 
 
