@@ -39,7 +39,8 @@ if TYPE_CHECKING:
     from matchers.comparison import Comparison
     from matchers.logs.op_log import OpLog
     from numtui.experiments.journal import Journal
-    from numtui.report.isolation import Called, Found, Isolation
+    from numtui.report.called_modules import Called
+    from numtui.report.isolation import Found, Isolation
     from numtui.report.own_errors import OwnError
 
 __all__ = ["add_parser"]
@@ -142,7 +143,8 @@ class _Isolating:
     def run(self) -> tuple[Isolation, OpenRequest]:
         """Capture and compare until the causes of the last comparison need no other grafts; return its request, too."""
         from matchers.ops.start import table
-        from numtui.report.isolation import Called, Isolation, found_causes, grafts_behind, limit_of, places
+        from numtui.report.called_modules import Called
+        from numtui.report.isolation import Isolation, found_causes, grafts_behind, limit_of, places
         from numtui.report.lost_gradients import lost_gradients
 
         called = Called.of(call for bundle in self._bundles for call in bundle.boundaries)

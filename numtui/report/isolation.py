@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from capture.keeping.form import OF_NO_MODULE, OF_OPTIMIZER
+from capture.keeping.form import OF_OPTIMIZER
 from matchers.comparison import Comparison
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.dataflow import sources
@@ -19,72 +19,16 @@ from matchers.ops.optimizer_settings import optimizer_differences
 from matchers.ops.run_info import detaches
 from matchers.ops.start import table
 from matchers.status import Status
+from numtui.report.called_modules import Called
 from numtui.report.hidden_causes import beginning, behind_grafts
 from numtui.report.lost_gradients import LostGradients
 from numtui.report.own_errors import BEFORE_OPTIMIZER, OUTSIDE, OwnError
 from numtui.text.counts import plural
 
-__all__ = ["Called", "Found", "Isolation", "Place", "found_causes", "grafts_behind", "limit_of", "places", "sharing"]
+__all__ = ["Found", "Isolation", "Place", "found_causes", "grafts_behind", "limit_of", "places", "sharing"]
 
 Place = tuple[int | None, int | None]
 """A row in the explorer: by its record in a, or else by its line in the log of b."""
-
-
-@dataclass(frozen=True)
-class Called:
-    """The modules that a run called in its step.
-
-    Attributes:
-        inner: the modules that each calls itself, by its name.
-        outermost: those that no other calls.
-    """
-
-    inner: Mapping[str, Sequence[str]]
-    outermost: Sequence[str]
-
-    @classmethod
-    def of(cls, boundaries: Iterable[Mapping[str, Any]]) -> Called:
-        """Read the calls of a bundle."""
-        inner: dict[str, dict[str, None]] = {}
-        outermost: dict[str, None] = {}
-        for call in boundaries:
-            name, within = call["module"], call["within"]
-            if name in OF_NO_MODULE:
-                continue
-            inner.setdefault(name, {})
-            if within is None:
-                outermost[name] = None
-            elif within != name:
-                inner.setdefault(within, {})[name] = None
-        return cls({name: [*of] for name, of in inner.items()}, [*outermost])
-
-    def nearest(self, module: str) -> str:
-        """Return a module, or the innermost called one that contains it; empty for none."""
-        while module and module not in self.inner:
-            module = module.rpartition(".")[0]
-        return module
-
-    def blocks(self) -> list[str]:
-        """Return the outermost modules that are layers of a stack, as `layers.3`, and those beside their stack."""
-        return [block for name in self.outermost for block in self._blocks(name)]
-
-    def _blocks(self, name: str) -> list[str]:
-        found = []
-        for inner in self.inner[name]:
-            numbered = inner.rpartition(".")[2].isdigit()
-            expand = not numbered and any(map(_is_layer, self.within(inner)))
-            found += self._blocks(inner) if expand else [inner]
-        return found or [name]
-
-    def within(self, name: str) -> Iterator[str]:
-        """Yield the modules that run in a module, at any depth; none for a name of no module."""
-        for inner in self.inner.get(name, ()):
-            yield inner
-            yield from self.within(inner)
-
-
-def _is_layer(name: str) -> bool:
-    return name.rpartition(".")[2].isdigit()
 
 
 @dataclass(frozen=True)

@@ -10,7 +10,7 @@ import pytest
 
 from numtui.cli.main import main
 from numtui.experiments.capturing import CaptureCommand
-from numtui.report.isolation import Called
+from numtui.report.called_modules import Called
 
 SCRIPT = """
 import sys
