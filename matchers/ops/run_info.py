@@ -29,6 +29,7 @@ from matchers.status import LabelledEnum
 
 __all__ = [
     "MERGED_FINDINGS",
+    "HELD_BY_RANKS",
     "MERGED_RANKS",
     "DividedBatch",
     "Note",
@@ -49,6 +50,8 @@ __all__ = [
 MERGED_FINDINGS = "merged_findings"
 """Entry of the run info of a virtual log (`matchers.runs.layouts`): what its ranks contradict each other in."""
 MERGED_RANKS = "merged_ranks"
+HELD_BY_RANKS = "held_by_ranks"
+"""Entry of a merged log: digests of all parameters with which any of its ranks begins."""
 """Entry of the run info of a virtual log: the number of its ranks."""
 _MAX_FINDINGS = 3
 

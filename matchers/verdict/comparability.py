@@ -7,12 +7,13 @@ from the records: dtypes, use of collectives, and inputs without a recorded prod
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
 
-from matchers.arrays import Bool
+from matchers.arrays import Bool, Int64
 from matchers.laws.law import Form
 from matchers.laws.register import law
 from matchers.logs.hashing import shared_ids
@@ -20,8 +21,18 @@ from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.arguments import shown, tells_arguments
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.laws import collective, positions, rows_where
+from matchers.ops.module_path import canonical
 from matchers.ops.optimizer_settings import no_learning_rate, optimizer_differences
-from matchers.ops.run_info import MERGED_RANKS, Note, Severity, compare_run_info, start_of, tells_start
+from matchers.ops.run_info import (
+    HELD_BY_RANKS,
+    MERGED_RANKS,
+    Note,
+    Severity,
+    compare_run_info,
+    start_of,
+    tells_start,
+)
+from matchers.ops.start import known_digests
 from matchers.pairing.pairing import Pairing
 from matchers.verdict.digests import shared_inputs
 from matchers.verdict.expectation import Expectation
@@ -284,10 +295,26 @@ def other_weights(
     factor = rows_where(a, lambda law: law.form == Form.PRODUCT)[given.record]
     factor &= any_dtype | (of_a[a.dtype[given.record]] == of_b[b.dtype[given.other]])
     differs = factor & (given.x != given.y)
+    differs &= ~_held_by_ranks(a, b, given.record) & ~_held_by_ranks(b, a, given.other)
     n, total = int(np.count_nonzero(differs)), int(np.count_nonzero(factor))
     if not n or n < _MOST * total:
         return None
     return f"{n:,} of {total:,} matrix products read other weights, {given.first(differs)} first"
+
+
+def _held_by_ranks(log: OpLog, merged: OpLog, rows: Int64) -> Bool:
+    """bool: ranks that were merged begin with all parameters of a record's module: their norms are of others, too.
+
+    Each may have some of the experts, under names of its own.
+    """
+    held = merged.header.run.get(HELD_BY_RANKS)
+    if not isinstance(held, list) or not len(rows):
+        return np.zeros(len(rows), bool)
+    known, of_module = set(map(str, held)), defaultdict[str, list[bool]](list)
+    for name, digest in known_digests(log.header.run, "parameter_digests").items():
+        of_module[name.rpartition(".")[0]].append(str(digest) in known)
+    whole = np.array([all(of_module.get(canonical(name), [False])) for name in log.modules] + [False])
+    return np.asarray(whole[log.module[rows]])
 
 
 def _inferred_start(a: OpLog, b: OpLog, pairing: Pairing, flow: DataFlow | None, policy: DtypePolicy) -> Iterator[Note]:

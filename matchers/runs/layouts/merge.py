@@ -21,10 +21,11 @@ from matchers.logs.op_log import NO_DIGEST, OF_PARTS, OpLog
 from matchers.ops.combine import combine, joined, with_values
 from matchers.ops.json_values import number
 from matchers.ops.placement import LAYOUT, MERGED
-from matchers.ops.run_info import MERGED_RANKS
+from matchers.ops.run_info import HELD_BY_RANKS, MERGED_RANKS
 from matchers.ops.shapes import dimensions
 from matchers.ops.share import Holds, Share, first_alike, placed_share
 from matchers.ops.sketch import PROJECTIONS, decode_sketches, encode_sketch
+from matchers.ops.start import known_digests
 from matchers.ops.values import Values, first_outputs, further
 from matchers.runs.layouts.declared import stand_in
 from matchers.runs.layouts.holdings import Holdings, agree
@@ -287,6 +288,7 @@ def _run_info(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         **{name: value for name, value in runs[0].items() if name not in own},
         **(dict(_contents(runs)) if _replicas(runs) else _of_slices(runs)),
         MERGED_RANKS: sum(int(run.get(MERGED_RANKS, 1)) for run in runs),
+        HELD_BY_RANKS: sorted({str(held) for run in runs for held in known_digests(run, "parameter_digests").values()}),
     }
 
 
