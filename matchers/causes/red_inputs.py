@@ -100,9 +100,9 @@ def _single_inputs(c: Rows, flow_a: Ragged, flow_b: Ragged, rows: Int64, first: 
     with np.errstate(invalid="ignore"):
         differs = relative(value_a, value_b) > np.where(later, 0.0, c.tolerance[row])
     digests = [_digests(*of) for of in ((a, i[owner], at_a, place), (b, j[owner], at_b, place))]
-    # a norm that one log alone has says nothing, if the other does not tell the bits either
+    # a norm that one log alone has says nothing of what partners made, if the other does not tell the bits either
     untold_a, untold_b = (
-        np.isnan(value) & (digest == NO_DIGEST) & bool(len(log.input_digests.value))
+        np.isnan(value) & (digest == NO_DIGEST) & bool(len(log.input_digests.value)) & (made_a == made_b)
         for value, (digest, _), log in zip((value_a, value_b), digests, (a, b), strict=True)
     )
     differs |= (np.isnan(value_a) != np.isnan(value_b)) & ~untold_a & ~untold_b
