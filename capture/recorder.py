@@ -7,7 +7,6 @@ import sys
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from contextlib import suppress
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -37,6 +36,7 @@ from .step_log import kept_events, name_events, records
 from .step_start import ModelState, StepStart
 from .step_window import Split, Window, read_by
 from .tracer import StepTracer
+from .written_logs import WrittenLogs
 
 if TYPE_CHECKING:
     from .changed_start import ChangedStart
@@ -106,8 +106,7 @@ class Recorder:
         self.modules = ModuleStack(self.names, self._entered, self.broken)
         self.tracer: StepTracer | None = None
         self.step = 0
-        self.written: list[Path] = []
-        self._unsaid: dict[Path, str] = {}
+        self.logs = WrittenLogs(settings.keep_last)
         self._log_path = log_path
         self._on_enter, self._on_optimizer = on_enter, on_optimizer
         self._optimizers: OptimizerNames | None = None
@@ -133,8 +132,6 @@ class Recorder:
             from .changed_start import ChangedStart
 
             self._changed = ChangedStart(settings)
-        self._waits = False
-        self._waiting: list[dict[Path, str]] = []
         self.when: When | None = None
         if settings.when is not None:
             from .when import When
@@ -375,12 +372,12 @@ class Recorder:
         tracer.events[stepped:] = after
         if after and not self.settings.forward:
             self._find_updated(tracer, after)
-        if after or not self._unsaid:
+        if after or not self.logs.unsaid:
             self.save()
         if following is None:
             self.drop()
             return
-        self._tell()
+        self.logs.tell()
         for event in rest:
             if event.place.phase == AFTER:
                 event.place.phase = PREPARE
@@ -438,15 +435,15 @@ class Recorder:
         with no_harm(f"the log of step {self.step} was not written"):
             tracer.stop()
             tracer.finish()
-            self._waits = self.when is not None and incomplete is None and not self.when.holds(self.step)
-            if self._waits and self.settings.keep_last == 1:
+            self.logs.wait = self.when is not None and incomplete is None and not self.when.holds(self.step)
+            if self.logs.wait and self.settings.keep_last == 1:
                 return
             self._write(tracer, "; ".join(map(without_private, filter(None, (tracer.failure, incomplete)))) or None)
 
     @ends_no_run
     def drop(self) -> None:
         """Discard the step, whose log, if there is one, does not change any more."""
-        self._tell()
+        self.logs.tell()
         if self.tracer is not None:
             tracer, self.tracer = self.tracer, None
             self._left_behind.append(tracer)
@@ -566,34 +563,18 @@ class Recorder:
                 compact=self.settings.compact,
             )
             if path not in self.written:
-                self.written.append(path)
+                self.logs.paths.append(path)
                 say_if_open_to_others(path)
             note = f" (incomplete: {incomplete})" if incomplete else ""
             if self._keeping is not None:
                 note += self._keeping.write(path, run, getattr(self._start, "saved", None))
             note += f" (replaces {replaces})" if replaces else ""
-            self._unsaid[path] = f"{self.settings.noun} {self.step}: {len(events)} operations in {path}{note}"
+            self.logs.unsaid[path] = f"{self.settings.noun} {self.step}: {len(events)} operations in {path}{note}"
 
-    def _tell(self) -> None:
-        """Name the logs that were written; those of a step that does not meet the condition wait for one that does."""
-        if self._unsaid:
-            self._waiting.append(self._unsaid)
-            self._unsaid = {}
-        if self._waits:
-            self.forget_waiting(self.settings.keep_last - 1)
-            return
-        for text in [text for texts in self._waiting for text in texts.values()]:
-            say(text)
-        self._waiting.clear()
-
-    def forget_waiting(self, but: int = 0) -> None:
-        """Delete the logs of steps that did not meet the condition, but the last ones."""
-        while len(self._waiting) > but:
-            for path in self._waiting.pop(0):
-                self.written.remove(path)
-                with suppress(OSError):
-                    path.unlink()
-                    path.parent.rmdir()  # that of other ranks' logs stays
+    @property
+    def written(self) -> list[Path]:
+        """The logs that were written, and stay."""
+        return self.logs.paths
 
     def _held(self) -> Iterator[tuple[str, Any]]:
         """Yield the (path, parameter) pairs of what this rank holds of all models."""

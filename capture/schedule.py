@@ -291,7 +291,7 @@ class AutomaticSchedule:
             self.recorder.save(incomplete or "the script ended before an optimizer stepped")
         self.discard()
         if incomplete is None:
-            self.recorder.forget_waiting()
+            self.recorder.logs.forget_waiting()
         missed = self.steps.following(self._done)
         if self._refused:
             return

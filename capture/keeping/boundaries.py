@@ -290,13 +290,17 @@ class Boundaries:
             self._grafts.refused(call.told, kind, path, str(reason))
             return None
 
+    def _note_given(self, call: _Call, kind: str, path: str, part: torch.Tensor) -> None:
+        """Note what a module is given, which a graft of another may overwrite."""
+        if kind == INPUTS and call.module is not None and self._grafts is not None:
+            self._given.note(call.told, path, part)
+
     def _overwrite(self, call: _Call, kind: str, path: str, tensor: torch.Tensor) -> None:
         """Overwrite the values of a tensor by what the other run kept."""
         value = self._grafted(call, kind, path, tensor)
         tracer = self._tracer
         if value is None or tracer is None or self._grafts is None:
-            if kind == INPUTS and call.module is not None and self._grafts is not None:
-                self._given.note(call.told, path, local_part(tensor))
+            self._note_given(call, kind, path, local_part(tensor))
             return
         part = self._local(tensor)
         tracer.settle()
@@ -315,8 +319,7 @@ class Boundaries:
                     memory, value = memory.narrow(dim, 0, 1), first
             memory.copy_(value)
         self._given.overwritten(part)
-        if kind == INPUTS and call.module is not None:
-            self._given.note(call.told, path, part)
+        self._note_given(call, kind, path, part)
         if state is not None:
             state.measured.clear()
 

@@ -159,7 +159,7 @@ class _Inside:
         return rows[ends] if len(ends) == calls else rows[:0]
 
     def _repeated(self, rows: Int64, calls: int) -> Int64:
-        """Where each call ends, if as many have done the same operations at the same lines; empty if not."""
+        """The ends of the calls, if as many have done the same operations at the same lines; empty if not."""
         size, rest = divmod(len(rows), calls)
         if rest:
             return rows[:0]

@@ -28,8 +28,8 @@ from matchers.ops.start import (
 from matchers.status import LabelledEnum
 
 __all__ = [
-    "MERGED_FINDINGS",
     "HELD_BY_RANKS",
+    "MERGED_FINDINGS",
     "MERGED_RANKS",
     "DividedBatch",
     "Note",
@@ -50,9 +50,9 @@ __all__ = [
 MERGED_FINDINGS = "merged_findings"
 """Entry of the run info of a virtual log (`matchers.runs.layouts`): what its ranks contradict each other in."""
 MERGED_RANKS = "merged_ranks"
-HELD_BY_RANKS = "held_by_ranks"
-"""Entry of a merged log: digests of all parameters with which any of its ranks begins."""
 """Entry of the run info of a virtual log: the number of its ranks."""
+HELD_BY_RANKS = "held_by_ranks"
+"""Entry of the run info of a virtual log: digests of all parameters with which any of its ranks begins."""
 _MAX_FINDINGS = 3
 
 

@@ -14,6 +14,7 @@ from matchers.logs.op_log import OpLog, once_per_log
 from matchers.ops.laws import collective, positions, rows_where
 
 __all__ = [
+    "but_for_ones",
     "dimensions",
     "elements",
     "is_shard",
@@ -29,6 +30,11 @@ def dimensions(text: str) -> tuple[int, ...]:
     """Parse `[256, 768]`; a dimension too large for any tensor counts as 0."""
     parts = (part.strip() for part in text.strip("[]").split(","))
     return tuple(int(part) if len(part) < 16 else 0 for part in parts if part.isdigit())
+
+
+def but_for_ones(shape: tuple[int, ...]) -> tuple[int, ...]:
+    """A shape without dimensions of size 1, which change nothing in the order of the elements."""
+    return tuple(n for n in shape if n != 1)
 
 
 def side_by_side(shapes: Sequence[tuple[int, ...]]) -> list[tuple[int, ...]]:

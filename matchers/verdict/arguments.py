@@ -31,7 +31,7 @@ from matchers.ops.laws import functional, law_of, rows_where
 from matchers.ops.module_path import canonical
 from matchers.ops.optimizer_settings import ROUNDING, optimizer_differences
 from matchers.ops.python_reads import NumberRead, read_before
-from matchers.ops.shapes import dimensions
+from matchers.ops.shapes import but_for_ones, dimensions
 from matchers.pairing.pairing import Method
 from matchers.status import Status
 from matchers.verdict.case import Case, Judgement
@@ -247,7 +247,9 @@ def _other_shapes(
     of_a: _Shapes, of_b: _Shapes, difference: ArgumentDifference, pairs: Sequence[tuple[float, float]], layouts: bool
 ) -> str:
     """The clause about dimensions and sizes that follow from the shapes of the tensors; empty for others."""
-    if _of_more_dimensions(difference) and all(map(_but_for_ones, of_a, of_b)):
+    if _of_more_dimensions(difference) and all(
+        but_for_ones(x) == but_for_ones(y) for x, y in zip(of_a, of_b, strict=False)
+    ):
         return "dimensions of size 1"
     dimension = difference.name.startswith("dim")
     if dimension and of_a[1:] != of_b[1:]:
@@ -276,11 +278,6 @@ def _of_more_dimensions(difference: ArgumentDifference) -> bool:
     fewer, more = sorted((difference.a, difference.b), key=len)
     left = iter(more)
     return len(fewer) < len(more) and all(each in left for each in fewer)
-
-
-def _but_for_ones(one: tuple[int, ...], other: tuple[int, ...]) -> bool:
-    """True if two shapes differ in dimensions of size 1 alone."""
-    return [n for n in one if n != 1] == [n for n in other if n != 1]
 
 
 def perhaps_read(a: OpLog, b: OpLog, i: int, j: int, difference: ArgumentDifference) -> NumberRead | None:

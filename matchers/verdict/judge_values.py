@@ -27,7 +27,7 @@ from matchers.arrays import Bool, Float64, Int64, columns
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import STATISTICS, OpLog
 from matchers.ops.nonfinite import untaken
-from matchers.ops.shapes import dimensions, is_shard
+from matchers.ops.shapes import but_for_ones, dimensions, is_shard
 from matchers.ops.values import Values
 from matchers.status import Status
 from matchers.verdict.reason import Reason
@@ -342,9 +342,8 @@ class Differences:
         shard = np.zeros(len(x), bool)
         if other_shape.any():
             dims = [dimensions(text) for text in dict.fromkeys([*x.shapes, *y.shapes])]
-            # dimensions of length 1 change nothing in the order of the elements
             first: dict[tuple[int, ...], int] = {}
-            alike = np.array([first.setdefault(tuple(n for n in shape if n != 1), k) for k, shape in enumerate(dims)])
+            alike = np.array([first.setdefault(but_for_ones(shape), k) for k, shape in enumerate(dims)])
             other_shape[other_shape] = alike[shape_x[other_shape]] != alike[shape_y[other_shape]]
             # nor does another view of equal bits
             size = np.array([math.prod(shape) for shape in dims])

@@ -66,9 +66,9 @@ def beginning(c: Comparison, row: int) -> int:
         return row
     within = _of_module(c, row) & (c.status != Status.EQUAL) & (c.phase == c.phase[row])
     before = upstream(c.edges, marked([row], len(c)), within)
-    branches = Branches(c, c.edges)
-    alone = np.flatnonzero(before & within & (c.pair < 0)).tolist()
-    return next((at for at in alone if at < row and branches.is_odd(at)), row)
+    alone = [at for at in np.flatnonzero(before & within & (c.pair < 0)).tolist() if at < row]
+    branches = Branches(c, c.edges) if alone else None
+    return next((at for at in alone if branches is not None and branches.is_odd(at)), row)
 
 
 def _of_module(c: Comparison, row: int) -> Bool:

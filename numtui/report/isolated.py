@@ -74,7 +74,7 @@ def write_json(found: Isolation, out: TextIO) -> None:
 
 def others(found: Isolation) -> str:
     """Count the modules that are not shown; empty for none."""
-    left = [error.largest for error in found.errors if not found.shown or error not in found.shown]
+    left = [error.largest for error in found.only_counted]
     if not left:
         return ""
     most = max(left)

@@ -88,12 +88,12 @@ def found_causes(
     operation with equal inputs that differs, or that one run alone has: behind it all may have been grafted, so that
     nothing red reads it.
     """
+    limit, unexplained = limit_of(errors), []
     found = [_found(c, called, _from_beginning(c, rows)) for rows in c.starts]
     further = (_found(c, called, rows) for rows in c.further_causes)
-    found += [cause for cause in further if not _acquitted(cause, errors)]
+    found += [cause for cause in further if not _acquitted(cause, errors, limit)]
     found += _set_otherwise(c, called, found)
     sharing = [error.module for error in errors if error.joint is not None]
-    limit, unexplained = limit_of(errors), []
     other_layout = any(c.a.header.run.get(name) != c.b.header.run.get(name) for name in ("world_size", "mesh"))
     plain = next((log for log in (c.a, c.b) if log.header.run.get("world_size") in (None, 1)), None)
     open_ = _not_grafted(c, called)
@@ -271,13 +271,13 @@ def _whereabouts(cause: Found) -> str:
     return BEFORE_OPTIMIZER if cause.phase == Phase.GRADIENTS.label else OUTSIDE
 
 
-def _acquitted(cause: Found, errors: Sequence[OwnError]) -> bool:
+def _acquitted(cause: Found, errors: Sequence[OwnError], limit: float) -> bool:
     """Return True if the module of a supposed cause is known to add nothing by itself in that phase but rounding."""
     by_phase = {Phase.FORWARD.label: ("forward",), Phase.BACKWARD.label: ("backward", "weights", "joint")}
     names = by_phase.get(cause.phase, ())
     own = [getattr(each, name) for each in errors if each.module == cause.module for name in names]
     known = [size for size in own if size is not None]
-    return bool(known) and max(known) <= limit_of(errors)
+    return bool(known) and max(known) <= limit
 
 
 def _first_rows(
@@ -411,7 +411,15 @@ class Isolation:
     @property
     def shown(self) -> list[OwnError]:
         """The errors that are no rounding, or all where no limit is set, in the order of the modules."""
-        return [error for error in self.errors if not self.limit or error.largest > self.limit]
+        return [error for error in self.errors if not self._rounding(error)]
+
+    @property
+    def only_counted(self) -> list[OwnError]:
+        """The other errors."""
+        return [error for error in self.errors if self._rounding(error)]
+
+    def _rounding(self, error: OwnError) -> bool:
+        return self.limit > 0 and error.largest <= self.limit
 
     @property
     def result(self) -> str:

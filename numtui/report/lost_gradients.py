@@ -14,7 +14,7 @@ __all__ = ["LostGradients", "lost_gradients"]
 
 @dataclass(frozen=True)
 class LostGradients:
-    """What a gradient of b lacks that a has.
+    """Parts of gradients that b lacks and a has.
 
     Attributes:
         cut_in: modules in which a gradient ends in b alone: of what they give another module, or take from it.

@@ -9,10 +9,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Collection, Container, Iterable, Iterator, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, replace
-from functools import cached_property
-from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
@@ -27,11 +24,9 @@ from capture.keeping.form import (
     OF_WEIGHTS,
     OUTPUT_GRADIENTS,
     OUTPUTS,
-    read_content,
 )
-from capture.keeping.layout import Group, NoWhole, Rows, batch_of, nearest_factor, put_together, row_names
 from matchers.verdict.tolerance import EPSILON
-from numtui.report.elements import read_tensor
+from numtui.report.kept_boundaries import Group, KeptBoundaries, Key, Side, Values
 
 __all__ = ["BEFORE_OPTIMIZER", "OUTSIDE", "OwnError", "own_errors"]
 
@@ -88,20 +83,6 @@ def _shown(error: float | None) -> str:
     return "-" if error is None else "0" if error == 0 else f"{error:.2g}" if error < 1e5 else f"{error:.1e}"
 
 
-Key = tuple[str, int | None, int]
-"""Module, micro-batch, and number of the call among those."""
-
-
-@dataclass(frozen=True)
-class _Values:
-    """Numbers of a tensor, and its dtype; `rounds`: one of floating point."""
-
-    numbers: NDArray[np.float64]
-    dtype: str
-    rounds: bool
-
-
-Side = dict[str, _Values]
 _GRADIENTS_OF: Final = {INPUT_GRADIENTS: INPUTS, OUTPUT_GRADIENTS: OUTPUTS}
 """Sides of gradients, and those of the tensors that they are of."""
 
@@ -122,123 +103,7 @@ class _Error:
         return self.off / self.size / _EPSILON.get(self.dtype, 2.0**-3) if self.size else math.inf
 
 
-class _Kept:
-    """Kept boundaries of a run, of all its ranks."""
-
-    def __init__(self, bundles: Sequence[Bundle]) -> None:
-        self._calls: dict[Key, dict[int, tuple[Path, Mapping[str, Any]]]] = {}
-        self.ranks = sorted({int(bundle.run.get("rank") or 0) for bundle in bundles})
-        names: dict[tuple[int, int | None], list[str]] = {}
-        for bundle in bundles:
-            rank = int(bundle.run.get("rank") or 0)
-            for call in bundle.boundaries:
-                if call["recompute"]:
-                    continue
-                batch = call["micro_batch"]
-                self._calls.setdefault((call["module"], batch, call["nth"]), {})[rank] = bundle.folder, call
-                if (rank, batch) not in names and (told := batch_of(call)) is not None:
-                    rows = told["shape"][0] if told["shape"] else 0
-                    names[rank, batch] = row_names(read_content(bundle.folder, told["storage"]), rows)
-        self.rows = Rows(names)
-        self._made = {
-            told["storage"]
-            for of_key in self._calls.values()
-            for _, call in of_key.values()
-            for side in (OUTPUTS, INPUT_GRADIENTS)
-            for told in call.get(side, {}).values()
-        }
-
-    @property
-    def keys(self) -> list[Key]:
-        return list(self._calls)
-
-    def read_alike(self, module: str, nth: int, name: str) -> set[tuple[str, int, str]]:
-        """Return what modules are given that is this same tensor, with one gradient: by module, call and name."""
-        return self._of_tensor.get(self._tensor_of.get((module, nth, name), ("", "")), set())
-
-    @cached_property
-    def _tensor_of(self) -> dict[tuple[str, int, str], tuple[str, str]]:
-        """By module, call and name of an input: its content, and that of its gradient."""
-        found: dict[tuple[str, int, str], tuple[str, str]] = {}
-        for (module, _, nth), of in self._calls.items():
-            call = of[min(of)][1]
-            for name, gradient in call.get(INPUT_GRADIENTS, {}).items():
-                if name in (given := call.get(INPUTS, {})):
-                    found.setdefault((module, nth, name), (given[name]["storage"], gradient["storage"]))
-        return found
-
-    @cached_property
-    def _of_tensor(self) -> dict[tuple[str, str], set[tuple[str, int, str]]]:
-        found: dict[tuple[str, str], set[tuple[str, int, str]]] = {}
-        for place, tensor in self._tensor_of.items():
-            found.setdefault(tensor, set()).add(place)
-        return found
-
-    @property
-    def outermost(self) -> list[Key]:
-        found = ((key, next(iter(of.values()))[1]) for key, of in self._calls.items())
-        return [key for key, call in found if call["within"] is None and key[0] not in OF_NO_MODULE]
-
-    def has(self, key: Key) -> bool:
-        """Return True if a module was called so often in any micro-batch."""
-        return any(module == key[0] and nth == key[2] for module, _, nth in self._calls)
-
-    def grafted(self, key: Key, side: str) -> set[str]:
-        """Return the names of the tensors of a side that were overwritten by those of the other run."""
-        calls = [call for at, of in self._calls.items() if at[::2] == key[::2] for _, call in of.values()]
-        return {name for call in calls for name in call.get("grafted", {}).get(side, ())}
-
-    def rewritten(self, key: Key) -> bool:
-        """Return True if what a call was given was overwritten again by what another call was given."""
-        return any(
-            call.get("rewritten") for at, of in self._calls.items() if at[::2] == key[::2] for _, call in of.values()
-        )
-
-    def handed_in(self, module: str) -> Iterator[tuple[Key, str, set[str]]]:
-        """Yield sides of calls that a module makes, with the names of the grafted tensors that it made itself."""
-        handed_on = self._made | {
-            told["storage"]
-            for key, of_key in self._calls.items()
-            for _, call in of_key.values()
-            for side in (INPUTS, OUTPUT_GRADIENTS)
-            for told in call.get(side, {}).values()
-            if key[0] == module
-        }
-        for key, of_key in self._calls.items():
-            for side in (INPUTS, OUTPUT_GRADIENTS):
-                names = self.grafted(key, side)
-                own = {
-                    name
-                    for _, call in of_key.values()
-                    if call["within"] == module
-                    for name, told in call.get(side, {}).items()
-                    if name in names and told["storage"] not in handed_on
-                }
-                if own:
-                    yield key, side, own
-
-    def side(self, key: Key, side: str, ranks: Collection[int]) -> Side:
-        """Return the tensors of one side of a call, as far as the parts of these ranks make wholes."""
-        parts: dict[str, list[tuple[Mapping[str, Any], NDArray[np.float64]]]] = {}
-        kinds: dict[str, tuple[str, bool]] = {}
-        for rank, (folder, call) in self._calls.get(key, {}).items():
-            for name, told in call.get(side, {}).items() if rank in ranks else ():
-                tensor = read_tensor(folder, told)
-                if tensor.values is not None and not np.iscomplexobj(tensor.values):
-                    parts.setdefault(name, []).append((told, tensor.values.astype(np.float64)))
-                    kinds[name] = tensor.dtype, tensor.is_float
-        found = {}
-        for name, of in parts.items():
-            with suppress(NoWhole):
-                found[name] = _Values(put_together(of, _empty), *kinds[name])
-        return found
-
-
-def _empty(shape: tuple[int, ...], _like: object) -> NDArray[np.float64]:
-    return np.empty(shape, np.float64)
-
-
-def _alike_for_all_rows(x: _Values, held: Sequence[_Values]) -> bool:
+def _alike_for_all_rows(x: Values, held: Sequence[Values]) -> bool:
     """Return True for a tensor that the rows of the batch do not change, as positions: all ranks hold the same."""
     shape = x.numbers.shape
     same = all(np.array_equal(each.numbers, held[0].numbers, equal_nan=True) for each in held)
@@ -248,7 +113,7 @@ def _alike_for_all_rows(x: _Values, held: Sequence[_Values]) -> bool:
 class _Both:
     """Boundaries of both runs: what b has of the rows that ranks of a have."""
 
-    def __init__(self, a: _Kept, b: _Kept) -> None:
+    def __init__(self, a: KeptBoundaries, b: KeptBoundaries) -> None:
         self.a, self.b = a, b
         self._alike = a.ranks == b.ranks
         self._factor: float | None = None
@@ -281,20 +146,15 @@ class _Both:
             elif len(held) == len(groups) and name in alike:  # each rank has the terms of its rows
                 numbers = np.sum([each.numbers for each in held], axis=0)
                 numbers = numbers / self._gradient_factor(x.numbers, numbers, names)
-                found[name] = _Values(numbers, held[0].dtype, held[0].rounds)
+                found[name] = Values(numbers, held[0].dtype, held[0].rounds)
             if name in found or not x.rounds:
                 continue  # what else is counted depends on the rows that are together
 
-            def fetch(group: Group, name: str = name) -> NDArray[np.float64]:
-                if name not in groups[group]:
-                    raise NoWhole
-                return groups[group][name].numbers
-
-            with suppress(NoWhole):
-                numbers = self.b.rows.gathered(names, x.numbers.shape, fetch, _empty)
+            parts = {group: of[name].numbers for group, of in groups.items() if name in of}
+            if (rows := self.b.gathered(names, x.numbers.shape, parts)) is not None:
                 if "gradients" in side:
-                    numbers = numbers / self._gradient_factor(x.numbers, numbers, names)
-                found[name] = _Values(numbers, held[0].dtype, held[0].rounds)
+                    rows = rows / self._gradient_factor(x.numbers, rows, names)
+                found[name] = Values(rows, held[0].dtype, held[0].rounds)
         return found
 
     def _alike_in(self, key: Key, side: str, names: Container[str], groups: Iterable[Group]) -> set[str]:
@@ -310,9 +170,7 @@ class _Both:
     def _gradient_factor(self, x: NDArray[np.float64], y: NDArray[np.float64], names: Sequence[str]) -> float:
         """Return by how much gradients in b are larger: of means over fewer rows."""
         if self._factor is None:
-            rows = max(map(len, self.b.rows.groups.values()), default=1)
-            norms = float(np.linalg.norm(y)), float(np.linalg.norm(x))
-            self._factor = nearest_factor(*norms, len(names) / rows)
+            self._factor = self.b.factor(float(np.linalg.norm(y)), float(np.linalg.norm(x)), len(names))
         return self._factor
 
     def given(self, key: Key, side: str) -> bool:
@@ -351,7 +209,7 @@ def own_errors(
         wanted: returns True for the modules that are looked at.
         sharing: modules whose inputs others read, too.
     """
-    both = _Both(_Kept(a), _Kept(b))
+    both = _Both(KeptBoundaries(a), KeptBoundaries(b))
     by_module: dict[str, list[Key]] = {}
     for key in both.a.keys:
         if both.b.has(key) and key[0] not in OF_NO_MODULE and wanted(key[0]):
@@ -443,14 +301,14 @@ def _equal(a: Side, b: Side, grafted: Collection[str]) -> bool:
     return True
 
 
-def _pairs(a: Side, b: Side) -> dict[str, tuple[_Values, _Values]]:
+def _pairs(a: Side, b: Side) -> dict[str, tuple[Values, Values]]:
     """Return the tensors of both by their names; one alone also under another name."""
     if len(a) == len(b) == 1:
         return {next(iter(a)): (next(iter(a.values())), next(iter(b.values())))}
     return {name: (a[name], b[name]) for name in a if name in b}
 
 
-def _error(x: _Values, y: _Values) -> _Error:
+def _error(x: Values, y: Values) -> _Error:
     """Return the error of y, infinite where NaN or Inf is in one alone, or other whole numbers are."""
     dtype = max(x.dtype, y.dtype, key=lambda name: _EPSILON.get(name, 0.0))
     one, other = x.numbers, y.numbers

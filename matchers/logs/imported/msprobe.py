@@ -132,7 +132,6 @@ class _Reader:
         number = len(self._columns)
         maker = self._makers.of
         reads = [(one.norm, maker(one.known)) for one in inputs]
-        digests = [int(NO_DIGEST) if one.read is None else one.read.measured.digest for one in inputs]
         reads += self._saved.pop(".forward".join(text.rsplit(".backward", 1)), []) if backward else nested
         self._columns.add(
             Row(
@@ -141,7 +140,7 @@ class _Reader:
                 _operation(name, inputs),
                 inputs=[norm for norm, _ in reads],
                 producers=[row for _, row in reads],
-                input_digests=[*digests, *[int(NO_DIGEST)] * (len(reads) - len(digests))] if self.tensors else (),
+                input_digests=_digests(inputs, len(reads)) if self.tensors else (),
                 location=self._places.get(text, ""),
                 phase=phase,
                 recompute=entry.get("is_recompute") is True,
@@ -244,6 +243,12 @@ def _as_printed(told: Mapping[str, Any]) -> tuple[str, str, dict[str, float]]:
 def _finite(told: Mapping[str, Any]) -> bool:
     """True for a tensor of finite elements: its norm or mean is infinite only as msprobe adds in the dtype of it."""
     return all(isinstance(value, _NUMBERS) and math.isfinite(value) for value in (told.get("Min"), told.get("Max")))
+
+
+def _digests(inputs: Sequence[_Tensor], count: int) -> list[int]:
+    """The digests of the inputs that were dumped; `count`: of all that a record reads."""
+    told = [int(NO_DIGEST) if one.read is None else one.read.measured.digest for one in inputs]
+    return told + [int(NO_DIGEST)] * (count - len(told))
 
 
 def _operation(name: _Name, inputs: Sequence[_Tensor]) -> str:

@@ -1,4 +1,4 @@
-"""What a first cause says of its inputs where norms alone are known of them."""
+"""Sentences of first causes about inputs of which norms alone are known."""
 
 from __future__ import annotations
 

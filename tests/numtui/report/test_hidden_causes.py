@@ -1,4 +1,4 @@
-"""Where causes begin that no first cause leads to over rows that may differ."""
+"""Beginnings of causes that no first cause leads to over rows that may differ."""
 
 from __future__ import annotations
 
