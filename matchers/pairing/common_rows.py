@@ -86,14 +86,19 @@ def _by_votes(pairs: list[tuple[TensorRows, TensorRows]]) -> tuple[Int64, Int64]
         return _by_digests(telling)
     votes = np.zeros((fewer, more))
     for x, y in telling[: _MOST // (fewer * more)]:
-        votes += _votes(x, y)
+        of_pair = _votes(x, y)
+        if 2 * np.count_nonzero(of_pair.any(axis=1)) >= fewer:  # else the runs differ, and rows are alike by chance
+            votes += of_pair
     taken = np.full(fewer, -1)
     free = np.ones(more, bool)
-    # the surest rows first; equal rows are given out in their order
+    # the surest rows first; of equal ones that beside the next row's, else equal rows are given out in their order
     for row in np.argsort(-votes.max(axis=1, initial=0.0), kind="stable").tolist():
-        at = int(np.argmax(np.where(free, votes[row], -1.0)))
-        if free[at] and votes[row, at] > 0:
-            taken[row], free[at] = at, False
+        of_row = np.where(free, votes[row], 0.0)
+        if (most := of_row.max(initial=0.0)) > 0:
+            equal = np.flatnonzero(of_row == most)
+            beside = [taken[near] + row - near for near in (row - 1, row + 1) if 0 <= near < fewer and taken[near] >= 0]
+            taken[row] = at = [*equal[np.isin(equal, beside)], *equal][0]
+            free[at] = False
     known = np.flatnonzero(taken >= 0)
     return known, taken[known]
 

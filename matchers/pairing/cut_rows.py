@@ -226,5 +226,6 @@ def _with_inputs(log: OpLog, cut: OpLog, depends: Bool, unknown: np.uint64) -> O
             if slot < len(norms[record]):
                 norms[record][slot] = norm
     # an operation without a result would be judged by what it reads
-    none = np.array([record for record, outputs in cut.rows_kept.items() if not outputs], np.int64)
-    return replace(cut, input_digests=digests.replaced(none), inputs=norms.replaced(none))
+    for record in [record for record, outputs in cut.rows_kept.items() if not outputs]:
+        digests[record][:], norms[record][:] = unknown, np.nan
+    return replace(cut, input_digests=digests, inputs=norms)

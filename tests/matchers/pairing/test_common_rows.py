@@ -81,3 +81,21 @@ def test_rows_that_one_result_has_in_its_own_order_are_believed_where_they_fit()
     pairs = [(rows(each, np.arange(6)), rows(each[[0, 4]], np.array([0, 4]))) for each in values[:3]]
     pairs.append((rows(values[3], np.arange(6)), rows(values[3][[5, 1]], np.array([5, 1]))))
     assert [found.a.tolist() for found in common_rows(pairs) if found is not None] == [[0, 4]] * 3 + [[5, 1]]
+
+
+def test_equal_rows_go_where_those_beside_them_are() -> None:
+    """Sequences of a batch that begin with the same token; later results differ, and are alike by chance."""
+    random = np.random.default_rng(4)
+    values = random.standard_normal((12, PROJECTIONS))
+    values[[0, 4, 8]] = values[0]
+    digests = np.arange(12)
+    digests[[0, 4, 8]] = 0
+    pairs = [(rows(values, digests, (3, 4)), rows(values[4:8], digests[4:8], (1, 4)))]
+    for _ in range(5):
+        other, bits = random.standard_normal((12, PROJECTIONS)), random.integers(1 << 62, size=12)
+        part, part_bits = random.standard_normal((4, PROJECTIONS)), random.integers(1 << 62, size=4)
+        part[0], part_bits[0] = other[8], bits[8]
+        pairs.append((rows(other, bits, (3, 4)), rows(part, part_bits, (1, 4))))
+    (found, *_) = common_rows(pairs)
+    assert found is not None
+    assert found.a.tolist() == [4, 5, 6, 7]
