@@ -183,9 +183,10 @@ class _Search:
             for of in (lambda slot: slot.read, lambda slot: slot.scalars is not None)
         )
         self._by_scalar = by_scalar
+        begins = c.reason == Reason.OTHER_START
         if self._folded:  # they read terms, which differ by design
-            begins = by_scalar | (c.reason == Reason.OTHER_DATA)
-            reads = replace(reads, differs=reads.differs & ~begins[reads.row])
+            begins |= by_scalar | (c.reason == Reason.OTHER_DATA)
+        reads = replace(reads, differs=reads.differs & ~begins[reads.row])
         parts = c.parts | (self.alone & downstream(self._flow, c.parts, self.alone))
         self._reads_parts = c.parts.any() & (
             (c.parts & ~by_weight)[reads.row] | marked_at(parts, reads.a) | marked_at(parts, reads.b)
@@ -221,6 +222,7 @@ class _Search:
         # other operations made it in each run: what differs is known by its numbers only
         both = marked_at(self.alone, reads.a) & marked_at(self.alone, reads.b) & (c.verdict[reads.row] != Status.NAN)
         suspect = (extra_a | extra_b | both) & ~reads.equal & ~self.explained[reads.row] & ~self._reads_parts
+        suspect &= (c.reason != Reason.OTHER_START)[reads.row]
         given = _given(c)
         suspect &= ~(marked_at(given, reads.a) | marked_at(given, reads.b))
         unshown = np.flatnonzero(suspect & ~reads.differs & both)
@@ -267,12 +269,14 @@ class _Search:
         return replace(reads, a=before_a, b=before_b)
 
     def _over_moved(self, reads: Inputs) -> Inputs:
-        """The inputs, but what one run alone moves between its ranks, where the other reads the partner of that.
+        """The inputs, but what one run alone copies, or moves between its ranks, where the other reads the partner.
 
-        Of what is moved the norm is not known: what merged ranks have of it cannot be put together.
+        If its norm is not known: what merged ranks have of it cannot be put together, or other rows were computed.
         """
         c = self._c
-        moved = self.alone & c.by_row(lambda log: _moves_between_ranks(log) & np.isnan(log.outputs.first()))
+        moved = self.alone & c.by_row(
+            lambda log: (_moves_between_ranks(log) | copies(log)) & np.isnan(log.outputs.first())
+        )
         behind = np.append(np.arange(len(c)), -1)
         for row in np.flatnonzero(moved).tolist():
             read = self._flow[row][self._flow[row] < row]

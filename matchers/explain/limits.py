@@ -38,7 +38,7 @@ _ZERO = {
     Reason.NOT_BITWISE: "bitwise equality is expected",
     Reason.NOT_REPEATED: "others of this form repeat to the bit",
     Reason.OTHER_WHOLE_NUMBERS: "whole numbers do not round",
-    Reason.OTHER_START: "no step has been made yet, and most weights are bitwise equal",
+    Reason.OTHER_START: "no step was made in between, and most weights are bitwise equal",
     Reason.CHANGED_BY_ONE_RUN: "the two were equal before, and only one run changes it",
     Reason.RECOMPUTED_OTHERWISE: "a recomputed copy repeats every bit",
 }
@@ -84,7 +84,7 @@ def _of_inputs(of: Subject, limit: float) -> Iterator[str]:
     elif limit == ANYTHING > own + max(growth * received, noise):
         yield f"Limit {limit:g}: it holds values that rounding has picked, and may be anything"
     else:
-        for came_in, scale in product((received, earned), (1.0, EXTREMES)):
+        for came_in, scale in product((received, earned, 0.0), (1.0, EXTREMES)):
             grown = max(growth * came_in, noise)
             if math.isclose(limit, scale * (own + grown), rel_tol=1e-9):
                 break
@@ -109,6 +109,9 @@ def _of_inputs(of: Subject, limit: float) -> Iterator[str]:
             )
         if times:
             yield f"× {scale:g} because {_SCALES[EXTREMES]}"
+        if own + growth * earned > MOST_ALLOWED >= limit:
+            yield f"An estimate, {growth:.3g} × {received:.1e} of its inputs, would allow nearly anything"
+            return
         if came_in < received:
             yield f"Up to {received:.1e} is not supposed of its inputs here: one run alone made one of them"
             return

@@ -72,7 +72,9 @@ def _diverged(of: Subject) -> str:
     if of.reason == Reason.COARSER_DTYPE:
         log, record = c.shown(row)
         only, other = "ba" if log is c.b else "ab"
-        return f"only {only} rounds to {log.dtype_text(record)} here; {other} has nothing so coarse"
+        coarse = log.dtype_text(record)
+        other_has = "reads it as it is" if coarse in (c.a if log is c.b else c.b).dtypes else "has nothing so coarse"
+        return f"only {only} rounds to {coarse} here; {other} {other_has}"
     if of.reason == Reason.OTHER_DATA:
         return _other_data(of)
     if of.reason == Reason.OTHER_ORDER:

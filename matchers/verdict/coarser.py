@@ -1,7 +1,8 @@
 """Judge casts that only one run has, to a dtype coarser than all that the other run computes in.
 
 Where the numbers of what follows are hidden, as behind micro-batches or ranks, an error of that size looks like what
-rounding may have become; the cast itself says that it is none.
+rounding may have become; the cast itself says that it is none. So does one of what a run was given, that is read in a
+finer dtype: a table of rotations that was kept in bfloat16.
 """
 
 from __future__ import annotations
@@ -10,7 +11,7 @@ import math
 
 import numpy as np
 
-from matchers.arrays import Bool, Hash, Int32, Int64
+from matchers.arrays import Bool, Hash, Int32, Int64, marked
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import downstream
@@ -38,9 +39,10 @@ def judge_casts(case: Case, found: Judgement) -> dict[tuple[str, int], SlotVerdi
     verdict = SlotVerdict("the cast", Status.DIVERGED, Reason.COARSER_DTYPE, math.nan)
     pairing, out = case.pairing, {}
     for side, log, other, of in (("a", case.a, case.b, pairing.of_a), ("b", case.b, case.a, pairing.of_b)):
-        rows = _coarser(log, other, of < 0)
+        flow = case.flow.a if side == "a" else case.flow.b
+        rows = _coarser(log, other, flow, of < 0)
         if len(rows):
-            rows = rows[_lossy(case.flow.a if side == "a" else case.flow.b, rows, of, _agrees(case, found))]
+            rows = rows[_lossy(flow, rows, of, _agrees(case, found))]
         out.update({(side, row): verdict for row in rows.tolist()})
     return out
 
@@ -53,14 +55,16 @@ def _agrees(case: Case, found: Judgement) -> Bool:
     return np.asarray(alike | ((verdicts.status == Status.CLOSE) & (verdicts.error <= most)))
 
 
-def _coarser(log: OpLog, other: OpLog, alone: Bool) -> Int64:
-    """int64[k], the first cast of each line and module to a dtype coarser than all of the other log."""
+def _coarser(log: OpLog, other: OpLog, flow: Ragged, alone: Bool) -> Int64:
+    """int64[k], the first of such casts of each line and module."""
+    epsilon = np.array([*(EPSILON.get(name, 0.0) for name in log.dtypes), 0.0])[log.dtype]
     coarsest = max((EPSILON[name] for name in other.dtypes if name in EPSILON), default=math.inf)
-    coarse = [EPSILON.get(name, 0.0) > coarsest for name in log.dtypes]
-    if not any(coarse):
-        return np.zeros(0, np.int64)
-    casts = alone & np.array([*coarse, False])[log.dtype] & rows_where(log, lambda law: law.casts)
-    rows = np.flatnonzero(casts)
+    casts = alone & rows_where(log, lambda law: law.casts)
+    made = flow.value >= 0
+    maker, reader = flow.value[made], flow.row[made]
+    widens = casts[reader] & (epsilon[reader] < epsilon[maker]) & (epsilon[reader] > 0)
+    of_given = ~marked(reader, len(log)) & marked(maker[widens], len(log)) & ~marked(maker[~widens], len(log))
+    rows = np.flatnonzero(casts & ((epsilon > coarsest) | of_given))
     _, first = np.unique(np.stack([log.module[rows], log.location[rows]]), axis=1, return_index=True)
     return rows[np.sort(first)][:_MOST]
 

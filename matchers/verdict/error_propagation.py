@@ -262,6 +262,9 @@ class _Judge:
             limit = max(limit, ANYTHING)
         elif received.error and signs > 0:
             limit = max(limit, signs_differ(received.error, signs))
+        elif limit > MOST_ALLOWED >= received.error and noise > 0:
+            # what was measured of so small an error judges, where the estimate would judge nothing
+            limit = times * (own + noise)
         unlimited = limit > MOST_ALLOWED
         self.unearned = False
         most = 0.0 if received.doubted or received.alone else MOST_UNEARNED

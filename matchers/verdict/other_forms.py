@@ -45,6 +45,9 @@ def without_other_forms(case: Case, judged: Judgement) -> Judgement:
     # a copy that is only sent to another rank is no result
     other &= ~(case.flow.readers_a.none[i] | case.flow.readers_b.none[j]) | (copies(a)[i] & copies(b)[j])
     other &= doubt | ~(_is_applied(a, case.flow.a)[i] | _is_applied(b, case.flow.b)[j])
+    noise = case.expectation.noise
+    if noise is not None and not noise.perturbed:  # a repeat has the same dtypes, and results agree within its noise
+        other &= verdicts.reason != Reason.OTHER_DTYPE
     if other.any():
         # parts that do not make the whole are none: blocks of keys, each with a softmax of its own
         beside = doubt | (other & ((verdicts.status == Status.SHAPE) | pairing.assembled))

@@ -8,7 +8,7 @@ from dataclasses import replace
 import numpy as np
 
 from matchers.ops.module_path import canonical
-from matchers.ops.run_info import start_of
+from matchers.ops.run_info import of_call, start_of
 from matchers.ops.start import known_digests
 from matchers.status import Status
 from matchers.verdict.case import Case, Judgement
@@ -19,20 +19,23 @@ __all__ = ["judge_start"]
 
 
 def judge_start(case: Case, found: Judgement) -> Judgement:
-    """Claim the first pair of the module that holds such a weight, if nothing is red, in the first step.
+    """Claim the first pair of the module that holds such a weight, if nothing is red, in the first step or in calls.
 
     Of the weights that both runs write to in the step: what is frozen, stays equal in any training. Where most differ,
     or by what rounding makes, or nobody knows by how much, or in a later step, training may have rounded otherwise.
+    Calls train nothing, and one weight of another time may differ by no more than rounding.
     """
     a, b, pairing = case.a, case.b, case.pairing
-    later = any(log.header.run.get("step") != 1 for log in (a, b))
+    calls = all(of_call(log.header.run) for log in (a, b))
+    later = not calls and any(log.header.run.get("step") != 1 for log in (a, b))
     if later or (found.verdicts.status >= Status.SHAPE).any() or found.of_records:
         return found
     differing = start_of(a.header.run, b.header.run).parameters
-    if differing is None or differing.rounding or math.isnan(differing.error):
+    if differing is None or (differing.rounding and not calls) or math.isnan(differing.error):
         return found
-    known = (known_digests(log.header.run, "parameter_digests") for log in (a, b))
-    trained = set.intersection(*(set(of.writers) for of in case.contents), *map(set, known))
+    trained = set.intersection(*(set(known_digests(log.header.run, "parameter_digests")) for log in (a, b)))
+    if not calls:
+        trained.intersection_update(*(of.writers for of in case.contents))
     others = [name for name in differing.names if name in trained]
     owners = {name.rpartition(".")[0] for name in others}
     inside = np.array([canonical(module) in owners for module in a.modules] + [False])[a.module]

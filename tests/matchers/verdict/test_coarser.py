@@ -73,3 +73,29 @@ def test_a_rule_that_ignores_it_is_heard() -> None:
     one, other = log(0, X, hidden=30), log(1, off(X, 4e-4, 1), hidden=30)
     assert compare(one, other, expectation=ORDER).red.any()
     assert not compare(one, other, rules, expectation=ORDER).red.any()
+
+
+@pytest.mark.parametrize(("given", "back"), [(True, True), (False, True), (True, False)])
+def test_what_a_run_was_given_is_not_coarse_where_it_is_read_as_finer(given: bool, back: bool) -> None:
+    """A table kept in bfloat16, in a run that has bfloat16 everywhere; not what it computes, or reads as that."""
+    table = values(seed=5)
+    coarse = off(table, 2e-3, 1)
+
+    def of(casts: bool) -> OpLog:
+        steps = [Step(key="a/op_0_mm", gives=[summary(X if given else table, dtype="bfloat16")])]
+        made = "" if given else steps[-1].key
+        read = table
+        if casts:
+            low = summary(coarse, dtype="bfloat16")
+            steps.append(Step(key=CAST, gives=[low], reads=[table], made=[made]))
+            made, read = CAST, coarse
+            if back:
+                made = "a/op_1__to_copy"
+                steps.append(Step(key=made, gives=[coarse], reads=[low], made=[CAST]))
+        return captured_log([*steps, Step(key="b/op_0_mul", gives=[2 * read], reads=[read], made=[made])])
+
+    c = compare(of(False), of(True), expectation=ORDER)
+    assert found(c) == ([CAST] if given and back else [])
+    if given and back:
+        told = explain(c, int(c.cause.argmax())).headline
+        assert told == "FIRST CAUSE: only b rounds to bfloat16 here; a reads it as it is"

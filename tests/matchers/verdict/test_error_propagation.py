@@ -11,8 +11,10 @@ import pytest
 from numpy.typing import NDArray
 
 from matchers.comparison import Comparison, compare, noise_floor
-from matchers.explain.facts import ground_of
+from matchers.explain.facts import ground_of, inputs_of
+from matchers.explain.limits import limit_of
 from matchers.explain.sentences import explain
+from matchers.explain.subject import Subject
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.logs.parser import read_log
@@ -544,3 +546,21 @@ def test_the_inverse_root_of_a_small_square_is_farther_off(factor: float, red: b
     c = compare(log(gradient, 1.0), log(gradient + values(32, seed=1) * np.float32(5e-10), factor), expectation=ORDER)
     assert c.status[:2].tolist() == [Status.CLOSE, Status.CLOSE]
     assert bool(c.red[2]) == red
+
+
+@pytest.mark.parametrize(("noise", "expected"), [(2e-3, Status.DIVERGED), (4e-2, Status.NOT_JUDGED)])
+def test_noise_judges_where_the_estimate_would_allow_nearly_anything(noise: float, expected: Status) -> None:
+    """A softmax of scores up to 28 in bfloat16 may be off by 0.1."""
+    scores, result = values() * np.float32(8), values(seed=8)
+
+    def log(scores: Array, result: Array) -> OpLog:
+        first = Step(key="a/op_0_mm", gives=[summary(scores, dtype="bfloat16")])
+        gives = [summary(result, dtype="bfloat16")]
+        return captured_log([first, Step(key="a/op_1__softmax", gives=gives, reads=[scores], made=[first.key])])
+
+    a, b = log(scores, result), log(off(scores, 4e-3, 3), off(result, 7e-2, 1))
+    third = log(off(scores, 3e-3, 4), off(result, noise, 2))
+    assert compare(a, b, expectation=ORDER).status[1] == Status.NOT_JUDGED
+    c = compare(a, b, expectation=Expectation(noise=noise_floor(a, b, third)))
+    assert c.status[1] == expected
+    assert ("would allow nearly anything" in " ".join(limit_of(Subject(c, 1, inputs_of(c, 1))))) == c.red[1]

@@ -9,12 +9,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from matchers.comparison import Comparison, compare
+from matchers.comparison import Comparison, compare, noise_floor
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import DataFlow
 from matchers.rules.model import PairRule, RuleSet
 from matchers.status import Status
 from matchers.verdict.expectation import Expect, Expectation
+from matchers.verdict.reason import Reason
 from matchers.verdict.without_consequence import _multiples
 from tests.builders import Op, op
 from tests.matchers.drifted_logs import made_up_log
@@ -245,3 +246,22 @@ def test_a_constant_of_another_size_whose_reader_differs_leaves_no_region() -> N
     rules = RuleSet(tuple(PairRule(a=(step.key,), b=(step.key,)) for step in log(4, 1.5)))
     c = compare(made_up_log(log(4, 1.5)), made_up_log(log(6, 1.75)), rules)
     assert c.red.tolist() == [True, True, False]
+
+
+def test_a_repeat_has_the_same_dtypes_so_that_noise_explains_no_other() -> None:
+    """What a router that computes in bfloat16 leads to agrees within the noise of the run."""
+
+    def router(*, coarse: bool, error: float = 0.0) -> list[Op]:
+        read = op("norm/op_0_mul", 1.25 * (1 + error), dtype="bfloat16", inputs=[9.0])
+        wide = op("router/op_0__to_copy", 1.25 * (1 + error), inputs=read.outputs, producers=[read.key])
+        dtype, maker = ("bfloat16", read) if coarse else ("float32", wide)
+        scores = op("router/op_1_mm", 3.5 * (1 + error), dtype=dtype, inputs=read.outputs, producers=[maker.key])
+        out = op("moe/op_0_mul", 5.75 * (1 + error), inputs=scores.outputs, producers=[scores.key])
+        return [read, *([] if coarse else [wide]), scores, out]
+
+    a, third = made_up_log(router(coarse=False)), made_up_log(router(coarse=False, error=1e-6))
+    for coarse, red in ((False, []), (True, [Reason.OTHER_DTYPE])):
+        b = made_up_log(router(coarse=coarse, error=1e-6))
+        assert compare(a, b).reason[compare(a, b).red].tolist() == []
+        c = compare(a, b, expectation=Expectation(noise=noise_floor(a, b, third)))
+        assert c.reason[c.red].tolist() == red

@@ -24,8 +24,16 @@ X = np.random.default_rng(6).normal(size=64).astype(np.float32)
 NAMES = ("one", "two", "three")
 
 
-def log(others: int, *, frozen: bool = False, step: int = 1, known: bool = True) -> OpLog:
-    """Three modules and their updates; of the first weights, so many begin otherwise."""
+def log(
+    others: int,
+    *,
+    frozen: bool = False,
+    step: int = 1,
+    known: bool = True,
+    call: bool = False,
+    resolution: float = 1e-9,
+) -> OpLog:
+    """Three modules and their updates, or a call of them; of the first weights, so many begin otherwise."""
     steps, digests, sketches = list[Step](), dict[str, str](), dict[str, list[Any]]()
     for n, name in enumerate(NAMES):
         off = np.float32(1e-6) * X[::-1] if n < others else np.float32(0)
@@ -33,12 +41,13 @@ def log(others: int, *, frozen: bool = False, step: int = 1, known: bool = True)
         digests[f"{name}.weight"] = f"{n + 16 * (n < others):x}"
         if known:
             sums = np.arange(1.0, 17.0) * (1 + 1e-4 * (n < others) * np.arange(16))
-            sketches[f"{name}.weight"] = [encode_sketch(sums).decode(), 64, 1e-9]
-    for n, name in enumerate(NAMES):
+            sketches[f"{name}.weight"] = [encode_sketch(sums).decode(), 64, resolution]
+    for n, name in enumerate(() if call else NAMES):
         kept = frozen and n < others
         fields = {"phase": "optimizer", "parameters": ["" if kept else f"{name}.weight"]}
         steps.append(Step(key=f"{name}/op_1_mul_", gives=[2 * X], reads=[X], fields=fields))
-    return captured_log(steps, parameter_digests=digests, start_sketches=sketches, step=step)
+    coverage = {"forward": [0, len(steps)]} if call else {}
+    return captured_log(steps, parameter_digests=digests, start_sketches=sketches, step=step, coverage=coverage)
 
 
 def compared(others: int, **more: Any) -> Comparison:
@@ -52,7 +61,7 @@ def test_it_is_the_first_cause_where_most_are_equal() -> None:
     assert np.flatnonzero(c.cause).tolist() == [0]
     assert c.reason[0] == Reason.OTHER_START
     row = Subject(c, 0, inputs_of(c, 0))
-    assert [*limit_of(row)] == ["Limit 0: no step has been made yet, and most weights are bitwise equal"]
+    assert [*limit_of(row)] == ["Limit 0: no step was made in between, and most weights are bitwise equal"]
     assert difference(row).startswith("one.weight differs before the step by ≈")
     assert headline(c, 0).startswith("FIRST CAUSE: 1 of 3 parameters differs before the step: one.weight, by ≈")
 
@@ -63,3 +72,12 @@ def test_it_is_the_first_cause_where_most_are_equal() -> None:
 def test_it_is_not_where_training_may_have_made_it(others: int, more: Mapping[str, Any]) -> None:
     """Most of what is trained differs; what differs is not trained; in a later step; nobody knows by how much."""
     assert not compared(others, **more).red.any()
+
+
+@pytest.mark.parametrize("resolution", [1e-9, 1.0])
+def test_in_a_call_one_of_another_time_is_the_cause_though_it_may_be_rounding(resolution: float) -> None:
+    """bfloat16 tells a stale weight from the next number no better than rounding does."""
+    c = compared(1, call=True, step=3, resolution=resolution)
+    assert np.flatnonzero(c.cause).tolist() == [0]
+    assert c.reason[0] == Reason.OTHER_START
+    assert not compared(1, resolution=1.0).red.any()  # a training may have rounded so
