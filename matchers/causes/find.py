@@ -5,6 +5,7 @@ from __future__ import annotations
 from matchers.causes.causes import Causes
 from matchers.causes.consequences import acquit_ignored
 from matchers.causes.first_causes import find_first_causes
+from matchers.causes.given_buffers import blame_given
 from matchers.causes.given_states import acquit_reads, blame_states
 from matchers.causes.other_weights import blame_weights
 from matchers.causes.telling import blame_telling
@@ -42,4 +43,5 @@ def first_causes(
         blame_inserted(found)
     blame_telling(found)
     blame_weights(found)
+    blame_given(found)
     return found.rows()

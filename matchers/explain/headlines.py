@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from matchers.causes.given_buffers import given_in
 from matchers.causes.unsummed import unsummed_side
 from matchers.comparison import Comparison
 from matchers.explain.arguments import asked_at_its_line
@@ -189,6 +190,8 @@ def _unpaired(of: Subject) -> str:
         other = int(of.c.row_b[like])
         told = ", ".join(each.text for each in argument_differences(of.c.a, of.c.b, record, other))
         return f"LIKELY CAUSE: {told}; {of.c.b.keys[other]} is the same operation in another form"
+    if given := given_in(of.c, of.row):
+        return f"FIRST CAUSE: {given.text}"
     if odd := broken_text(log, record):
         return f"FIRST CAUSE: only {side} has this operation, which returns {odd}"
     if law_of(log, record).random and log.phase[record] != Phase.PREPARE:
