@@ -39,6 +39,8 @@ _COMMANDS = (
 """The sub-commands. Each has a module of its name, which is imported for the one that is asked for."""
 _WITH_COMMAND = ("isolate",)
 """Those that are given a command line of their own after `--`, which argparse cuts off behind options."""
+_MAY_LACK = ("b", "row")
+"""Arguments that may be left out, which argparse does not look for behind options: `explain A B --noise C ROW`."""
 _EXPLORE = "explore"
 """The module of the command without a name."""
 
@@ -67,6 +69,9 @@ def parse(argv: Sequence[str]) -> argparse.Namespace:
 
         argv = [HIDDEN, *argv]
     args, unknown = root.parse_known_args(argv)
+    for name in _MAY_LACK:
+        if unknown and not unknown[0].startswith("-") and getattr(args, name, "") is None:
+            setattr(args, name, unknown.pop(0))
     if command is not None:
         args.command = command
     if unknown:

@@ -110,3 +110,17 @@ def test_a_tolerance_is_a_plain_number(text: str, capsys: pytest.CaptureFixture[
 @pytest.mark.parametrize("text", ["1", "1.", ".5", "1e-3", "+1.5E+2", "0"])
 def test_tolerances(text: str) -> None:
     assert parse(["diff", "a", "b", f"--rtol={text}"]).rtol == float(text)
+
+
+@pytest.mark.parametrize(
+    ("words", "found"),
+    [
+        (["diff", "a", "--no-color", "b"], ("b", None)),
+        (["diff", "a", "--no-color"], (None, None)),
+        (["explain", "a", "b", "--noise", "c", "7"], ("b", "7")),
+        (["explain", "a", "--no-cache", "b", "7"], ("b", "7")),
+    ],
+)
+def test_words_that_may_be_left_out_are_found_behind_options(words: list[str], found: tuple[str | None, ...]) -> None:
+    args = parse(words)
+    assert (args.b, getattr(args, "row", None)) == found
