@@ -17,8 +17,6 @@ import os
 import platform
 import shutil
 import stat
-import subprocess
-import tempfile
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
@@ -74,6 +72,8 @@ def load(source: Path) -> ctypes.CDLL:
         try:
             return _opened(_stored(source, compiler, _cache(), name))
         except _UnusableCacheError:
+            import tempfile  # with subprocess, 9 ms of a start that compiles nothing
+
             # a loaded library no longer needs its file
             with tempfile.TemporaryDirectory(prefix="numtui-") as directory:
                 return _opened(_stored(source, compiler, Path(directory), name))
@@ -184,6 +184,8 @@ def _locked(descriptor: int) -> bool:
 
 
 def _made(source: Path, compiler: str, folder: Path, name: str) -> Path:
+    import tempfile
+
     stored = sorted(folder.glob(f"{name}-*.so"))
     try:
         handle, partial = tempfile.mkstemp(suffix=".partial", dir=folder)
@@ -214,6 +216,8 @@ def _opened(library: Path) -> ctypes.CDLL:
 
 
 def _compile(source: Path, compiler: str, library: Path) -> None:
+    import subprocess
+
     problem = ""
     for flags in FLAGS:
         command = [compiler, *flags, "-o", str(library), str(source), "-lm"]

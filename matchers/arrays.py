@@ -33,6 +33,7 @@ __all__ = [
     "marked_at",
     "numbered",
     "numbered_together",
+    "owners",
     "stable_order",
 ]
 
@@ -87,18 +88,39 @@ def marked_at(flags: Bool, place: Int64 | Int32) -> Bool:
 def stable_order(keys: NDArray[Any]) -> Int64:
     """The order that sorts integers, equal ones as they come: `argsort(kind="stable")`, which is slow for 64 bits.
 
-    numpy sorts 16 bits by counting, which needs no vector instructions (sorts by those of some processors are slow). So
-    the keys are sorted by 16 bits at a time, from the lowest to the highest in which they differ.
+    numpy sorts 16 bits by counting. Wider keys are sorted themselves, with their places in the lowest bits, which is
+    much faster than to find their order. Where both do not fit in 64 bits, the lowest bits of the keys are left out,
+    and looked at afterwards.
     """
     if not len(keys):
         return np.zeros(0, np.int64)
-    least, most = keys.min(), keys.max()
+    least, width = keys.min(), (int(keys.max()) - int(keys.min())).bit_length()
     above = keys.astype(np.uint64, copy=False) - least.astype(np.uint64)
-    order = np.argsort(above.astype(np.uint16), kind="stable")
-    for shift in range(16, (int(most) - int(least)).bit_length(), 16):
-        digit = (above >> np.uint64(shift)).astype(np.uint16)
-        order = order[np.argsort(digit[order], kind="stable")]
+    if width <= 16:
+        return np.argsort(above.astype(np.uint16), kind="stable")
+    bits = len(keys).bit_length()
+    left_out = np.uint64(max(width + bits - 64, 0))
+    placed = above >> left_out
+    placed <<= np.uint64(bits)
+    placed |= np.arange(len(keys), dtype=np.uint64)
+    placed.sort()
+    placed &= np.uint64((1 << bits) - 1)
+    order = placed.view(np.int64)
+    if left_out and _hidden_by(above[order], left_out):
+        return np.argsort(above, kind="stable")
     return order
+
+
+def _hidden_by(ordered: Hash, left_out: np.uint64) -> bool:
+    """True if neighbours differ in their lowest bits only."""
+    apart = ordered[1:] ^ ordered[:-1]
+    return bool(((apart != 0) & (apart >> left_out == 0)).any())
+
+
+def owners(start: Int64) -> Int64:
+    """int64: the list that each value belongs to, of lists with these starts: `repeat` by counts, ten times faster."""
+    many = int(start[-1])
+    return np.cumsum(np.bincount(start[1:-1], minlength=many + 1)[:many])
 
 
 def first_equal(keys: NDArray[Any], among: NDArray[Any]) -> Int64:

@@ -10,7 +10,6 @@ import errno
 import io
 import os
 import stat
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
@@ -56,6 +55,8 @@ def atomic_binary(
     own = f".{target.name[:64]}."
     _remove_left_behind(target.parent, own)
     prefix = f"{own}{os.getpid()}.{_host()}."
+    import tempfile  # 3 ms that a report does not need
+
     descriptor, temporary = tempfile.mkstemp(prefix=prefix, suffix=_PART, dir=target.parent)
     try:
         with os.fdopen(descriptor, "wb") as out:

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Int32, Int64, columns
+from matchers.arrays import Bool, Int32, Int64, columns, owners
 from matchers.graph import lists
 
 __all__ = ["KeyColumn", "Ragged", "Strings", "TextTable", "Texts", "decode", "repeated"]
@@ -220,8 +220,9 @@ class Texts(Mapping[int, str]):
 
 def repeated(rows: Int64, count: Int64) -> tuple[Int64, Int64]:
     """Repeat rows[k] count[k] times; return the rows, and the number of each repetition of its row, from 0."""
-    owner = np.repeat(rows, count)
-    return owner, np.arange(len(owner)) - np.repeat(np.cumsum(count) - count, count)
+    start = np.concatenate(([0], np.cumsum(count)))
+    owner = owners(start)
+    return rows[owner], np.arange(len(owner)) - start[owner]
 
 
 @columns
@@ -250,7 +251,7 @@ class Ragged:
     @property
     def row(self) -> Int64:
         """Row that each value belongs to."""
-        return np.repeat(np.arange(len(self)), self.count)
+        return owners(self.start)
 
     def taken(self, rows: Int64) -> Ragged:
         """The lists of some rows, in this order."""
@@ -263,11 +264,11 @@ class Ragged:
         count = self.count
         kept = np.ones(len(count), bool)
         kept[rows] = False
-        taken = np.repeat(kept, count)
+        taken = kept[self.row]
         count[rows] = len(values)
         start = np.concatenate(([0], np.cumsum(count)))
         out = np.empty(start[-1], self.value.dtype)
-        out[np.repeat(kept, count)] = self.value[taken]
+        out[kept[owners(start)]] = self.value[taken]
         for k, value in enumerate(values):
             out[start[rows] + k] = value
         return Ragged(start, out)

@@ -34,7 +34,7 @@ def float_bits(values: Float64) -> Hash:
 def fingerprint(lists: Ragged) -> Hash:
     """An order-sensitive hash of each row's list."""
     count = lists.count
-    place = np.arange(len(lists.value)) - np.repeat(lists.start[:-1], count)
+    place = np.arange(len(lists.value)) - lists.start[lists.row]
     salt = mix(np.arange(1, count.max(initial=0) + 1, dtype=np.uint64))
     bits = lists.value if lists.value.dtype == np.uint64 else float_bits(lists.value)
     total = np.concatenate((np.zeros(1, np.uint64), np.cumsum(mix(bits + salt[place]))))

@@ -27,7 +27,7 @@ def micro_batch_numbers(log: OpLog) -> Int64:
     A log that does not number them runs the same modules forward again after each backward pass.
     """
     if (log.micro_batch > 0).any():
-        logged = np.unique(log.micro_batch[log.micro_batch >= 0])  # a log may number them as it likes
+        logged = distinct(log.micro_batch[log.micro_batch >= 0])  # a log may number them as it likes
         number = np.where(log.micro_batch >= 0, np.searchsorted(logged, log.micro_batch), -1)
         return _calls_joined(log, _with_preparation(log, number))
     none = np.broadcast_to(np.int64(-1), len(log))

@@ -12,7 +12,7 @@ from typing import TypeVar
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Hash, Int32, Int64, columns, marked
+from matchers.arrays import Bool, Float64, Hash, Int32, Int64, columns, marked, stable_order
 from matchers.graph import spread
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import float_bits, mix
@@ -94,7 +94,7 @@ def _chain_writes(log: OpLog, makers: Int64) -> None:
     at = log.inputs.start[rows]
     over = np.isnan(log.inputs.value[at]) & (makers[at] >= 0)
     rows, at = rows[over], at[over]
-    order = np.argsort(makers[at], kind="stable")
+    order = stable_order(makers[at])
     again = np.flatnonzero(np.diff(makers[at[order]]) == 0)
     makers[at[order[again + 1]]] = rows[order[again]]
 
@@ -120,7 +120,7 @@ def values_read(log: OpLog) -> Int64:
     for read, bits in made:  # a digest tells more
         known = bits != NO_DIGEST
         keys = mix(bits[known] ^ mix(maker[known].astype(np.uint64)))
-        order = np.argsort(keys)
+        order = stable_order(keys)
         wanted = mix(read[left] ^ mix(flow.value[left].astype(np.uint64)))
         at = order[np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)] if len(keys) else order
         hit = keys[at] == wanted if len(keys) else np.zeros(len(left), bool)
@@ -166,7 +166,7 @@ def _last_with_value(log: OpLog, value: Float64, before: Int64, among: Bool) -> 
     made, maker = float_bits(log.outputs.value[listed]), maker[listed]
     if not len(made):
         return np.full(len(value), -1, np.int64)
-    order = np.argsort(made)
+    order = stable_order(made)
     made, maker = made[order], maker[order]
     new = np.concatenate(([True], made[1:] != made[:-1]))
     distinct, span = made[new], np.int64(len(log) + 1)
@@ -174,7 +174,7 @@ def _last_with_value(log: OpLog, value: Float64, before: Int64, among: Bool) -> 
     place.sort()
     wanted = float_bits(value)
     # ascending order keeps the binary search in cache
-    order = np.argsort(wanted)
+    order = stable_order(wanted)
     wanted, before = wanted[order], before[order]
     at = np.minimum(np.searchsorted(distinct, wanted), len(distinct) - 1)
     known = distinct[at] == wanted

@@ -38,7 +38,7 @@ def law_of(log: OpLog, row: int) -> Law:
 
 def rows_where(log: OpLog, holds: Callable[[Law], bool]) -> Bool:
     """bool[n]: something holds of the law of the row's operation."""
-    return np.asarray(np.array([*(holds(law(name)) for name in log.ops), False], bool)[log.op])
+    return np.array([*(holds(law(name)) for name in log.ops), False], bool).take(log.op)
 
 
 def by_law(log: OpLog, rows: Int64, value: Callable[[Law], float]) -> Float64:

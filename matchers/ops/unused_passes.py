@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from matchers.arrays import Bool
+from matchers.arrays import Bool, distinct
 from matchers.logs.op_log import OpLog, Phase, once_per_log
 from matchers.ops.batch_numbers import micro_batch_numbers
 from matchers.ops.dataflow import sources
@@ -29,6 +29,6 @@ def unused_passes(log: OpLog) -> Bool:
     kind = log.module.astype(np.int64) * len(log.ops) + log.op
     repeated = np.isin(kind, kind[number == number.max(initial=0)])
     outside = (number[maker] != number[reader]) | communicating(log)[reader] | log.updates[reader]
-    passes, used = np.unique(number[number >= 0]), np.unique(number[maker[outside & repeated[maker]]])
+    passes, used = distinct(number[number >= 0]), distinct(number[maker[outside & repeated[maker]]])
     unused = np.logical_and.accumulate(~np.isin(passes, used))
     return np.isin(number, passes[unused]) if not unused.all() else np.zeros(len(log), bool)

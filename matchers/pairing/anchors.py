@@ -7,6 +7,7 @@ from collections.abc import Callable
 import numpy as np
 
 from matchers.arrays import Bool, Hash, Int64, stable_order
+from matchers.logs.columns import repeated
 from matchers.logs.hashing import float_bits, mix
 from matchers.logs.op_log import Phase
 from matchers.pairing.evidence import Order
@@ -44,10 +45,10 @@ def ranked_join(a: Hash, b: Hash, most: int | None = None) -> tuple[Int64, Int64
     size = np.diff(np.append(first, len(key)))
     many = np.add.reduceat(order < len(a), first, dtype=np.int64)  # of a: they come first among equal keys
     ok = (2 * many == size) & (many <= (len(a) if most is None else most))
-    first, many = first[ok], many[ok]
-    rank = np.arange(many.sum()) - np.repeat(np.cumsum(many) - many, many)
-    at = np.repeat(first, many) + rank
-    return order[at], order[at + np.repeat(many, many)] - len(a)
+    many = many[ok]
+    of_key, rank = repeated(np.flatnonzero(ok), many)
+    at = first[of_key] + rank
+    return order[at], order[at + size[of_key] // 2] - len(a)
 
 
 def joined(f: Features, rows: Sides, key: Callable[[LogFeatures, Int64], Hash], most: int | None = None) -> Sides:
