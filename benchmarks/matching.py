@@ -3,11 +3,11 @@
     python -m benchmarks.matching [--large] [--repeat 3]
     python -m benchmarks.matching --logs A.log B.log
 
-Commands run in separate processes, in turns; the best repetition counts, because other load on the machine only adds
-time. numtui's time is that of the whole command (start of Python, imports, report written), that of key-first its
-parsing and matching alone. `exponent` is that of the time in the size, from the smallest size on. By drift, the first
-open of two logs leaves them in the cache, the second finds them there, and `rematch` is a further rule, as
-benchmarks.rematch measures it.
+Commands run in separate processes, in turns; of times the best repetition counts, because other load on the machine
+only adds to it, of ratios the median of the turns. numtui's time is that of the whole command (start of Python,
+imports, report and cache written), that of key-first its parsing and matching alone. `exponent` is that of the time in
+the size, from the smallest size on. The first open of two logs leaves them in an empty cache, the second finds them
+there; by size and for your own logs it is the first. `rematch` is a further rule, as benchmarks.rematch measures it.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import math
 import os
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -88,6 +89,25 @@ def key_first(a: Path, b: Path) -> Cost:
     return replace(cost, cpu=float(found[1]))
 
 
+def opened(a: Path, b: Path, cache: Path) -> tuple[Cost, Cost]:
+    """Run the whole command twice: the logs are not in the cache, and there."""
+    for entry in cache.rglob("*.columns"):
+        entry.unlink()
+    first, second = (numtui(a, b, XDG_CACHE_HOME=str(cache)) for _ in range(2))
+    return first, second
+
+
+def turns_of(a: Path, b: Path, cache: Path, repeat: int) -> list[tuple[Cost, Cost, Cost]]:
+    """Return the first open, the second and the baseline, in turns."""
+    numtui(a, b, XDG_CACHE_HOME=str(cache))  # compiles what is compiled
+    return [(*opened(a, b, cache), key_first(a, b)) for _ in range(repeat)]
+
+
+def ratio(ours: Sequence[Cost], others: Sequence[Cost]) -> str:
+    """Return the median ratio of the CPU times of a turn."""
+    return f"{statistics.median(one.cpu / other.cpu for one, other in zip(ours, others, strict=True)):.3f}"
+
+
 def best(costs: Sequence[Cost]) -> Cost:
     """Return the fastest run."""
     return min(costs, key=lambda cost: cost.cpu)
@@ -97,36 +117,29 @@ def _line(name: str, ours: Cost, *more: str) -> None:
     print(f"{name:<44}{ours.cpu:9.2f} s{ours.peak:8.0f} MB" + "".join(f"{text:>14}" for text in more))
 
 
-def by_size(logs: Sequence[tuple[Path, Path]], repeat: int) -> None:
+def by_size(logs: Sequence[tuple[Path, Path]], cache: Path, repeat: int) -> None:
     """Print a line for each pair of logs, the smallest first."""
     print(f"{'operations':<44}{'CPU':>11}{'peak':>11}{'key-first':>14}{'ratio':>14}{'exponent':>14}")
     first: tuple[int, float] | None = None
     for a, b in logs:
-        turns = [(numtui(a, b), key_first(a, b)) for _ in range(repeat)]
-        ours, other = best([turn[0] for turn in turns]), best([turn[1] for turn in turns])
+        firsts, _, others = zip(*turns_of(a, b, cache, repeat), strict=True)
+        ours, other = best(firsts), best(others)
         with a.open("rb") as log:
             size = sum(line.startswith(b"[") for line in log)
         grown = f"{math.log(ours.cpu / first[1]) / math.log(size / first[0]):.2f}" if first else ""
         first = first or (size, ours.cpu)
-        _line(f"{size:,}", ours, f"{other.cpu:.2f} s", f"{ours.cpu / other.cpu:.3f}", grown)
+        _line(f"{size:,}", ours, f"{other.cpu:.2f} s", ratio(firsts, others), grown)
 
 
 def by_drift(folder: Path, repeat: int) -> None:
     """Print a line for each kind of drift and open, and of the rules that benchmarks.rematch applies."""
     print(f"\n{f'{_SIZES[-1]:,} operations':<44}{'CPU':>11}{'peak':>11}{'wall':>14}{'ratio':>14}")
-    cache = folder / "cache"
     for drift in _DRIFTS:
         a, b = _written(folder / drift, _SIZES[-1], drift=drift)
-        turns = []
-        for _ in range(repeat):
-            numtui(a, a, XDG_CACHE_HOME=str(cache))  # compiles the reader
-            for entry in cache.rglob("*.columns"):
-                entry.unlink()
-            turns.append([numtui(a, b, XDG_CACHE_HOME=str(cache)) for _ in range(2)])
-        other = best([key_first(a, b) for _ in range(repeat)])
-        for name, costs in zip(("first open", "second open"), zip(*turns, strict=True), strict=True):
-            ours, wall = best(costs), min(cost.wall for cost in costs)
-            _line(f"{drift}, {name}", ours, f"{wall:.2f} s", f"{ours.cpu / other.cpu:.3f}")
+        firsts, seconds, others = zip(*turns_of(a, b, folder / "cache", repeat), strict=True)
+        for name, costs in (("first open", firsts), ("second open", seconds)):
+            wall = min(cost.wall for cost in costs)
+            _line(f"{drift}, {name}", best(costs), f"{wall:.2f} s", ratio(costs, others))
         told = run([sys.executable, "-m", "benchmarks.rematch", str(a), str(b)]).output.decode()
         for kind, processor in re.findall(r"^(pair|template|module rename) .*processor (\d+) ms", told, re.MULTILINE):
             print(f"{f'{drift}, rematch: {kind}':<44}{int(processor) / 1000:9.2f} s")
@@ -156,13 +169,13 @@ def main() -> int:
     parser.add_argument("--large", action="store_true", help=f"also {_LARGE:,} operations, which takes minutes")
     parser.add_argument("--repeat", type=int, default=3)
     args = parser.parse_args()
-    if args.logs:
-        by_size([tuple(path.resolve() for path in args.logs)], args.repeat)
-        return 0
     with tempfile.TemporaryDirectory() as name:
         folder = Path(name)
+        if args.logs:
+            by_size([tuple(path.resolve() for path in args.logs)], folder / "cache", args.repeat)
+            return 0
         sizes = (*_SIZES, _LARGE) if args.large else _SIZES
-        by_size([_written(folder / str(size), size) for size in sizes], args.repeat)
+        by_size([_written(folder / str(size), size) for size in sizes], folder / "cache", args.repeat)
         by_drift(folder, args.repeat)
         worst_cases(folder, args.repeat)
     return 0

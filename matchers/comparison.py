@@ -18,6 +18,7 @@ from matchers.causes.find import first_causes
 from matchers.causes.first_difference import Equality, FirstDifference, differences, first_difference
 from matchers.causes.further_causes import further_causes
 from matchers.causes.proven import proven
+from matchers.coverage.cover import any_pair_compared
 from matchers.coverage.coverage import Coverage, coverage
 from matchers.logs.op_log import OpLog
 from matchers.ops.common_numbers import same_numbers
@@ -142,6 +143,11 @@ class Comparison(Rows):
     def coverage(self) -> Coverage:
         """The compared and covered operations of both logs; computed on first use."""
         return coverage(self, self.last_contents.agree)
+
+    @property
+    def nothing_compared(self) -> bool:
+        """True if not one row was compared; no coverage is computed where a pair was."""
+        return not any_pair_compared(self) and self.coverage.nothing
 
     def coverage_but(self, allowed: Bool) -> Coverage:
         """The same if the user allows some rows (bool[r]) not to be compared."""

@@ -286,7 +286,7 @@ class Rows:
     def _edges(self, flow_a: Ragged, flow_b: Ragged) -> Edges:
         ends = []
         for flow, at in ((flow_a, self.at_a), (flow_b, self.at_b)):
-            reader, maker = at.repeat(flow.count), np.append(at, -1)[flow.value]
+            reader, maker = at[flow.row], np.append(at, -1)[flow.value]
             ends.append([of[(maker >= 0) & (maker != reader)].astype(np.int64) for of in (reader, maker)])
         both = [np.concatenate(of) for of in zip(*ends, strict=True)]
         return Edges(*(Ragged.distinct(reader, maker, len(self)) for reader, maker in (both, *ends)))

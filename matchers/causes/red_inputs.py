@@ -38,7 +38,7 @@ def flow_of_red_tensors(c: Rows, side: str, flow: Ragged) -> Ragged:
         which = [place for place, name in enumerate(names) if name == slot.name or str(place) == number]
         if which:
             makers = makers.copy() if makers is flow.value else makers
-            tensors = max(int(log.outputs.count[record]), 1)
+            tensors = max(len(log.outputs[record]), 1)
             makers[start:end][np.arange(end - start) % tensors != which[0] % tensors] = -1
     return flow if makers is flow.value else Ragged(flow.start, makers)
 
@@ -143,6 +143,8 @@ def _single_inputs(c: Rows, flow_a: Ragged, flow_b: Ragged, rows: Int64, first: 
 def _digests(log: OpLog, record: Int64, at: Int64, place: Int64) -> tuple[Hash, Bool]:
     """The digests of some inputs, at their places among all and in their records, and whether the log lists them."""
     of = log.input_digests
+    if not len(of.value):
+        return np.full(len(at), NO_DIGEST), np.zeros(len(at), bool)
     if np.array_equal(of.start, log.inputs.start):
         return of.value[at], np.ones(len(at), bool)
     return of.at(record, place, NO_DIGEST), place < of.count[record]

@@ -69,7 +69,7 @@ class Branches:
         """True for an unpaired operation with inputs that moves nothing, and whose like in other layers is paired."""
         log, record = self._c.shown(row)
         law = law_of(log, record)
-        if self._c.of_other_ranks[row] or law.moves or law.communicates or not log.inputs.count[record]:
+        if self._c.of_other_ranks[row] or law.moves or law.communicates or not len(log.inputs[record]):
             return False
         kind = like(self._c, row)
         # a mask prepares; outside of layers nothing tells which is odd

@@ -253,6 +253,10 @@ class Ragged:
         """Row that each value belongs to."""
         return owners(self.start)
 
+    def owner(self, at: Int64) -> Int64:
+        """Row that each of some values belongs to."""
+        return np.searchsorted(self.start, at, side="right") - 1
+
     def taken(self, rows: Int64) -> Ragged:
         """The lists of some rows, in this order."""
         count = self.count[rows]

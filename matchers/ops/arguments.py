@@ -107,7 +107,7 @@ def place_of_output(log: OpLog, row: int, number: int) -> int:
 
 def returns_all_asked(log: OpLog, row: int) -> bool:
     """True if an operation was asked for some of its outputs, and a log has as many of it."""
-    return 0 < sum(_asked(log, row)) == int(log.outputs.count[row])
+    return 0 < sum(_asked(log, row)) == len(log.outputs[row])
 
 
 def _asked(log: OpLog, row: int) -> list[bool]:

@@ -382,7 +382,7 @@ def written(log: OpLog, row: int) -> dict[int, Result]:
 def results(log: OpLog, row: int) -> list[Result]:
     """Everything that a record returned or changed in place, as far as the log describes it."""
     values = further(log)
-    first = [first_output(log, row)] if log.outputs.count[row] else []
+    first = [first_output(log, row)] if len(log.outputs[row]) else []
     return first + [result(values, v) for v in values.of(row)]
 
 

@@ -21,7 +21,7 @@ from matchers.arrays import Bool, Float64, Hash, Int64, distinct, is_among, numb
 from matchers.laws.law import Form, Law
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import float_bits
-from matchers.logs.op_log import NO_DIGEST, OpLog, Phase, is_mark, once_per_pair
+from matchers.logs.op_log import NO_DIGEST, OpLog, Phase, is_mark, once_per_log, once_per_pair
 from matchers.ops.arguments import place_of_output
 from matchers.ops.last_contents import LastContents
 from matchers.ops.laws import in_place, on_lists, positions, rows_where
@@ -277,23 +277,23 @@ class _Noise:
     def _follow(self, sums: Int64, first: int) -> None:
         """Follow the noise from its first record on; in lists, each tensor from those at its place."""
         log, inputs, outputs, values = self._log, self._log.inputs, self._log.outputs, self._values
+        fresh = self.outputs.copy()
+        fresh[outputs.start[sums[outputs.count[sums] > 0]]] = True
+        read = _bits_read(log)
+        left = read != NO_DIGEST
+        left[: inputs.start[min(first + 1, len(log))]] = False  # what was read before has the same bits by chance
+        if not is_among(read[left], distinct(_bits_made(log, np.flatnonzero(fresh)))).any():
+            return
         written = np.flatnonzero(values.slot < 0)
         row = np.append(outputs.row, values.maker[written])
         place = np.append(_places(outputs), -1 - values.slot[written])
         noise = np.concatenate((self.outputs, self.written[written]))
-        fresh = np.append(self.outputs, np.zeros(len(written), bool))
-        fresh[outputs.start[sums[outputs.count[sums] > 0]]] = True
-        norms = np.concatenate((inputs.value, outputs.value, values.l1[written]))
-        digests = np.full(len(norms), NO_DIGEST)
-        if np.array_equal(inputs.start, log.input_digests.start) and len(log.digests.value):
-            returned = log.digests.at(outputs.row, place[: len(outputs.value)], NO_DIGEST)
-            digests = np.concatenate((log.input_digests.value, returned, values.digest[written]))
-        bits = _bits(digests, norms)
-        read, made = np.split(bits, [len(inputs.value)])
+        fresh = np.append(fresh, np.zeros(len(written), bool))
+        digests = values.digest[written] if _by_digests(log) else np.full(len(written), NO_DIGEST)
+        bits = np.concatenate(
+            (read, _bits_made(log, np.arange(len(outputs.value))), _bits(digests, values.l1[written]))
+        )
         reader = inputs.row
-        left = (reader > first) & (read != NO_DIGEST)  # what was read before has the same bits by chance
-        if not is_among(read[left], distinct(made[fresh])).any():
-            return
         # of a list that is changed in place, as many tensors as were changed from the first one on
         changes = row[len(outputs.value) :]
         from_first = place[len(outputs.value) :] == np.arange(len(written)) - np.searchsorted(changes, changes)
@@ -330,7 +330,8 @@ class _Noise:
         at = np.flatnonzero(getattr(self, name))
         number = np.full(len(self._log), -1)
         number[records] = np.arange(len(records))
-        found, place = number[lists.row[at]], _places(lists)[at]
+        row = lists.owner(at)
+        found, place = number[row], at - lists.start[row]
         return found[found >= 0], place[found >= 0]
 
     def slots(self) -> dict[int, set[int]]:
@@ -353,6 +354,27 @@ class _Noise:
 def _places(lists: Ragged) -> Int64:
     """int64: the place of each value in its list."""
     return np.arange(len(lists.value)) - lists.start[lists.row]
+
+
+def _by_digests(log: OpLog) -> bool:
+    """True if what a record reads is known again by its digest, not by its norm alone."""
+    return np.array_equal(log.inputs.start, log.input_digests.start) and len(log.digests.value) > 0
+
+
+@once_per_log
+def _bits_read(log: OpLog) -> Hash:
+    """The bits of each input."""
+    norms = log.inputs.value
+    return _bits(log.input_digests.value if _by_digests(log) else np.full(len(norms), NO_DIGEST), norms)
+
+
+def _bits_made(log: OpLog, at: Int64) -> Hash:
+    """The bits of some outputs, of their places among all."""
+    digests = np.full(len(at), NO_DIGEST)
+    if _by_digests(log):
+        row = log.outputs.owner(at)
+        digests = log.digests.at(row, at - log.outputs.start[row], NO_DIGEST)
+    return _bits(digests, log.outputs.value[at])
 
 
 def _mixes(law: Law) -> bool:

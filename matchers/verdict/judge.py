@@ -18,7 +18,7 @@ from matchers.logs.columns import repeated
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import STATISTICS, OpLog, Phase
 from matchers.ops.collectives import unfinished
-from matchers.ops.laws import on_lists, rows_where
+from matchers.ops.laws import by_law, on_lists, rows_where
 from matchers.ops.shapes import dimensions, numel, reduction_length, sharded_runs
 from matchers.ops.turned import turned
 from matchers.ops.values import first_outputs, further, records_changes
@@ -224,7 +224,8 @@ def judge(
     ordered = open_ & ~measured & np.isnan(rtol) & (found.error <= _moved(a)[i])
     ordered &= (other_op | ~moved) & (found.reason != Reason.SAME_ELEMENTS)  # another layout is known there
     found.settle(ordered, Status.NOT_JUDGED, Reason.REARRANGED)
-    ordered &= bits.inputs_equal & ~other_op & _in_one_order(a)[i] & _in_one_order(b)[j]
+    ordered &= bits.inputs_equal & ~other_op
+    ordered[ordered] = _in_one_order(a, i[ordered]) & _in_one_order(b, j[ordered])
     found.settle(ordered, Status.DIVERGED, Reason.OTHER_ORDER)
     found.settle(unsized, Status.NOT_JUDGED, Reason.UNSIZED)
     nothing |= np.isin(found.reason, (*UNSIZED, Reason.OTHER_ORDER))
@@ -243,15 +244,16 @@ def _moved(log: OpLog) -> Float64:
     return by_dtype(log.dtypes, lambda name: RESOLUTION if EPSILON.get(name, 1.0) > RESOLUTION else 0.0)[log.dtype]
 
 
-def _in_one_order(log: OpLog) -> Bool:
-    """bool[n], the inputs determine each element, and rounding of one would show in the norms: other bits are moved.
+def _in_one_order(log: OpLog, rows: Int64) -> Bool:
+    """bool[k], the inputs determine each element, and rounding of one would show in the norms: other bits are moved.
 
     It would not among millions of elements, nor would the sign of a zero.
     """
-    epsilon = by_dtype(log.dtypes, lambda name: EPSILON.get(name, 0.0))[log.dtype]
-    shows = (log.counts[0] > 1) & (log.counts[3] == 0) & (epsilon > RESOLUTION * log.counts[0])
-    told = (log.present & _WHOLLY == _WHOLLY) & (log.outputs.count > 0) & log.tells.exact
-    return np.asarray(rows_where(log, lambda law: law.determined) & shows & told)
+    epsilon = by_dtype(log.dtypes, lambda name: EPSILON.get(name, 0.0))[log.dtype[rows]]
+    size, _, _, zeros = log.counts[:, rows]
+    shows = (size > 1) & (zeros == 0) & (epsilon > RESOLUTION * size)
+    told = (log.present[rows] & _WHOLLY == _WHOLLY) & (log.outputs.count[rows] > 0) & log.tells.exact
+    return np.asarray((by_law(log, rows, lambda law: law.determined) > 0) & shows & told)
 
 
 def _of_other_lengths(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:

@@ -28,11 +28,11 @@ _FURTHER_INPUTS = 3
 
 def length(log: OpLog, row: int) -> int:
     """Number of tensors that a record returned or wrote; of its inputs where the log prints neither; 0 if unknown."""
-    if returned := int(log.outputs.count[row]):
+    if returned := len(log.outputs[row]):
         return returned
     if written := log.texts("Mutated").raw(row).count(b'{"input":'):
         return written
-    return int(log.inputs.count[row]) if on_lists(log)[row] else 0
+    return len(log.inputs[row]) if on_lists(log)[row] else 0
 
 
 def with_lengths(case: Case, judged: Judgement) -> Judgement:

@@ -38,7 +38,7 @@ def judge_lists(a: OpLog, b: OpLog, i: int, j: int, limits: Limits) -> SlotVerdi
     limits = replace(limits, ordered=False)
     one, other = _results(a, i), _results(b, j)
     if not (one or other):  # of lists of one length, what was read tells more than its sum
-        if a.inputs.count[i] == b.inputs.count[j]:
+        if len(a.inputs[i]) == len(b.inputs[j]):
             return None
         (read,) = judge_results([_all_read(a, i)], [_all_read(b, j)], limits)
         return read if read.status in AGREE else None  # one run may pass a factor as a tensor

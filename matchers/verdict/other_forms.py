@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int64, marked
 from matchers.logs.columns import Ragged
-from matchers.logs.op_log import OpLog, Phase
+from matchers.logs.op_log import OpLog, Phase, once_per_pair
 from matchers.ops.arguments import tensors_read
 from matchers.ops.dataflow import WHOLE, downstream, upstream
 from matchers.ops.laws import copies, rows_where
@@ -175,6 +175,7 @@ def _given_otherwise(case: Case, i: Int64, j: Int64) -> Bool:
     return found
 
 
+@once_per_pair
 def _is_applied(log: OpLog, flow: Ragged) -> Bool:
     """bool[n]: the result of a record is a gradient that is clipped or applied."""
     made = flow.value >= 0

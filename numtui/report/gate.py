@@ -66,7 +66,7 @@ class GatedRows:
 
 def failures_of(c: Comparison, fail_on: Sequence[str], allowed: Allowed) -> tuple[Failure, ...]:
     """Return all failures of a comparison, in the order of `fail_on`; it fails in any case if nothing was compared."""
-    if c.coverage.nothing and NOT_COMPARED not in fail_on:
+    if c.nothing_compared and NOT_COMPARED not in fail_on:
         fail_on = (*fail_on, NOT_COMPARED)
     return tuple(Failure(name, text) for name in fail_on for text in _FAILURES[name](c, allowed))
 
