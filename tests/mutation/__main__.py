@@ -1,10 +1,11 @@
-"""Move each numeric constant of `matchers` by 3 and by 1/3 and run the tests that use it: which does none notice?
+"""Move each numeric constant of `matchers` by 3 and by 1/3 and run the tests that read it: which does none notice?
 
-    python -m tests.mutation [--only FILE …] [--every N] [--tests PATH …] [--most N] [--again]
+    python -m tests.mutation [--only PLACE …] [--every N] [--tests PATH …] [--seconds N]
 
-Works on a copy in `build/mutation`, where the calls of each test (computed once) and the results are kept: a run that
-was stopped goes on, and only constants of files that have changed since are tried again. Prints a table of the
-constants that no test holds, and the time it took.
+Tests are those that run a line which reads the constant, those in the file of its module's tests first, then the
+fastest. What each test runs (traced once) and the changes that were noticed are kept in `build/mutation`: a run that
+was stopped goes on, and only what no test noticed, and files that have changed since, are tried again. The limits of
+work (`tests/matchers/work_limits.py`) are not tried: no test may notice them.
 """
 
 from __future__ import annotations
@@ -12,130 +13,95 @@ from __future__ import annotations
 import argparse
 import hashlib
 import json
-import os
-import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Sequence
-from functools import cache
 from pathlib import Path
 
-from tests.mutation.constants import FACTORS, Constant, constants
+from tests.matchers.work_limits import LIMITS
+from tests.mutation.constants import FACTORS, Constant, Sources
+from tests.mutation.session import Session
 
 ROOT = Path(__file__).parents[2]
 KEPT = ROOT / "build" / "mutation"
-COPY = KEPT / "copy"
-_COPIED = ("matchers", "numtui", "capture", "tests", "examples", "pyproject.toml")
-_PYTEST = ("-q", "-p", "no:cacheprovider", "-p", "no:xdist", "--hypothesis-profile", "fast")
-_WITHOUT = "not (torch or pty or browser or screen or compiler)"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Try the constants that have no result yet; print the table."""
+    """Try the constants that no test is known to notice; print the table."""
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--only", nargs="+", metavar="FILE", help="files below matchers; default: all")
+    parser.add_argument("--only", nargs="+", default=[""], metavar="PLACE", help="files or rooms below matchers")
     parser.add_argument("--every", type=int, default=1, metavar="N", help="every N-th constant alone")
     parser.add_argument("--tests", nargs="+", default=["tests/matchers"], metavar="PATH", help="tests that may notice")
-    parser.add_argument("--most", type=int, default=80, metavar="N", help="tests for each constant, the fastest first")
-    parser.add_argument("--again", action="store_true", help="try what no test noticed again: tests have changed")
+    parser.add_argument("--seconds", type=float, default=30, metavar="N", help="of tests for each change")
     args = parser.parse_args(arguments)
+    sources = Sources(ROOT / "matchers")
+    chosen = [
+        constant
+        for file in sources.text
+        if file.removeprefix("matchers/").startswith(tuple(args.only))
+        for constant in sources.constants(file)
+    ][:: args.every]
+    deciding = [constant for constant in chosen if not _is_limit(constant)]
+    session = Session(sources, KEPT / "traced", args.seconds)
+    found: list[tuple[Constant, dict[str, bool | None]]] = []
+
+    def work() -> None:
+        known = _results()
+        for constant in deciding:
+            results = {}
+            for factor in FACTORS:
+                key = _key(sources, constant, factor)
+                results[factor] = key in known or session.noticed(constant, factor)
+                if results[factor] and key not in known:
+                    with (KEPT / "noticed.txt").open("a", encoding="utf-8") as out:
+                        out.write(json.dumps(key) + "\n")
+            found.append((constant, results))
+            if not all(results.values()):
+                print(_line(constant, results), flush=True)
+
     begin = time.perf_counter()
-    _copy()
-    room = COPY / "matchers"
-    files = args.only or sorted(path.relative_to(room).as_posix() for path in room.rglob("*.py"))
-    chosen = [constant for file in files for constant in constants(room, file)][:: args.every]
-    calls = _calls(args.tests, again=args.again)
-    known = {key: noticed for key, noticed in _results().items() if noticed or not args.again}
-    for constant in chosen:
-        for factor in FACTORS:
-            key = _key(constant, factor)
-            if key not in known:
-                known[key] = _noticed(constant, factor, calls, args.most)
-                with (KEPT / "results.jsonl").open("a", encoding="utf-8") as out:
-                    out.write(json.dumps([key, known[key]]) + "\n")
-    print(_table([(c, {f: known[_key(c, f)] for f in FACTORS}) for c in chosen]))
+    session.run(args.tests, work)
+    print(_table(found, len(chosen) - len(deciding)))
     print(f"{time.perf_counter() - begin:.0f} s")
     return 0
 
 
-def _copy() -> None:
-    shutil.rmtree(COPY, ignore_errors=True)
-    COPY.mkdir(parents=True)
-    for name in _COPIED:
-        copy = shutil.copytree if (ROOT / name).is_dir() else shutil.copy
-        copy(ROOT / name, COPY / name)
+def _is_limit(constant: Constant) -> bool:
+    return any((constant.file, name) in LIMITS for name in constant.names)
 
 
-def _pytest(*arguments: str, **environment: str) -> int:
-    """Run tests in the copy; the exit code of pytest."""
-    return subprocess.run(
-        [sys.executable, "-m", "pytest", *_PYTEST, *arguments],
-        cwd=COPY,
-        env={**os.environ, **environment, "PYTHONPATH": str(COPY), "PYTHONDONTWRITEBYTECODE": "1"},
-        stdout=subprocess.DEVNULL,
-        check=False,
-    ).returncode
+def _results() -> set[str]:
+    path = KEPT / "noticed.txt"
+    return set(map(json.loads, path.read_text("utf-8").splitlines())) if path.exists() else set()
 
 
-def _calls(tests: Sequence[str], *, again: bool) -> dict[str, tuple[float, list[str]]]:
-    """The seconds and calls of each test."""
-    path = KEPT / f"calls-{hashlib.sha256(' '.join(tests).encode()).hexdigest()[:8]}.json"
-    if again or not path.exists():
-        _pytest("-p", "tests.mutation.calls", "-m", _WITHOUT, *tests, CALLS=str(path))
-    found: dict[str, tuple[float, list[str]]] = json.loads(path.read_text("utf-8"))
-    return found
-
-
-def _results() -> dict[str, bool | None]:
-    path = KEPT / "results.jsonl"
-    return dict(map(json.loads, path.read_text("utf-8").splitlines())) if path.exists() else {}
-
-
-def _key(constant: Constant, factor: str) -> str:
-    digest = hashlib.sha256((COPY / "matchers" / constant.file).read_bytes()).hexdigest()[:8]
+def _key(sources: Sources, constant: Constant, factor: str) -> str:
+    digest = hashlib.sha256(sources.text[constant.file].encode()).hexdigest()[:8]
     return f"{constant.file}:{constant.line}:{constant.begin} {constant.text} {factor} {digest}"
 
 
-def _noticed(constant: Constant, factor: str, calls: dict[str, tuple[float, list[str]]], most: int) -> bool | None:
-    """True if a test that calls a user of the constant fails with it changed; None if no test does."""
-    using = sorted(
-        (took, test)
-        for test, (took, called) in calls.items()
-        if not constant.users.isdisjoint(called) or any(name in _text(test) for name in constant.names)
-    )
-    if not using:
-        return None
-    path = COPY / "matchers" / constant.file
-    source = path.read_bytes()
-    path.write_bytes(constant.moved(source, factor))
-    try:
-        code = _pytest("-x", *(test for _, test in using[:most]))
-        if code > 2:  # 2: the module cannot be imported
-            sys.exit(f"pytest ended with {code}: if tests have changed, use --again")
-        return code > 0
-    finally:
-        path.write_bytes(source)
-
-
-@cache
-def _text(test: str) -> str:
-    """The source of the file of a test."""
-    return (COPY / test.partition("::")[0]).read_text("utf-8")
-
-
-def _table(found: Sequence[tuple[Constant, dict[str, bool | None]]]) -> str:
-    """The constants that not every change of which is noticed, and how many are."""
+def _line(constant: Constant, results: dict[str, bool | None]) -> str:
     words = {True: "noticed", False: "UNNOTICED", None: "no test"}
-    lines = [
-        f"{constant.file}:{constant.line:<5} {constant.text:<20} "
-        + "  ".join(f"{factor} {words[result]}" for factor, result in results.items())
-        for constant, results in found
-        if not all(results.values())
-    ]
-    changes = [result for _, results in found for result in results.values()]
-    held = sum(result is True for result in changes)
-    return "\n".join([*lines, f"{held:,} of {len(changes):,} changes of {len(found):,} constants are noticed"])
+    name = ", ".join(sorted(constant.names)) or "in a function"
+    return f"{constant.file}:{constant.line:<5} {name} {constant.text:<20} " + "  ".join(
+        f"{factor} {words[result]}" for factor, result in results.items()
+    )
+
+
+def _table(found: Sequence[tuple[Constant, dict[str, bool | None]]], limits: int) -> str:
+    """How many changes are noticed, room by room, and how many constants only limit work."""
+    rooms: dict[str, list[bool]] = {}
+    for constant, results in found:
+        room = constant.file.removeprefix("matchers/").partition("/")[0]
+        rooms.setdefault(room, []).extend(result is True for result in results.values())
+    held = [result for results in rooms.values() for result in results]
+    return "\n".join(
+        [
+            *(f"{room:<20} {sum(results):>4} of {len(results):>4}" for room, results in rooms.items()),
+            f"{sum(held):,} of {len(held):,} changes of {len(found):,} constants are noticed",
+            f"{limits:,} more limit work: results are equal whatever they are (tests/matchers/test_work_limits.py)",
+        ]
+    )
 
 
 if __name__ == "__main__":

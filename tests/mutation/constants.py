@@ -1,13 +1,14 @@
-"""The numeric constants of a file, where they stand, and the functions that use them."""
+"""The numeric constants of a file, where they stand, and the lines that read them."""
 
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-from dataclasses import dataclass, replace
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+from functools import cached_property
 from pathlib import Path
 
-__all__ = ["FACTORS", "Constant", "constants"]
+__all__ = ["FACTORS", "Constant", "Sources", "assigned"]
 
 FACTORS = {"x3": ("(({}) * 3)", "(({}) * 3)"), "/3": ("(({}) / 3)", "(-(-({}) // 3))")}
 """Changes of a constant, for floats and for whole numbers."""
@@ -16,11 +17,10 @@ _PLAIN = (0, 1, -1)
 
 @dataclass(frozen=True)
 class Constant:
-    """One constant: its file below `matchers`, its source, the line and bytes where it stands, and who uses it.
+    """One constant: its file, its source, the line and bytes where it stands.
 
     Attributes:
-        users: names of functions; the functions of all files that load the name that it is assigned to.
-        names: these names; tests that mention one use it, too.
+        names: what it is assigned to outside of functions; empty for a number in a function.
     """
 
     file: str
@@ -29,49 +29,111 @@ class Constant:
     end: int
     text: str
     whole: bool
-    users: frozenset[str]
     names: frozenset[str] = frozenset()
 
-    def moved(self, source: bytes, factor: str) -> bytes:
+    def moved(self, source: str, factor: str) -> str:
         """The source with the constant changed."""
-        lines = source.splitlines(keepends=True)
+        lines = source.encode().splitlines(keepends=True)
         line = lines[self.line - 1]
         new = FACTORS[factor][self.whole].format(self.text).encode()
         lines[self.line - 1] = line[: self.begin] + new + line[self.end :]
-        return b"".join(lines)
+        return b"".join(lines).decode()
 
 
-def constants(room: Path, file: str) -> Iterator[Constant]:
-    """Yield the constants of a file: floats, and whole numbers that have a name of their own; but 0 and 1."""
-    tree = ast.parse((room / file).read_bytes())
-    for node in tree.body:
-        if isinstance(node, (ast.Assign, ast.AnnAssign)):
-            targets = node.targets if isinstance(node, ast.Assign) else [node.target]
-            names = {part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name)}
-            if "__all__" not in names and node.value is not None:
-                users = frozenset(_users(room, names))
-                for found in _within(node.value, file, users, whole=True):
-                    yield replace(found, names=frozenset(names))
-        for function in ast.walk(node):
-            if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
-                for statement in function.body:
-                    yield from _within(statement, file, frozenset({f"{file}:{function.name}"}), whole=False)
+class Sources:
+    """The files of a package: the constants of each, and where a name of one is read in all of them."""
+
+    def __init__(self, room: Path) -> None:
+        self.text: Mapping[str, str] = {
+            path.relative_to(room.parent).as_posix(): path.read_text("utf-8") for path in sorted(room.rglob("*.py"))
+        }
+
+    @cached_property
+    def trees(self) -> Mapping[str, ast.Module]:
+        """The syntax tree of each file."""
+        return {file: ast.parse(text) for file, text in self.text.items()}
+
+    @cached_property
+    def imported(self) -> Mapping[tuple[str, str], list[tuple[str, str]]]:
+        """The (file, name) pairs that a name of a file is imported as."""
+        found: dict[tuple[str, str], list[tuple[str, str]]] = {}
+        for file, tree in self.trees.items():
+            for node in ast.walk(tree):
+                if isinstance(node, ast.ImportFrom) and node.module:
+                    path = node.module.replace(".", "/")
+                    origin = f"{path}.py" if f"{path}.py" in self.text else f"{path}/__init__.py"
+                    for name in node.names:
+                        found.setdefault((origin, name.name), []).append((file, name.asname or name.name))
+        return found
+
+    def constants(self, file: str) -> Iterator[Constant]:
+        """Yield the constants of a file: floats, and whole numbers that have a name of their own; but 0 and 1."""
+        for node in self.trees[file].body:
+            names = assigned(node)
+            if names and "__all__" not in names and node.value is not None:  # type: ignore[attr-defined]
+                yield from _within(node.value, file, names, whole=True)  # type: ignore[attr-defined]
+            for function in ast.walk(node):
+                if isinstance(function, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                    for statement in function.body:
+                        yield from _within(statement, file, frozenset(), whole=False)
+
+    def made_of(self, file: str, names: frozenset[str]) -> Iterator[tuple[str, ast.stmt]]:
+        """Yield the statements outside of functions that are made of names of a file, in the order to run them anew."""
+        places, done = [(file, name) for name in sorted(names)], set()
+        while places:
+            place = places.pop(0)
+            places += self.imported.get(place, [])
+            for node in self.trees[place[0]].body:
+                if (made := assigned(node)) and reads(node, place[1]) and (place[0], node.lineno) not in done:
+                    done.add((place[0], node.lineno))
+                    places += [(place[0], name) for name in sorted(made)]
+                    yield place[0], node
+
+    def read_at(self, constant: Constant) -> set[tuple[str, int]]:
+        """The lines in functions, of all files, that read a constant, or others that are made of it."""
+        if not constant.names:
+            return {(constant.file, constant.line)}
+        statements = [(constant.file, constant.names)]
+        statements += [(file, assigned(node)) for file, node in self.made_of(constant.file, constant.names)]
+        places = [(file, name) for file, names in statements for name in names]
+        found = set()
+        for place in places:
+            for file, name in [place, *self.imported.get(place, [])]:
+                for node in ast.walk(self.trees[file]):
+                    if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+                        found |= {(file, line) for line in reads(node, name)}
+        return found
 
 
-def _within(node: ast.AST, file: str, users: frozenset[str], *, whole: bool) -> Iterator[Constant]:
+def assigned(node: ast.stmt) -> frozenset[str]:
+    """The names that a statement assigns."""
+    targets = node.targets if isinstance(node, ast.Assign) else [node.target] if isinstance(node, ast.AnnAssign) else []
+    return frozenset(part.id for target in targets for part in ast.walk(target) if isinstance(part, ast.Name))
+
+
+def reads(node: ast.AST, name: str) -> set[int]:
+    """The lines at which code reads a name."""
+    return {
+        part.lineno
+        for part in ast.walk(node)
+        if isinstance(part, ast.Name) and part.id == name and isinstance(part.ctx, ast.Load)
+    }
+
+
+def _within(node: ast.AST, file: str, names: frozenset[str], *, whole: bool) -> Iterator[Constant]:
     """Yield the constants in an expression; `2.0**-23` is one."""
     if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef, ast.Subscript)):
         return
     value = _value(node)
     if value is None:
         for child in ast.iter_child_nodes(node):
-            yield from _within(child, file, users, whole=whole)
+            yield from _within(child, file, names, whole=whole)
     elif value not in _PLAIN and (whole or isinstance(value, float)):
         assert isinstance(node, ast.expr)
         assert node.end_col_offset is not None
         if node.lineno == node.end_lineno:
             begin, end = node.col_offset, node.end_col_offset
-            yield Constant(file, node.lineno, begin, end, ast.unparse(node), isinstance(value, int), users)
+            yield Constant(file, node.lineno, begin, end, ast.unparse(node), isinstance(value, int), names)
 
 
 def _value(node: ast.AST) -> float | int | None:
@@ -85,23 +147,3 @@ def _value(node: ast.AST) -> float | int | None:
         return None
     found = eval(ast.unparse(node))
     return found if type(found) in (int, float) else None
-
-
-def _users(room: Path, names: set[str]) -> Iterator[str]:
-    """Yield the functions of all files that load one of some names, over other constants made of them too."""
-    for path in room.rglob("*.py"):
-        source = path.read_text("utf-8")
-        if not any(name in source for name in names):
-            continue
-        file, tree = path.relative_to(room).as_posix(), ast.parse(source)
-        for node in ast.walk(tree):
-            if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)) and _loads(node, names):
-                yield f"{file}:{node.name}"
-        for node in tree.body:
-            if isinstance(node, ast.Assign) and _loads(node.value, names):
-                more = {target.id for target in node.targets if isinstance(target, ast.Name)} - names
-                yield from _users(room, more) if more else ()
-
-
-def _loads(node: ast.AST, names: set[str]) -> bool:
-    return any(isinstance(part, ast.Name) and part.id in names for part in ast.walk(node))

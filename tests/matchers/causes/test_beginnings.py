@@ -46,8 +46,10 @@ def test_the_beginning_is_the_cause() -> None:
     assert c.role[4] == Role.RECEIVER
 
 
-def test_an_error_that_grows_by_more_is_another_one() -> None:
-    assert causes(compared(np.float32(1.5))) == [4]
+@pytest.mark.parametrize(("end", "cause"), [(1 + 3.7e-4, 3), (1 + 4.2e-4, 4), (1.5, 4)])
+def test_an_error_that_grows_by_more_is_another_one(end: float, cause: int) -> None:
+    """Of 1.2e-5, thirty times as much may be the same mistake, and 35 times is not."""
+    assert causes(compared(np.float32(end))) == [cause]
 
 
 def test_operations_that_differ_elsewhere_too_are_another_kernel() -> None:

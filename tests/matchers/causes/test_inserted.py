@@ -18,9 +18,9 @@ START = RNG.standard_normal((16, 16)).astype(np.float32)
 WEIGHTS = [RNG.standard_normal((16, 16)).astype(np.float32) for _ in range(4)]
 
 
-def blocks(*, scaled: Sequence[int] = (), factor: float = 1.0, last: float = 1.0) -> list[Step]:
-    """Residual blocks, some of which scale what they add; the last result is off by a factor."""
-    steps = [Step(key="embed/op_0_mul", gives=[START], reads=[START * 2])]
+def blocks(*, scaled: Sequence[int] = (), factor: float = 1.0, last: float = 1.0, first: float = 1.0) -> list[Step]:
+    """Residual blocks, some of which scale what they add; the last result is off by a factor, and what they read."""
+    steps = [Step(key="embed/op_0_mul", gives=[START * np.float32(first)], reads=[START * np.float32(2 * first)])]
 
     def step(key: str, result: NDArray[np.float32], *makers: Step, weight: Any = None) -> Step:
         reads = [maker.gives[0] for maker in makers] + ([] if weight is None else [weight])
@@ -55,8 +55,10 @@ def causes(c: Comparison) -> list[str]:
     ]
 
 
-def test_it_is_the_cause_of_what_is_red_later() -> None:
-    assert causes(compared(blocks(scaled=[1], factor=1 + 1e-5, last=1 + 2e-4))) == ["layers.1/op_0_mul"]
+@pytest.mark.parametrize("first", [1.0, 1 + 1e-6])
+def test_it_is_the_cause_of_what_is_red_later(first: float) -> None:
+    """What it reads is exact, or has a tenth of its error."""
+    assert causes(compared(blocks(scaled=[1], factor=1 + 1e-5, last=1 + 2e-4, first=first))) == ["layers.1/op_0_mul"]
 
 
 @pytest.mark.parametrize(
@@ -65,6 +67,7 @@ def test_it_is_the_cause_of_what_is_red_later() -> None:
         pytest.param(blocks(scaled=[1], last=1.5), id="no jump"),
         pytest.param(blocks(scaled=[1], factor=1 + 1e-5, last=1.5), id="a larger error"),
         pytest.param(blocks(scaled=range(4), factor=1 + 1e-5, last=1 + 2e-4), id="in every block"),
+        pytest.param(blocks(scaled=[1], factor=1 + 1e-5, last=1 + 2e-4, first=1 + 1.5e-6), id="six times"),
     ],
 )
 def test_it_is_none(b: list[Step]) -> None:
