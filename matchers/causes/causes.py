@@ -13,11 +13,13 @@ from matchers.rows import Rows, Stretch
 from matchers.status import Role
 from matchers.verdict.reason import Reason
 
-__all__ = ["BY_SIZE", "MOST", "Causes"]
+__all__ = ["BY_SIZE", "JUMP", "MOST", "Causes"]
 
 
 MOST = 63
 """Candidates that are followed, the earliest ones: each takes one bit of a 64-bit word."""
+JUMP = 8.0
+"""Least factor by which an error exceeds that of all it came from, where a cause lies in between."""
 BY_SIZE = (Reason.BEYOND_TOLERANCE, Reason.MORE_THAN_ROUNDING, Reason.SYSTEMATIC, Reason.ONLY_ONE_RUN)
 """Reasons for which an earlier operation may be the cause: the row itself proves nothing."""
 

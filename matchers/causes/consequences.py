@@ -14,7 +14,7 @@ from typing import Final
 import numpy as np
 
 from matchers.arrays import Bool, Hash, Int32, Int64, columns, marked
-from matchers.causes.causes import Causes
+from matchers.causes.causes import MOST, Causes
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import Phase
 from matchers.ops.arguments import argument_differences
@@ -34,9 +34,8 @@ __all__ = [
     "places",
 ]
 
-_MAX_CAUSES: Final = 62
-"""Maximum number of causes followed, the earliest ones: each takes one bit of a 64-bit word, and all others share one.
-"""
+_MAX_CAUSES: Final = MOST - 1
+"""Maximum number of causes followed, the earliest ones; all others share one bit."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -45,12 +45,9 @@ from matchers.verdict.judge_values import Differences
 from matchers.verdict.reason import Reason
 from matchers.verdict.relative_error import relative
 from matchers.verdict.sketches import estimates
+from matchers.verdict.tolerance import GROWTH
 
 __all__ = ["find_first_causes"]
-
-
-_GROWTH = 4.0
-"""Factor by which an operation may enlarge the error of what unpaired operations made."""
 
 
 def find_first_causes(
@@ -227,7 +224,7 @@ class _Search:
         suspect &= ~(marked_at(given, reads.a) | marked_at(given, reads.b))
         unshown = np.flatnonzero(suspect & ~reads.differs & both)
         hidden = _hidden_error(c, reads.a[unshown], reads.b[unshown])
-        suspect[unshown] = c.error[reads.row[unshown]] <= _GROWTH * hidden
+        suspect[unshown] = c.error[reads.row[unshown]] <= GROWTH * hidden
         alike = np.flatnonzero(suspect & ~reads.differs & ~both)
         suspect[alike] = _altered(c, reads.a[alike], reads.b[alike], c.tolerance[reads.row[alike]])
         # in place of a weight, of whose numbers more than the norm is not known: elements were moved, not cast

@@ -31,7 +31,6 @@ __all__ = ["Equality", "FirstDifference", "Kind", "differences", "first_differen
 
 _DIFFERS = (Status.CLOSE, Status.SHAPE, Status.DIVERGED, Status.NAN)
 _AGREES = (Status.EQUAL, Status.SAME_PRINT)
-_MAX_UPSTREAM = 4096
 _MAX_ROWS = 2000
 """Differing rows that are looked at: the first of them nearly always is the one."""
 
@@ -202,6 +201,8 @@ class _Search:
         self._flow = (c.flow.a, c.flow.b)
         self._inputs_equal = np.zeros(len(c), bool)
         self._inputs_equal[equality.rows] = equality.inputs
+        self._behind_none = set[int]()
+        """Rows that nothing which differs before the step leads to over operations without a verdict."""
 
     @cached_property
     def _reached(self) -> Bool:
@@ -315,16 +316,19 @@ class _Search:
     def _start_behind(self, given: _Input) -> str:
         """The kind of what differs before the step that operations without a verdict read to make an input."""
         c, e = self._c, self._equality
-        left, seen = list(given.rows), set(given.rows)
-        while left and len(seen) < _MAX_UPSTREAM:
+        seen = set(given.rows) - self._behind_none
+        left = list(seen)
+        while left:
             row = left.pop()
             if e.same[row] or e.differs[row] or c.pair[row] < 0:
                 continue
             for one in self._inputs(row):
                 if text := self._start(row, one):
                     return text
-                left += set(one.rows) - seen
-                seen |= set(one.rows)
+                new = set(one.rows) - seen - self._behind_none
+                left += new
+                seen |= new
+        self._behind_none |= seen
         return ""
 
     def _by_norms(self, row: int) -> FirstDifference | None:

@@ -18,9 +18,6 @@ from matchers.status import Role, Status
 
 __all__ = ["acquit_copies"]
 
-_MAX_COPIES = 16
-"""Views, splits, clones and casts in a row that are followed."""
-
 
 def acquit_copies(found: Causes) -> None:
     """Replace the first causes that cannot make an error."""
@@ -47,7 +44,7 @@ def acquit_copies(found: Causes) -> None:
 def _makers(c: Rows, row: int, copying: Bool) -> tuple[int, int]:
     """The rows that made the input of a pair in a and in b, over other such pairs; -1 for none."""
     assert c.flow is not None
-    for _ in range(_MAX_COPIES):
+    for _ in range(len(c)):
         made = []
         for log, flow, record, at in ((c.a, c.flow.a, c.row_a[row], c.at_a), (c.b, c.flow.b, c.row_b[row], c.at_b)):
             makers, place = flow[record], law_of(log, int(record)).passes_on or 0

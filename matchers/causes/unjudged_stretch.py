@@ -15,7 +15,7 @@ from typing import Final
 import numpy as np
 
 from matchers.arrays import Bool, Int64, marked
-from matchers.causes.causes import Causes
+from matchers.causes.causes import JUMP, Causes
 from matchers.causes.unpaired_branches import Branches, like, rounds
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
@@ -27,8 +27,6 @@ from matchers.status import AGREE, Status
 
 __all__ = ["Stretches"]
 
-_JUMP: Final = 8.0
-"""Least factor by which an error exceeds that of all it came from, where a cause lies in between."""
 _ENOUGH: Final = 64
 """Fewest elements of a result whose agreement says something about what it was computed from; a loss agrees easily."""
 _SAME_SIZE: Final = 0.01
@@ -55,7 +53,7 @@ class Stretches:
         for row in rows.tolist():
             error, proven = float(c.error[row]), row in c.slots and c.slots[row].itself
             # another shape or dtype has no size: what is within the tolerance is no part of it
-            small = error / _JUMP if math.isfinite(error) else float(c.tolerance[row])
+            small = error / JUMP if math.isfinite(error) else float(c.tolerance[row])
             stretch, makers = self._upstream(row, small)
             received = np.nan_to_num(c.error[makers[self._agrees[makers]]]).max(initial=0.0)
             if self._ended[makers].any() or (received > small and math.isfinite(error) and not proven):

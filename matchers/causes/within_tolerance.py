@@ -17,7 +17,7 @@ from typing import Final
 import numpy as np
 
 from matchers.arrays import Bool, marked
-from matchers.causes.causes import BY_SIZE, MOST, Causes
+from matchers.causes.causes import BY_SIZE, JUMP, MOST, Causes
 from matchers.causes.first_difference import Equality, Kind, differences
 from matchers.causes.unpaired_branches import Branches, rounds
 from matchers.logs.op_log import OpLog
@@ -31,8 +31,6 @@ __all__ = ["blame_beginnings", "blame_inserted"]
 
 _GROWTH: Final = 32.0
 """Factor by which an error may grow until it is red; by more it is another one."""
-_JUMP: Final = 8.0
-"""Least factor by which the error behind a region exceeds that of all it reads."""
 
 
 def blame_beginnings(found: Causes) -> None:
@@ -101,7 +99,7 @@ def _jumps(c: Rows) -> Iterator[tuple[int, int]]:
             shows = int(behind[c.error[behind].argmax()])
             beside = c.edges[shows]
             received = np.nan_to_num(c.error[np.concatenate((read, beside[c.pair[beside] >= 0]))]).max(initial=0.0)
-            if c.error[shows] > _JUMP * received:
+            if c.error[shows] > JUMP * received:
                 yield row, shows
 
 

@@ -10,11 +10,10 @@ from matchers.comparison import Comparison
 from matchers.drift.suggestion import Finding
 from matchers.ops.shapes import numel
 from matchers.status import Status
+from matchers.verdict.loss_scale import EXACT
 from matchers.verdict.reason import Reason
 
 __all__ = ["divided_losses"]
-
-_EXACT = 1e-5
 
 
 def divided_losses(c: Comparison) -> Iterator[Finding]:
@@ -34,7 +33,7 @@ def divided_losses(c: Comparison) -> Iterator[Finding]:
     with np.errstate(divide="ignore", invalid="ignore"):
         ratio = c.b.outputs.first(c.row_b[pairs]) / c.a.outputs.first(c.row_a[pairs])
     factors = (batches[0] / batches[1], batches[1] / batches[0])
-    constant = np.any([np.abs(ratio / factor - 1) < _EXACT for factor in factors], axis=0)
+    constant = np.any([np.abs(ratio / factor - 1) < EXACT for factor in factors], axis=0)
     rows = pairs[one & constant & (c.status[pairs] == Status.NOT_JUDGED)]
     if len(rows):
         a, b = (f"{n} micro-batch{'es' * (n > 1)}" for n in batches)

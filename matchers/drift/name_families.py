@@ -21,6 +21,7 @@ from matchers.drift.suggestion import Finding, allowed, found_by, instances
 from matchers.drift.templates import Learner
 from matchers.laws.register import law
 from matchers.ops.module_path import NO_MODULE
+from matchers.pairing.pairing import SURE
 from matchers.rules.key_index import key_reference
 from matchers.rules.model import OpRule, PairRule
 
@@ -28,8 +29,6 @@ __all__ = ["name_families"]
 
 _MAX_PAIRS: Final = 500
 """Maximum size of a family that is covered by one rule per pair."""
-_SURE: Final = 0.9
-"""Minimum confidence of a pair that gets a rule."""
 
 
 class _Kind(IntEnum):
@@ -126,7 +125,7 @@ def _learned(names: PairNames, learner: Learner, which: Int64, of: _Kind) -> Ite
 
 def _pair_by_pair(names: PairNames, which: Int64, why: str) -> list[PairRule]:
     """A rule for each pair that no template covers; none if there are too many to read."""
-    sure = ~names.grouped[which] & (names.c.pairing.confidence[names.pair[which]] >= _SURE)
+    sure = ~names.grouped[which] & (names.c.pairing.confidence[names.pair[which]] >= SURE)
     if len(which) > _MAX_PAIRS:
         return []
     a, b = names.c.a, names.c.b

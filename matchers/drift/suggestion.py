@@ -12,7 +12,7 @@ from numpy.typing import NDArray
 from matchers.arrays import Int32
 from matchers.comparison import Comparison
 from matchers.drift.red_rows import RedRows
-from matchers.pairing.pairing import Method
+from matchers.pairing.pairing import SURE, Method
 from matchers.rules.model import ModuleRule, OpRule, Rule, RuleSet
 from matchers.status import Status
 
@@ -38,9 +38,6 @@ def instances(
 
 
 R = TypeVar("R")
-
-_SURE: Final = 0.9
-"""Minimum confidence of pairs that a proposed rule must preserve."""
 
 _MAX_TRIES: Final = 100_000
 """Maximum number of rules times rows for which a family's rules are tried one by one, if they cannot all apply."""
@@ -218,7 +215,7 @@ def _without_rules(c: Comparison, finding: Finding, why: str) -> Suggestion:
 def lost_pairs(before: Comparison, after: Comparison, records: frozenset[int] = frozenset()) -> int:
     """Number of certain pairs that would be lost; those of `records` (of a) are known to be wrong."""
     p = before.pairing
-    sure = (p.confidence >= _SURE) | (p.method == Method.EXACT)
+    sure = (p.confidence >= SURE) | (p.method == Method.EXACT)
     if records:
         sure &= ~np.isin(p.lead_a, list(records))
     partner = after.pairing.partner_of_a[p.lead_a[sure]]

@@ -79,14 +79,14 @@ def _of_inputs(of: Subject, limit: float) -> Iterator[str]:
     own, received, earned, growth = (float(column[k]) for column in (g.own, g.received, g.earned, g.growth))
     noise = NOISE * float(np.nan_to_num(g.noise[k]))
     rounds = f"its own rounding, {_in_epsilon(own, _dtypes(of)[0])}{_terms(of)}"
-    if math.isclose(limit, DECIDED * math.sqrt(received), rel_tol=1e-9):
+    if math.isclose(limit, DECIDED * math.sqrt(received)):
         yield f"Limit {limit:.1e} = {DECIDED:g} · √{received:.1e}: whole numbers, decided by inputs with that error"
     elif limit == ANYTHING > own + max(growth * received, noise):
         yield f"Limit {limit:g}: it holds values that rounding has picked, and may be anything"
     else:
         for came_in, scale in product((received, earned, 0.0), (1.0, EXTREMES)):
             grown = max(growth * came_in, noise)
-            if math.isclose(limit, scale * (own + grown), rel_tol=1e-9):
+            if math.isclose(limit, scale * (own + grown)):
                 break
         else:
             return
@@ -141,7 +141,7 @@ def _of_dtype(of: Subject, limit: float) -> Iterator[str]:
     cancels = c.cancellation.get(of.pair, 1.0)
     for dtype, scale, times in product(_dtypes(of), scales, longer):
         base, of_dtype, why = _base(of, dtype, alone)
-        if math.isclose(limit, base * times * scale * cancels, rel_tol=1e-9):
+        if math.isclose(limit, base * times * scale * cancels):
             factors = "".join(f" × {factor:.3g}" for factor in (times, scale, cancels) if factor != 1)
             yield f"Limit {limit:.1e} = {_in_epsilon(base, of_dtype)}{factors}"
             yield why

@@ -5,6 +5,7 @@ A stack has the elements of its parts: its norm is the sum of theirs, in double 
 
 from __future__ import annotations
 
+import math
 import re
 from collections import defaultdict
 from collections.abc import Mapping
@@ -14,8 +15,6 @@ from matchers.ops.last_contents import GRADIENT, LastContents
 __all__ = ["parts_of_stack", "singles"]
 
 _NUMBER = re.compile(r"(?<![^.])\d+(?![^.])")
-_SAME = 1e-9
-"""Largest relative difference of the norm of a stack from the sum of its parts'."""
 
 
 def singles(of: LastContents, other: LastContents) -> dict[str, tuple[int, float]]:
@@ -41,7 +40,7 @@ def parts_of_stack(name: str, numel: int, l1: float, known: Mapping[str, tuple[i
     fits = []
     for parts in kinds.values():
         elements, norm = (sum(known[part][k] for part in parts) for k in range(2))
-        if len(parts) > 1 and elements == numel and abs(norm - l1) <= _SAME * l1:
+        if len(parts) > 1 and elements == numel and math.isclose(norm, l1):
             fits.append(tuple(parts))
     # of norms that are alike by chance, such as those of ones, names tell
     return max(fits, key=lambda parts: len(_words(name) & _words(parts[0])), default=())

@@ -16,9 +16,6 @@ from matchers.ops.shapes import dimensions
 
 __all__ = ["turned", "turned_products"]
 
-_STEPS = 8
-"""Longest chain of operations outside of the weight's module: the gradient is clipped, a root is divided."""
-
 
 @once_per_log
 def turned_products(log: OpLog) -> Int64:
@@ -45,9 +42,6 @@ def turned(log: OpLog) -> Bool:
     maker, reader = log.producers.value, log.producers.row
     follows = (maker >= 0) & (log.shape[maker] == log.shape[reader]) & (log.phase[reader] != Phase.FORWARD)
     maker, reader = maker[follows], reader[follows]
-    for _ in range(_STEPS):
-        more = reader[found[maker] & ~found[reader]]
-        if not len(more):
-            break
+    while len(more := reader[found[maker] & ~found[reader]]):
         found[more] = True
     return found

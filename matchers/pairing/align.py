@@ -40,7 +40,7 @@ from matchers.pairing.evidence import (
     value_bins,
 )
 from matchers.pairing.features import Features, LogFeatures
-from matchers.pairing.pairing import Method
+from matchers.pairing.pairing import SURE, Method
 from matchers.pairing.parts import find_parts
 from matchers.pairing.twins import found_elsewhere, surplus, twins
 
@@ -65,8 +65,6 @@ _PARTS, _FITTING = 0.95, 0.8
 """
 _BLIND = 0.6
 """Least probability of a pair whose numbers cannot be compared: names and order alone drift."""
-_SURE = 0.9
-"""Confidence from which a pair may teach names and order."""
 _CLEAR = 0.97
 """Probability from which a candidate wins by one kind of evidence alone."""
 _SAMPLE, _STRETCH = 4_096, 256
@@ -190,7 +188,7 @@ def _learn(f: Features, found: State, order: Order) -> Weights:
         near = np.flatnonzero(seen.is_near)
         by_values = _clear_winners(found, i[near], j[near], value_score[near], -np.inf)
         if len(by_values[0]) < _MIN_LESSON:
-            sure = np.flatnonzero((state.of_a >= 0) & (state.confidence >= _SURE))
+            sure = np.flatnonzero((state.of_a >= 0) & (state.confidence >= SURE))
             by_values = _joined(by_values, (sure, state.of_a[sure]), by_names)
         structure = StructureEvidence(_lesson(f, order, state, *by_values))
         structure_score = structure.score(seen)

@@ -15,7 +15,10 @@ from numpy.typing import NDArray
 from matchers.arrays import Bool, Int32, columns
 from matchers.status import LabelledEnum
 
-__all__ = ["Method", "Pairing"]
+__all__ = ["SURE", "Method", "Pairing"]
+
+SURE = 0.9
+"""Confidence from which on nearly every pair is right (.997, `python -m benchmarks.calibration`)."""
 
 
 class Method(LabelledEnum):

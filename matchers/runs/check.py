@@ -25,15 +25,12 @@ from matchers.runs.placed import check_placed
 from matchers.runs.rank_logs import RankLogs
 from matchers.runs.replicas import Replication, check_replicas
 from matchers.runs.replicated import check_replicated_stays
-from matchers.runs.run import Run
+from matchers.runs.run import MAX_WORLD, Run
 from matchers.runs.same_collectives import check_same_collectives
 from matchers.runs.same_program import check_same_program
 from matchers.runs.trained import check_after_step, check_trained, without_gradient
 
-__all__ = ["MAX_WORLD", "check_logs", "check_run"]
-
-MAX_WORLD = 1 << 16
-"""Ranks of which those without a log are named."""
+__all__ = ["check_logs", "check_run"]
 
 
 def check_run(run: Run, *, cache: CacheFolder | None = None, progress: Progress | None = None) -> CheckedRun:

@@ -16,9 +16,11 @@ from matchers.logs.head import captured_step
 from matchers.logs.imported.files import imported_logs
 from matchers.runs.flight_recorder.dumps import dump_files
 
-__all__ = ["LOG_NAME", "FoundLog", "Run", "common_step", "find_logs", "find_run", "find_runs", "is_run", "of_step",
-    "rank_in"]  # fmt: skip
+__all__ = ["LOG_NAME", "MAX_WORLD", "FoundLog", "Run", "common_step", "find_logs", "find_run", "find_runs", "is_run",
+    "of_step", "rank_in"]  # fmt: skip
 
+MAX_WORLD = 1 << 16
+"""Ranks of which those without a log are named."""
 LOG_NAME = re.compile(r"rank_(\d+)_activations\.log(\.gz)?")
 _STEP_NAME = re.compile(r"step_(\d+)")
 _NO_STEP = "it has no folders step_S, and its logs do not say their step"

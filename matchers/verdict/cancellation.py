@@ -45,8 +45,6 @@ _DOMINATES = 0.1
 """Share of a mixed result from which on it is noise."""
 _BY_CHANCE = 1e-2
 """The least of N numbers is about 1/N of the others; where it is less by this factor, it is of another kind."""
-_STEPS = 64
-"""Maximum length of a chain of operations on one tensor."""
 
 
 @once_per_pair
@@ -303,7 +301,7 @@ class _Noise:
         reads, makes = (cells[of] + at % tensors[of] for of, at in ((reader, _places(inputs)), (row, place)))
         ids, many = numbered(bits.view(np.int64))
         mixes, result, followed = rows_where(log, _mixes), log.outputs.first(), fresh.copy()
-        for _ in range(_STEPS):
+        while True:
             named, hot = np.zeros(many, bool), np.zeros(int(tensors.sum()), bool)
             named[ids[len(read) :][fresh]] = True
             hit = np.flatnonzero(named[ids[: len(read)]] & left)

@@ -46,10 +46,10 @@ from matchers.verdict.tolerance import (
     ANYTHING,
     DECIDED,
     EPSILON,
+    GROWTH,
     MOST_ALLOWED,
     MOST_UNEARNED,
     NOISE,
-    NORM_GROWTH,
     RESOLUTION,
     TF32_EPSILON,
     UNKNOWN_SCORES,
@@ -251,7 +251,7 @@ class _Judge:
         error, norm, own, times, growth, noisy, noise_norm, signs, own_norm, share = self._sizes[k]
         of_scores, decided, measured = self._marks[k]
         growth = max(growth, (received.score or UNKNOWN_SCORES) if of_scores else 0.0)
-        grown, norm_grown, noise = growth * received.error, NORM_GROWTH * received.norm, 0.0
+        grown, norm_grown, noise = growth * received.error, GROWTH * received.norm, 0.0
         if noisy > 0:
             noise = NOISE * noisy
             grown, norm_grown = max(grown, noise), max(norm_grown, NOISE * noise_norm)

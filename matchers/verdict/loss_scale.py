@@ -33,9 +33,10 @@ from matchers.verdict.judge_values import Limits
 from matchers.verdict.reason import Reason
 from matchers.verdict.slots import SlotVerdict, judge_results
 
-__all__ = ["terms_without_factor", "without_scale"]
+__all__ = ["EXACT", "terms_without_factor", "without_scale"]
 
-_EXACT = 1e-5
+EXACT = 1e-5
+"""Relative deviation of a ratio that is the factor, as printed numbers tell it."""
 _NEAR = 0.02
 """Relative deviation of the median ratio from the factor."""
 _NEAR_WHOLE = 1e-3
@@ -103,7 +104,7 @@ def terms_without_factor(case: Case, found: Judgement) -> dict[int, SlotVerdict]
     if found.loss_scale == 1:
         factors = number & (a.phase[pairing.lead_a] == Phase.PREPARE) & (found.verdicts.status < Status.SHAPE)
         return _of_odd_factors(case, b, np.append(factors, False))
-    equal = number & ~found.scaled & (abs(_ratio(a, b, pairing) - 1) < _EXACT)
+    equal = number & ~found.scaled & (abs(_ratio(a, b, pairing) - 1) < EXACT)
     equal &= rows_where(a, lambda law: law.form is Form.MULTIPLY)[pairing.lead_a]
     factors = np.append(number & found.scaled, False)
     out, backward = list[tuple[int, tuple[int, int]]](), set[tuple[int, int]]()
@@ -136,7 +137,7 @@ def _of_odd_factors(case: Case, b: OpLog, factors: Bool) -> dict[int, SlotVerdic
 
 
 def _of_factors(x: float, y: float) -> SlotVerdict:
-    return SlotVerdict.of_scalars(x, y, 1 - min(x, y) / max(x, y), _EXACT)
+    return SlotVerdict.of_scalars(x, y, 1 - min(x, y) / max(x, y), EXACT)
 
 
 def _odd_factors(log: OpLog, made: Ragged, of: Int32, factors: Bool) -> list[tuple[int, float]]:
@@ -159,7 +160,7 @@ def _odd_factors(log: OpLog, made: Ragged, of: Int32, factors: Bool) -> list[tup
         other = usual.get((int(stands[at]), int(slot[at])))
         if other is not None:
             given, theirs = (float(inputs[int(reader[edge])][slot[edge]]) for edge in (at, other))
-            if min(given, theirs) > 0 and abs(given / theirs - 1) > _EXACT:
+            if min(given, theirs) > 0 and abs(given / theirs - 1) > EXACT:
                 out.append((int(pair[at]), given / theirs))
     return out
 
@@ -191,25 +192,25 @@ def _loss_scale(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> flo
     factors &= rows_where(a, lambda law: law.scales)[pairing.lead_a]
     ranks = [max(len(log.members), 1) for log in (a, b)]
     for x, y in (many, many[::-1], ranks, ranks[::-1]):
-        if x != y and (abs(ratio[factors] * y / x - 1) < _EXACT).any():
+        if x != y and (abs(ratio[factors] * y / x - 1) < EXACT).any():
             return x / y
     for factor in (many[0] / many[1], many[1] / many[0]) if many[0] != many[1] else ():
         # the first one is the factor itself, and a loss is, or the others are not as they were: a bug may change them
-        scaled = abs(math.log(middle)) > abs(math.log(factor)) / 2 or (abs(ratio[losses] / factor - 1) < _EXACT).any()
-        exact = abs(ratio[first] / factor - 1) < _EXACT and scaled
+        scaled = abs(math.log(middle)) > abs(math.log(factor)) / 2 or (abs(ratio[losses] / factor - 1) < EXACT).any()
+        exact = abs(ratio[first] / factor - 1) < EXACT and scaled
         if exact or abs(middle / factor - 1) < _NEAR:
             return 1.0 if abs(_ratio_of_totals(a, b) / factor - 1) < _ABOUT else factor
     # no layout tells the factor, such as one lest gradients vanish: what the optimizer reads does not have it
     totals = _ratio_of_totals(a, b, pairing.of_a < 0, pairing.of_b < 0, unknown=0.0)
     for factor in (middle, float(ratio[first]) or middle):
-        if (abs(ratio[red] / factor - 1) < _EXACT).mean() > _SHARE and _without(totals, factor):
+        if (abs(ratio[red] / factor - 1) < EXACT).mean() > _SHARE and _without(totals, factor):
             return factor
     return 1.0
 
 
 def _without(totals: float, factor: float) -> bool:
     """True if totals do not have a factor that what they are made of has; the bug to be found may change them, too."""
-    if abs(totals - 1) < _EXACT:
+    if abs(totals - 1) < EXACT:
         return True
     return max(factor, 1 / factor) > _FAR**2 and 1 / _FAR < totals < _FAR
 

@@ -15,6 +15,7 @@ from matchers.logs.op_log import OpLog, Phase, once_per_pair
 from matchers.ops.arguments import tensors_read
 from matchers.ops.dataflow import WHOLE, downstream, upstream
 from matchers.ops.laws import copies, rows_where
+from matchers.pairing.pairing import SURE
 from matchers.regions.find import OPEN, find_regions
 from matchers.status import AGREE, Status
 from matchers.verdict.case import Case, Judgement
@@ -26,8 +27,6 @@ __all__ = ["left_of_form", "without_other_forms"]
 
 _LEFT = 1e-2
 """Largest error that may be left of a difference of form, as a share of it."""
-_SURE = 0.9
-"""Confidence from which on nearly every pair is right (.997, `python -m benchmarks.calibration`)."""
 
 
 def without_other_forms(case: Case, judged: Judgement) -> Judgement:
@@ -38,7 +37,7 @@ def without_other_forms(case: Case, judged: Judgement) -> Judgement:
     """
     a, b, i, j, pairing, verdicts = case.a, case.b, case.i, case.j, case.pairing, judged.verdicts
     folded = a.batches > 1 or b.batches > 1  # norms of micro-batches hide what leaves a region
-    doubt = (pairing.confidence < _SURE) & (not folded)
+    doubt = (pairing.confidence < SURE) & (not folded)
     repeats = verdicts.inputs_equal & (a.inputs.count[i] > 0) & ~doubt
     other = (verdicts.status >= Status.SHAPE) & ~repeats & ~a.updates[i] & ~judged.parts
     doubt &= other

@@ -24,14 +24,9 @@ from matchers.status import AGREE, Status
 from matchers.verdict.case import Case, Judgement
 from matchers.verdict.reason import Reason
 from matchers.verdict.relative_error import relative
-from matchers.verdict.tolerance import default_tolerance
+from matchers.verdict.tolerance import EPSILON, default_tolerance
 
 __all__ = ["judge_chunks", "judge_sums", "partial_sums"]
-
-_TERMS = 6
-"""Maximum number of additions followed per sum; in practice no more gradients meet."""
-_CAST = 2.0**-8
-"""Maximum relative change of a norm by a cast to bfloat16."""
 
 
 def judge_sums(case: Case, found: Judgement) -> Judgement:
@@ -189,7 +184,7 @@ class _Sums:
         """The chain of additions that each row's result flows into, as long as nothing else reads it."""
         out: list[Int64] = []
         total = self._into[rows]
-        while len(out) < _TERMS and (total >= 0).any():
+        while (total >= 0).any():
             out.append(total)
             total = self._into[total]
         return out
@@ -204,5 +199,5 @@ class _Sums:
         for k in np.flatnonzero(self._unread[rows] & (totals > rows)).tolist():
             at = slice(self._flow.start[totals[k]], self._flow.start[totals[k] + 1])
             read = self._log.inputs.value[at][self._flow.value[at] < 0]
-            out[k] = bool((relative(read, np.full_like(read, made[k])) <= _CAST).any())
+            out[k] = bool((relative(read, np.full_like(read, made[k])) <= EPSILON["bfloat16"] / 2).any())  # cast
         return out

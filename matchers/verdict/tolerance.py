@@ -20,7 +20,7 @@ __all__ = [
     "MOST_ALLOWED",
     "MOST_UNEARNED",
     "NOISE",
-    "NORM_GROWTH",
+    "GROWTH",
     "PRINT_RESOLUTION",
     "RESOLUTION",
     "TF32_EPSILON",
@@ -171,13 +171,13 @@ def shorter_sum(dtype: str, terms: Float64) -> Float64:
 TF32_EPSILON = 2.0**-10
 """Rounding of the factors of a float32 product: the minimum ε of `--expect low-precision`."""
 
-_GROWTH_FACTOR = 4.0
-"""Factor by which an operation may amplify its input error. A product of two tensors adds their errors and a square
-doubles it; the rest covers estimates from sketches, which are off by up to a third each.
+GROWTH = 4.0
+"""Factor by which an operation may amplify its input error, or the difference of norms. A product of two tensors adds
+their errors and a square doubles it; the rest covers estimates from sketches, which are off by up to a third each.
 """
 
 _AMPLIFIES = {
-    Amplifies.LITTLE: _GROWTH_FACTOR,
+    Amplifies.LITTLE: GROWTH,
     Amplifies.BY_EXPONENT: 8.0,
     Amplifies.NEAR_A_SIGN: 32.0,
     Amplifies.HIDDEN_SCORES: 16.0,
@@ -191,9 +191,6 @@ UNSEEN = 8.0
 
 UNSURE = 0.5
 """Below this confidence a pair is as likely wrong as right."""
-
-NORM_GROWTH = 4.0
-"""The counterpart of `_GROWTH_FACTOR` for differences of norms."""
 
 NOISE = 4.0
 """Factor on the error that a third run shows: two runs that are each off by 1 in independent directions are 1.4 apart,

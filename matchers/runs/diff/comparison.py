@@ -9,11 +9,9 @@ from functools import cached_property
 from matchers.runs.diff.classes import Kind, RankClass, classes_of
 from matchers.runs.diff.origins import Traced, of_causes, of_differences, trace
 from matchers.runs.diff.summary import Outcome, RankSummary
+from matchers.runs.run import MAX_WORLD
 
 __all__ = ["RunComparison"]
-
-_MAX_WORLD = 1 << 16
-"""Ranks of which those without any log are named."""
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ class RunComparison:
     def missing(self) -> tuple[int, ...]:
         """Ranks of the world of which neither run has a log."""
         world = max((size for s in self.summaries.values() for size in s.world_size if size), default=0)
-        return tuple(rank for rank in range(min(world, _MAX_WORLD)) if rank not in self.summaries)
+        return tuple(rank for rank in range(min(world, MAX_WORLD)) if rank not in self.summaries)
 
     @cached_property
     def uncompared(self) -> tuple[int, ...]:

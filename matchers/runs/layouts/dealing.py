@@ -10,9 +10,6 @@ from matchers.ops.json_values import number
 
 __all__ = ["batches_of", "dealt_otherwise"]
 
-_SAME = 1e-9
-"""Relative difference of sums of the same numbers, in double precision."""
-
 
 def dealt_otherwise(a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any]]) -> bool:
     """True if no rank reads what one of the other run does, though all together read as much: other parts of one batch.
@@ -21,7 +18,7 @@ def dealt_otherwise(a: Sequence[Mapping[str, Any]], b: Sequence[Mapping[str, Any
     """
     of_a, of_b = batches_of(a), batches_of(b)
     totals = [sum(of.values()) for of in (of_a, of_b)]
-    return of_a.keys().isdisjoint(of_b) and 0 < totals[0] < math.inf and math.isclose(*totals, rel_tol=_SAME)
+    return of_a.keys().isdisjoint(of_b) and 0 < totals[0] < math.inf and math.isclose(*totals)
 
 
 def batches_of(infos: Sequence[Mapping[str, Any]]) -> dict[str, float]:

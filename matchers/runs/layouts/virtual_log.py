@@ -23,7 +23,7 @@ from matchers.ops.laws import communicating, filling
 from matchers.ops.placement import AS_PARTS, MERGED, NOT_SUMMED, unsummed
 from matchers.ops.run_info import MERGED_FINDINGS, contradictions
 from matchers.ops.shapes import dimensions
-from matchers.runs.check import MAX_WORLD, check_logs
+from matchers.runs.check import check_logs
 from matchers.runs.finding import Check, listed
 from matchers.runs.layouts.batches import as_micro_batches
 from matchers.runs.layouts.inferred import with_inferred_placements
@@ -35,6 +35,7 @@ from matchers.runs.layouts.samples import FIRST, first_results, same_samples
 from matchers.runs.layouts.stages import with_stages_joined
 from matchers.runs.layouts.wholes import Wholes
 from matchers.runs.rank_logs import RankLogs, Role
+from matchers.runs.run import MAX_WORLD
 
 __all__ = ["virtual_log"]
 

@@ -33,9 +33,12 @@ def test_another_layout_throughout_is_not_red() -> None:
     assert c.status.tolist() == [Status.CLOSE] * 4
 
 
-def test_another_shape_once_is_red() -> None:
-    """One shape that changed is a change of the program."""
-    assert laid_out(turned=True, many=1).status.tolist() == [Status.SHAPE]
+@pytest.mark.parametrize(
+    ("many", "times", "shape"), [(1, 1, True), (2, 1, True), (3, 1, False), (3, 1.0006, False), (3, 1.002, True)]
+)
+def test_another_layout_is_shown_by_three_with_the_same_numbers(many: int, times: float, shape: bool) -> None:
+    """One shape that changed, or two, are a change of the program."""
+    assert (laid_out(turned=True, many=many, times=times).status[0] == Status.SHAPE) == shape
 
 
 def test_other_numbers_in_another_layout_are_red() -> None:

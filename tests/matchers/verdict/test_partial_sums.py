@@ -57,6 +57,21 @@ def test_the_part_is_not_red_where_the_total_agrees() -> None:
     assert not c.cause.any()
 
 
+def test_a_sum_may_have_as_many_terms_as_a_step_has_micro_batches() -> None:
+    def total(order: list[int]) -> list[Op]:
+        terms = [op(f"m/op_{k}_mul", 1.0 + k * k, inputs=[k + 9.5]) for k in range(9)]
+        out, last = [*terms], terms[order[0]]
+        for k, (term, value) in enumerate(zip(order[1:], np.cumsum([1.0 + n * n for n in order])[1:], strict=True)):
+            read, made = [last.outputs[0], terms[term].outputs[0]], [last.key, terms[term].key]
+            out.append(op(f"m/op_{10 + k}_add", float(value), inputs=read, producers=made))
+            last = out[-1]
+        return [*out, op("m/op_30_mm", 7.0, inputs=[last.outputs[0]], producers=[last.key])]
+
+    c = compared(total([*range(9)]), total([*range(8, -1, -1)]))
+    assert not c.red.any()
+    assert status(c, "m/op_10_add") == Status.PARTIAL
+
+
 def test_nor_where_a_cast_came_between() -> None:
     for cast in ("_to_copy", "view"):
         assert status(compared(summed("left"), summed("right", cast=cast)), "m/op_3_add") == Status.PARTIAL

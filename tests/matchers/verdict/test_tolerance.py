@@ -92,7 +92,7 @@ def test_rounding_hardly_shows_in_a_norm() -> None:
 
 def test_factors_of_the_documentation() -> None:
     """Extremes, sketches, noise and decisions; and what allows so much that it judges nothing."""
-    names = ("EXTREMES", "ACCUMULATED", "NORM_GROWTH", "NOISE", "DECIDED", "UNSEEN", "OPTIMIZER_FORMS")
+    names = ("EXTREMES", "ACCUMULATED", "GROWTH", "NOISE", "DECIDED", "UNSEEN", "OPTIMIZER_FORMS")
     assert [getattr(tolerance, name) for name in names] == [8, 4, 4, 4, 4, 8, 4]
     assert (tolerance.MOST_ALLOWED, tolerance.TF32_EPSILON, tolerance.UNSURE, tolerance.ANYTHING) == (
         0.1,
