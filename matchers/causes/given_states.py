@@ -72,5 +72,5 @@ def _given(c: Rows, row: int, a: LastContents, b: LastContents) -> Iterable[str]
 def _parameters(c: Rows, contents: LastContents, row: int, unnamed: Bool) -> set[str]:
     """The parameters of the inputs of a's record, or of those that unnamed inputs are made from in the optimizer."""
     assert c.flow is not None
-    leads = upstream(c.flow.a, marked(c.row_a[[row]], len(c.a)), unnamed) & (c.a.phase == Phase.OPTIMIZER)
+    leads = upstream(c.flow.a, c.row_a[[row]], unnamed) & (c.a.phase == Phase.OPTIMIZER)
     return {contents.base(name) for k in np.flatnonzero(leads).tolist() for name in contents.names(k) if name}

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from matchers.arrays import Bool, marked
+from matchers.arrays import Bool
 from matchers.causes.causes import Causes
 from matchers.ops.dataflow import fed_by
 from matchers.ops.laws import copies, law_of
@@ -35,7 +35,7 @@ def acquit_copies(found: Causes) -> None:
             found.acquit(row, for_=made[0])
         elif max(made) >= 0 or not by_digest:
             red = (c.verdict >= Status.SHAPE) & (c.pair >= 0)
-            readers = np.flatnonzero(fed_by(c.edges, marked([row], len(c)), red & copying) & red & ~copying)
+            readers = np.flatnonzero(fed_by(c.edges, [row], red & copying) & red & ~copying)
             if len(readers):
                 found.acquit(row, for_=readers[0])
                 found.role[[row, readers[0]]] = Role.UNKNOWN

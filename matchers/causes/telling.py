@@ -50,13 +50,11 @@ def blame_telling(found: Causes) -> None:
     telling, done = _Telling(c), np.full(len(c), -1)
     for row in np.flatnonzero(found.cause & (~proves | constant))[:MOST].tolist():
         if done[row] < 0:
-            end = begin = marked([row], len(c))
+            ends = np.array([row])
             if open_[row]:  # it begins the stretch; the first red row behind it ends that
-                shows = np.flatnonzero(fed_by(c.edges, begin, open_) & c.red & ~open_)[:1]
-                end = marked(shows, len(c))
-            stretch = np.flatnonzero(
-                upstream(c.edges, end, open_ | end) & (c.pair < 0) & (c.verdict != Status.RECOMPUTE)
-            )
+                ends = np.flatnonzero(fed_by(c.edges, ends, open_) & c.red & ~open_)[:1]
+            leads = upstream(c.edges, ends, open_ | marked(ends, len(c)))
+            stretch = np.flatnonzero(leads & (c.pair < 0) & (c.verdict != Status.RECOMPUTE))
             first = telling.first(row, stretch)
             done[stretch] = first if first >= 0 else stretch
             done[row] = first if first >= 0 else row

@@ -98,7 +98,7 @@ class Branches:
         if self._number[end] < 0 or not self._c.shown(end)[0].tells.makers:
             return [end]
         among = self._c.may_lead_to(end)[self._rows]
-        return self._rows[upstream(self._among, marked(self._number[[end]], len(among)), among) & among].tolist()
+        return self._rows[upstream(self._among, self._number[[end]], among) & among].tolist()
 
     @cached_property
     def _last(self) -> Bool:

@@ -68,7 +68,7 @@ def _error(c: Rows, row: int) -> float:
     """The error of a row; of an operation that only one run has, the largest that it leads to over such operations."""
     if c.pair[row] >= 0:
         return float(c.error[row])
-    behind = fed_by(c.edges, marked([row], len(c)), c.pair < 0)
+    behind = fed_by(c.edges, [row], c.pair < 0)
     return float(np.nan_to_num(c.error[behind], nan=0.0).max(initial=0.0))
 
 

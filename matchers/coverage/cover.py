@@ -190,7 +190,7 @@ def _same_totals(c: Rows, left: Bool) -> Bool:
     found = np.zeros(len(c), bool)
     same = _near(ends[0][1], ends[1][1]), _near(ends[1][1], ends[0][1])
     for (own, at, flow), (rows, _), matched in zip(alone, ends, same, strict=True):
-        leads = upstream(flow, marked(rows[matched], len(own)), own)
+        leads = upstream(flow, rows[matched], own)
         found[at[leads & own]] = True
     return found
 

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping
 
 import numpy as np
 
-from matchers.arrays import marked
 from matchers.comparison import Comparison
 from matchers.explain.arguments import asked_otherwise
 from matchers.explain.facts import OTHER_BITS, InputFact, format_eps, format_error, ground_of
@@ -239,7 +238,7 @@ def _unlike_before(of: Subject) -> str:
     Norms of other tools' logs miss signs and order, so that a difference may begin there, or in what one does not log.
     """
     c, row = of.c, of.row
-    leads = upstream(c.edges, marked(np.array([row]), len(c)), c.pair >= 0)
+    leads = upstream(c.edges, [row], c.pair >= 0)
     lone = np.flatnonzero(leads & (c.pair < 0))
     if not len(lone):
         unknown = all(fact.producer_a < 0 and fact.producer_b < 0 for fact in of.inputs)

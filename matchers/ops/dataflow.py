@@ -191,14 +191,14 @@ def consumers(log: OpLog, record: int, flow: Ragged | None = None) -> list[int]:
     return sorted(set(flow.row[flow.value == record].tolist()))
 
 
-def upstream(flow: Ragged, start: Bool, through: Bool) -> Bool:
+def upstream(flow: Ragged, start: Bool | Int64 | Int32 | list[int], through: Bool) -> Bool:
     """bool[n]: the records of a set, and those whose results reach one of them.
 
     Args:
-        start: bool[n], the set.
+        start: the set, as bool[n] or by its rows.
         through: bool[n], records that hand on what they read, those of the set included.
     """
-    return spread(flow.start, flow.value, start, through, back=True)
+    return spread(flow.start, flow.value, _as_flags(start, len(through)), through, back=True)
 
 
 def downstream(flow: Ragged, start: _Marks, through: Bool) -> _Marks:
@@ -211,10 +211,14 @@ def downstream(flow: Ragged, start: _Marks, through: Bool) -> _Marks:
     return spread(flow.start, flow.value, start, through)
 
 
-def fed_by(flow: Ragged, start: Bool, through: Bool) -> Bool:
-    """bool[n]: nodes that read a result of a set, directly or over others; arguments as of `downstream`."""
-    reached = np.append(downstream(flow, start, through), False)
-    return marked(flow.row[reached[flow.value]], len(start))
+def fed_by(flow: Ragged, start: Bool | Int64 | Int32 | list[int], through: Bool) -> Bool:
+    """bool[n]: nodes that read a result of a set, directly or over others; arguments as of `upstream`."""
+    reached = np.append(downstream(flow, _as_flags(start, len(through)), through), False)
+    return marked(flow.row[reached[flow.value]], len(through))
+
+
+def _as_flags(rows: Bool | Int64 | Int32 | list[int], size: int) -> Bool:
+    return rows if isinstance(rows, np.ndarray) and rows.dtype == bool else marked(rows, size)
 
 
 class DataFlow:

@@ -89,7 +89,7 @@ def _gradient_norm(log: OpLog, flow: Ragged, scalar: Bool) -> int | None:
     norms = working & rows_where(log, lambda law: law.form in (Form.NORM, Form.POWER))
     carries = working & (norms | scalar | rows_where(log, lambda law: law.form is Form.JOIN))
     read = flow.value[norms[flow.row] & (flow.value >= 0)]
-    total = norms & scalar & ~upstream(flow, marked(read, len(log)), carries)
+    total = norms & scalar & ~upstream(flow, read, carries)
     reached = downstream(flow, total, working)
     if np.count_nonzero(total) != 1 or not (reached & ~carries).any() or (reached & collective(log)).any():
         return None

@@ -2,10 +2,10 @@
 
     python -m tests.mutation [--only PLACE …] [--every N] [--tests PATH …] [--seconds N]
 
-Tests are those that run a line which reads the constant, those in the file of its module's tests first, then the
-fastest. What each test runs (traced once) and the changes that were noticed are kept in `build/mutation`: a run that
-was stopped goes on, and only what no test noticed, and files that have changed since, are tried again. The limits of
-work (`tests/matchers/work_limits.py`) are not tried: no test may notice them.
+Tests are those that run a line which reads the constant, those of its module first, then those of its room, the
+fastest first. What each test runs (traced once) and the changes that were noticed are kept in `build/mutation`: a run
+that was stopped goes on, and only what no test noticed, and files that have changed since, are tried again. The limits
+of work (`tests/matchers/work_limits.py`) are not tried: no test may notice them.
 """
 
 from __future__ import annotations

@@ -64,17 +64,16 @@ class Session:
     def noticed(self, constant: Constant, factor: str) -> bool | None:
         """True if a test that reads a constant fails with it changed; None if no test reads it."""
         lines = {(file, self._line(file, line)) for file, line in self._sources.read_at(constant)}
-        own = constant.file.replace("matchers/", "tests/matchers/", 1).rpartition("/")
-        own_file = f"{own[0]}/test_{own[2]}::"
+        room, _, file = f"tests/{constant.file}".rpartition("/")
         tests = sorted(
-            (not test.startswith(own_file), took, test)
+            (not test.startswith(f"{room}/test_{file}::"), not test.startswith(room), took, test)
             for test, (took, run) in self._runs.items()
             if not lines.isdisjoint(run)
         )
         if not tests:
             return None
         left, chosen = self._seconds, list[str]()
-        for _, took, test in tests:
+        for *_, took, test in tests:
             if chosen and took > left:
                 break
             left -= took

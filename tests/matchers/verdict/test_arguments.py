@@ -183,6 +183,7 @@ def test_where_a_cast_puts_its_result_is_no_difference(tmp_path: Path) -> None:
         ({"dim": 0}, {"dim": 1}),
         ({"is_causal": True}, {}),
         ({"scale": 0.1}, {"scale": 0.10001}),
+        ({"scale": 0.1234567}, {"scale": 0.1234568}),  # nobody computes seven digits
         ({"text": "tanh"}, {"text": "none"}),
         ({"k": 4}, {"k": 8}),
         ({"scalars": [{"times": 9, "of": 0.5}]}, {"scalars": [{"times": 9, "of": 0.25}]}),
@@ -191,6 +192,16 @@ def test_where_a_cast_puts_its_result_is_no_difference(tmp_path: Path) -> None:
 def test_what_nothing_explains_is_red(tmp_path: Path, one: dict[str, Any], other: dict[str, Any]) -> None:
     c = compare(log(tmp_path, "a", one), log(tmp_path, "b", other, **CLOSE))
     assert c.reason[pair(c)] == Reason.ARGUMENTS
+
+
+@pytest.mark.parametrize(("values", "red"), [((0.123456, 0.123457), True), ((0.12345678, 0.12345679), False)])
+def test_a_number_that_enters_was_computed_if_it_has_the_digits_of_float32(
+    tmp_path: Path, values: tuple[float, float], red: bool
+) -> None:
+    a, b = (
+        log(tmp_path, f"{x}", {"s": x}, op_name="lift_fresh", value=x, digest=f"{k}f") for k, x in enumerate(values)
+    )
+    assert (compare(a, b).reason[1] == Reason.ARGUMENTS) == red
 
 
 @pytest.mark.parametrize("forms", ["", "[4,8];int64[4]", "[4,8];[]"])

@@ -12,7 +12,7 @@ from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.laws import rows_named
 from matchers.status import Status
-from matchers.verdict.cancellation import condition
+from matchers.verdict.cancellation import _far_apart, condition
 from matchers.verdict.expectation import Expect, Expectation
 from tests.captured import Step, as_parts, captured_log
 
@@ -38,6 +38,12 @@ def log(bias: np.ndarray, weight: np.ndarray = WEIGHT) -> OpLog:
 def test_the_gradient_of_a_bias_that_is_rounding_is_not_judged(size: float, red: bool) -> None:
     one, other = (np.float32(size) * RNG.normal(size=8).astype(np.float32) for _ in range(2))
     assert compare(log(one), log(other)).red.any() == red
+
+
+@pytest.mark.parametrize(("numel", "apart"), [(500, True), (2_000, False)])
+def test_the_least_of_many_numbers_is_small_by_chance(numel: int, apart: bool) -> None:
+    """Here it is 1e-5 of the largest."""
+    assert _far_apart(1e-10, 1.0, numel) == apart
 
 
 def test_what_reads_noise_teaches_nothing_of_equal_inputs() -> None:
@@ -171,13 +177,15 @@ def test_an_update_by_rounding_over_rounding_is_not_judged(noise: float, red: bo
     assert c.red.any(), "units that are dead in both runs are no rounding"
 
 
-@pytest.mark.parametrize(("size", "red"), [(1e-6, False), (1e-1, True)])
-def test_a_sum_with_some_rounding_is_as_far_off_as_that(size: float, red: bool) -> None:
-    """Weight decay of a bias whose gradient is rounding, before a norm: the gradient hardly counts."""
+@pytest.mark.parametrize(
+    ("decay", "size", "red"), [(1e-3, 1e-6, False), (1e-3, 1e-1, True), (2e-5, 1e-6, True), (5e-6, 1e-6, False)]
+)
+def test_a_sum_with_some_rounding_is_as_far_off_as_that(decay: float, size: float, red: bool) -> None:
+    """Weight decay of a bias whose gradient is rounding, before a norm: the gradient hardly counts, or it is noise."""
 
     def decayed(seed: int) -> OpLog:
         noise = np.float32(size) * np.random.default_rng(seed).normal(size=8).astype(np.float32)
-        total, back = np.float32(1e-3) * WEIGHT + noise, {"phase": "backward"}
+        total, back = np.float32(decay) * WEIGHT + noise, {"phase": "backward"}
         makers, update = ["attn.k/op_2_sum", ""], {"phase": "optimizer"}
         return captured_log(
             [

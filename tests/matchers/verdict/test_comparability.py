@@ -15,11 +15,12 @@ from capture.log_format import private
 from matchers.comparison import Comparison, compare
 from matchers.logs.op_log import OpLog
 from matchers.logs.parser import read_log
-from matchers.ops.run_info import compare_run_info, cut_gradients, tells_start
-from matchers.verdict.comparability import Severity
+from matchers.ops.run_info import Note, compare_run_info, cut_gradients, tells_start
+from matchers.verdict.comparability import Comparability, Severity, other_weights
 from tests.builders import op, write_log
 from tests.captured import Step, captured_log
 from tests.conftest import DATA
+from tests.matchers.drifted_logs import made_up_log
 
 RUN: dict[str, Any] = {
     "step": 1,
@@ -317,6 +318,24 @@ def test_weights_that_differ_by_rounding_can_be_compared() -> None:
     found = compare(captured(RUN), captured(other, 1 + 1e-6)).comparability
     assert found.severity == Severity.SUSPICIOUS
     assert "only by rounding as far as their norms show" in found.sentence
+
+
+@pytest.mark.parametrize(("many", "end"), [(5, "the 5th differs."), (7, "the 5th differs; and 2 more.")])
+def test_a_sentence_has_five_reasons_at_most(many: int, end: str) -> None:
+    found = Comparability(tuple(Note(Severity.SUSPICIOUS, "seed", f"the {k}th differs") for k in range(1, many + 1)))
+    assert found.sentence.endswith(end)
+
+
+@pytest.mark.parametrize(("other", "named"), [(1, False), (2, True)])
+def test_other_weights_are_those_of_half_of_the_products(other: int, named: bool) -> None:
+    """Of fewer, something made them that was not recorded."""
+
+    def log(changed: int) -> OpLog:
+        weights = [k + 0.5 + (k < changed) / 9 for k in range(4)]
+        return made_up_log(op(f"layers.{k}/op_0_mm", 7.0 + k, inputs=[x]) for k, x in enumerate(weights))
+
+    c = compare(log(0), log(other))
+    assert (other_weights(c.a, c.b, c.pairing, c.flow) is not None) == named
 
 
 def test_half_a_log_is_named() -> None:
