@@ -5,6 +5,7 @@ Nothing runs in the process that collects, so that each fork finds everything im
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import signal
@@ -35,6 +36,7 @@ class Session:
         """Keep what each test runs in a folder; run tests of so many seconds for a change, but one at least."""
         self._sources, self._kept, self._seconds = sources, kept, seconds
         self._items: dict[str, pytest.Item] = {}
+        self._digests: dict[Path, str] = {}
         self._package: Package
         self._runs: dict[str, tuple[float, set[tuple[str, str]]]] = {}
         self._then: Callable[[], None]
@@ -56,6 +58,8 @@ class Session:
     def pytest_runtestloop(self, session: pytest.Session) -> bool:
         """Do what is to be done in place of running the tests one after the other."""
         self._items = {item.nodeid: item for item in session.items}
+        for path in {item.path for item in session.items}:
+            self._digests[path] = hashlib.sha256(path.read_bytes()).hexdigest()[:8]
         self._package = Package(self._sources)
         self._runs = dict(self._traced())
         self._then()
@@ -107,8 +111,8 @@ class Session:
             files.setdefault(item.path, []).append(item)
         for path, items in files.items():
             name = path.relative_to(Path.cwd()).as_posix().replace("/", ".")
-            kept = self._kept / f"{name}.json"
-            if not kept.exists() or kept.stat().st_mtime < path.stat().st_mtime:
+            kept = self._kept / f"{name}.{self._digests[path]}.json"
+            if not kept.exists():
                 _forked(lambda items=items, kept=kept: _trace(items, wanted, kept))  # type: ignore[misc]
             if kept.exists():
                 for test, took, run in json.loads(kept.read_text("utf-8")):
