@@ -73,8 +73,8 @@ def is_among(values: NDArray[_Value], ascending: NDArray[_Value]) -> Bool:
     return np.asarray(ascending[np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)] == values)
 
 
-def marked(index: Int64 | Int32 | list[int] | int, size: int) -> Bool:
-    """bool[size], True at some places."""
+def marked(index: Bool | Int64 | Int32 | list[int] | int, size: int) -> Bool:
+    """bool[size], True at some places, which may be such flags already."""
     out = np.zeros(size, bool)
     out[index] = True
     return out

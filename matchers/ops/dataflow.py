@@ -198,7 +198,7 @@ def upstream(flow: Ragged, start: Bool | Int64 | Int32 | list[int], through: Boo
         start: the set, as bool[n] or by its rows.
         through: bool[n], records that hand on what they read, those of the set included.
     """
-    return spread(flow.start, flow.value, _as_flags(start, len(through)), through, back=True)
+    return spread(flow.start, flow.value, marked(start, len(through)), through, back=True)
 
 
 def downstream(flow: Ragged, start: _Marks, through: Bool) -> _Marks:
@@ -213,12 +213,8 @@ def downstream(flow: Ragged, start: _Marks, through: Bool) -> _Marks:
 
 def fed_by(flow: Ragged, start: Bool | Int64 | Int32 | list[int], through: Bool) -> Bool:
     """bool[n]: nodes that read a result of a set, directly or over others; arguments as of `upstream`."""
-    reached = np.append(downstream(flow, _as_flags(start, len(through)), through), False)
+    reached = np.append(downstream(flow, marked(start, len(through)), through), False)
     return marked(flow.row[reached[flow.value]], len(through))
-
-
-def _as_flags(rows: Bool | Int64 | Int32 | list[int], size: int) -> Bool:
-    return rows if isinstance(rows, np.ndarray) and rows.dtype == bool else marked(rows, size)
 
 
 class DataFlow:

@@ -49,7 +49,7 @@ def compared(folder: Path) -> Any:
     paths = [folder / f"{name}.log" for name in "ab"]
     for path, layers, noise in zip(paths, ("layers", "blocks"), (0, 1e-6), strict=True):
         write_captured(path, step(layers, noise))
-    c = compare(*map(read_log, map(str, paths)), RULES)
+    c = compare(read_log(str(paths[0])), read_log(str(paths[1])), RULES)
     cache = CacheFolder(folder / "cache", 1 << 30)
     logs = [contents(log) for log in (c.a, c.b, read_cached(str(paths[0]), cache))]
     cache.flush()

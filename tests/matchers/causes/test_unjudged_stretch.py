@@ -20,8 +20,8 @@ TURN = RNG.normal(size=(8, 16)).astype(np.float32)
 LAYERS = 3
 
 
-def log(*, ranks: int = 1, bug: str = "") -> OpLog:
-    """Three layers: a rotation by a buffer, tanh, and what the ranks gather. In layer 1 the bug."""
+def log(*, ranks: int = 1, bug: str = "", layers: int = LAYERS, other: Array = TURN[::-1]) -> OpLog:
+    """Layers: a rotation by a buffer, tanh, and what the ranks gather. In the middle one the bug."""
     steps: list[Step] = []
     x: Array = X
     made = ""
@@ -35,9 +35,9 @@ def log(*, ranks: int = 1, bug: str = "") -> OpLog:
         steps.append(Step(key=key, gives=[out], reads=[v for _, v in reads], made=[m for m, _ in reads]))
         return key, out if ranks == 1 or "gather" in key else gives
 
-    for layer in range(LAYERS):
-        here = bug if layer == 1 else ""
-        turn = TURN[::-1].copy() if here == "buffer" else TURN
+    for layer in range(layers):
+        here = bug if layer == layers // 2 else ""
+        turn = other.copy() if here == "buffer" else TURN
         whole = x * turn
         add(f"layers.{layer}.rope/op_0_mul", whole, (made, x), ("", turn))
         made = f"layers.{layer}.rope/op_0_mul"
@@ -89,6 +89,14 @@ def test_the_most_telling_operation_of_the_stretch_is_the_only_first_cause(
     [row] = np.flatnonzero(c.cause).tolist()
     assert told in headline(c, row)
     assert c.consequences.unexplained == 0
+
+
+@pytest.mark.parametrize(("factor", "told"), [(1.005, True), (1.02, False)])
+def test_without_other_layers_a_buffer_of_another_size_may_be_another_layout(factor: float, told: bool) -> None:
+    other = TURN[::-1] * np.float32(factor)
+    c = compare(log(layers=1), log(ranks=2, bug="buffer", layers=1, other=other))
+    (row,) = np.flatnonzero(c.cause).tolist()
+    assert ("input 1, which no operation made, differs" in headline(c, row)) == told
 
 
 def test_without_a_bug_nothing_is_red() -> None:
