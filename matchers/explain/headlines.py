@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+from matchers.causes.contradicted import contradiction
 from matchers.causes.given_buffers import given_in
 from matchers.causes.unsummed import unsummed_side
 from matchers.comparison import Comparison
@@ -29,6 +30,8 @@ __all__ = ["BY_REASON", "headline_of"]
 
 def headline_of(of: Subject) -> str:
     """The headline of a row."""
+    if text := _contradicted(of):
+        return text
     if of.status.red:
         return red_headline(of)
     for told in _NOT_RED:
@@ -43,6 +46,11 @@ def _within(of: Subject) -> str:
 
 
 # ---------------------------------------------------------------------- causes and differences that are not red
+
+
+def _contradicted(of: Subject) -> str:
+    side, told = contradiction(of.c, of.row) if of.is_cause else ("", "")
+    return f"FIRST CAUSE: ranks of {side} contradict each other: {told}" if side else ""
 
 
 def _unsummed(of: Subject) -> str:

@@ -15,6 +15,7 @@ from matchers.ops.json_values import integers
 __all__ = [
     "ALONE",
     "AS_PARTS",
+    "CONTRADICTED",
     "LAYOUT",
     "MERGED",
     "NOT_SUMMED",
@@ -41,6 +42,8 @@ ALONE: Final = " alone"
 """End of how a record is merged that one rank has for all."""
 REDUCED: Final = " reduced"
 """End of that field in the total of a gradient that ranks reduce."""
+CONTRADICTED: Final = "Contradicted"
+"""Field of such a log: what the ranks contradict each other in from this record on."""
 
 
 _ADDS_UP = re.compile(r"_?Partial\((sum|avg)?\)|_MaskPartial\(reduce_op=sum\b.*\)")

@@ -13,6 +13,7 @@ from typing import Any, Protocol
 
 import numpy as np
 
+from matchers.causes.contradicted import contradiction
 from matchers.comparison import Comparison, compare
 from matchers.logs.op_log import OpLog, Phase
 from matchers.logs.parser import read_log
@@ -182,12 +183,15 @@ class _Truth:
         self._c, self._bug, self._by_module, self._same = c, bug, case.by_module, case.same_optimizer
 
     def at(self, row: int) -> bool:
-        """True if a row is the operation or parameter of the bug, in either log."""
-        return any(self._is(log, record) for log, record in self._records(row))
+        """True if a row is the operation or parameter of the bug, in either log, or is said to be of the parameter."""
+        said, named = contradiction(self._c, row)[1], self._bug.parameters
+        return bool(named and re.search(named, said)) or any(self._is(*record) for record in self._records(row))
 
     def placed(self, row: int) -> bool:
         """True if a row is in the module and phase of the bug, or works on its parameter."""
         bug = self._bug
+        if self.at(row):
+            return True
         for log, record in self._records(row):
             module = canonical(log.module_name(record))
             phase = bug.phase in ("", Phase(log.phase[record]).label)

@@ -20,7 +20,7 @@ from matchers.logs.raw_record import MEMBERS
 from matchers.ops.batch_numbers import micro_batch_numbers
 from matchers.ops.json_values import integers
 from matchers.ops.laws import communicating, filling
-from matchers.ops.placement import AS_PARTS, MERGED, NOT_SUMMED, unsummed
+from matchers.ops.placement import AS_PARTS, CONTRADICTED, MERGED, NOT_SUMMED, unsummed
 from matchers.ops.run_info import MERGED_FINDINGS, contradictions
 from matchers.ops.shapes import dimensions
 from matchers.runs.check import check_logs
@@ -41,6 +41,8 @@ __all__ = ["virtual_log"]
 
 _OF_EACH = (Check.FINITE, Check.RECOMPUTE)
 """Checks of each rank by itself."""
+_WITH_PLACE = (Check.REPLICAS, Check.REPLICATED_STAYS, Check.TRAINED, Check.ODD_ONE_OUT)
+"""Checks that say at which record ranks begin to differ. Parameters that nothing updates have a forward one at most."""
 _NOT_MERGED = (
     "could not be merged",
     ": the logs do not say which parts of tensors, or copies, each rank holds; one rank stands for itself alone",
@@ -87,7 +89,8 @@ def virtual_log(
     joins, ranks = checked is not ranks, RankLogs(ranks.run, {rank: ranks.logs[rank] for rank in role.ranks})
     checked = checked if joins else ranks
     ranks = with_inferred_placements(ranks, others[0]) if parts == 1 else ranks
-    log = _with_unsummed(_without_buffers(_virtual_log(ranks, others, Wholes(others[0], parts), leads, checked)))
+    log = _without_buffers(_virtual_log(ranks, others, Wholes(others[0], parts), leads))
+    log = _with_unsummed(_with_findings(log, checked) if log.members else log)
     return _as_whole_as(ranks, replace(log, left_out=(*log.left_out, *left)))
 
 
@@ -114,14 +117,14 @@ def _as_whole_as(ranks: RankLogs, log: OpLog) -> OpLog:
     return replace(log, header=header, complete=False, problem_count=problems)
 
 
-def _virtual_log(ranks: RankLogs, others: Sequence[OpLog], wholes: Wholes, leads: bool, checked: RankLogs) -> OpLog:
+def _virtual_log(ranks: RankLogs, others: Sequence[OpLog], wholes: Wholes, leads: bool) -> OpLog:
     role = ranks.joined
     groups = _by_batch(ranks, role, wholes)
     if len(groups) == 1 and not any(log.header.run for log in ranks.logs.values()):
         rest = [rank for rank in role.ranks if rank != role.reference]
         left = [_left_out(ranks, rest, *_NOT_MERGED)] if rest else []
         return replace(ranks.logs[role.reference], left_out=tuple(left))
-    together = with_own_updates(_with_findings(_merged(ranks, role, role.ranks, wholes), checked), ranks, role)
+    together = with_own_updates(_merged(ranks, role, role.ranks, wholes), ranks, role)
     if len(groups) == 1:
         return in_order(together, ranks, role)
     first = same_samples([ranks.logs[group[0]] for group in groups], others)
@@ -172,8 +175,21 @@ def _with_unsummed(log: OpLog) -> OpLog:
 def _with_findings(log: OpLog, ranks: RankLogs) -> OpLog:
     """The log with what its ranks contradict each other in, which the merged records do not show."""
     found = [one for one in check_logs(ranks.run, ranks.logs).findings if one.check not in _OF_EACH]
-    told = [*_mistaken(ranks), *(f"{one.subject}: {one.text}, ranks {listed(one.ranks)}" for one in found)]
-    return replace(log, header=replace(log.header, run={**log.header.run, MERGED_FINDINGS: told}))
+    told = [f"{one.subject}: {one.text}, ranks {listed(one.ranks)}" for one in found]
+    run = {**log.header.run, MERGED_FINDINGS: [*_mistaken(ranks), *told]}
+    begins = {
+        f"{place.rank}:{place.line}": text.encode(errors="backslashreplace")
+        for one, text in reversed([*zip(found, told, strict=True)])
+        if one.check in _WITH_PLACE
+        for place in one.places[:1]
+        if one.check == Check.REPLICATED_STAYS or ranks.logs[place.rank].phase[place.row] != Phase.FORWARD
+    }
+    marks = {
+        row: begins[first]
+        for row, members in (log.texts(MEMBERS).items() if begins else ())
+        if (first := next(filter(begins.__contains__, members.split()), ""))
+    }
+    return replace(log, header=replace(log.header, run=run), extra={**log.extra, CONTRADICTED: Texts.of(marks)})
 
 
 def _mistaken(ranks: RankLogs) -> Iterator[str]:

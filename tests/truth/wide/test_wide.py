@@ -67,6 +67,7 @@ _DIVIDED = {
     "rotary whole-ring2 float32": "quiet",
     "rotary gather2-ring2 float32": "quiet",
     "megatron whole-cp2 float32": "quiet",
+    "mixtures whole-tp2-sp float32 norms": "right",
 }
 """Stages, shares of the update, of matrices and of parameters, parts of sequences, experts."""
 
