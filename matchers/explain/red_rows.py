@@ -15,6 +15,7 @@ from matchers.explain.subject import Subject
 from matchers.logs.op_log import Phase
 from matchers.logs.tells import IMPORTED
 from matchers.ops.dataflow import upstream
+from matchers.ops.last_contents import GRADIENT
 from matchers.ops.laws import law_of
 from matchers.ops.nonfinite import broken_text
 from matchers.status import Role, Status
@@ -143,6 +144,8 @@ def _what_differs(c: Comparison, row: int) -> str:
         if slot.reason == Reason.CHANGED_ONCE_MORE:
             return f"only {slot.only} changes {slot.name} here"
         return f"only {slot.only} changed {slot.name}; it differs {when}"
+    if slot.name.endswith(GRADIENT):
+        return f"the gradient {slot.name} differs"
     if slot.more:
         of_parameter = any(content.parameter for content in _contents(c, row))
         kind = "optimizer state" if not of_parameter else "parameter" if when == "after the step" else "tensor"

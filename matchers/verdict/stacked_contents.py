@@ -6,6 +6,7 @@ Their order does not show.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -50,7 +51,9 @@ def judge_stacks(a: LastContents, b: LastContents, limits: Limits) -> dict[str, 
             if not all(part in theirs.last for part in parts):
                 continue
             verdict = _judged(mine.left(name), [theirs.left(part) for part in parts], limits)
-            if verdict is None or (verdict.status.red and not _same_gradient(mine, theirs, stack, verdict.limit)):
+            if verdict is not None and verdict.status.red:
+                verdict = _of_gradient(verdict, mine, theirs, stack)
+            if verdict is None:
                 continue
             whole, red = mine.writer(name), verdict.status.red
             for one in (name, *parts):
@@ -62,13 +65,19 @@ def judge_stacks(a: LastContents, b: LastContents, limits: Limits) -> dict[str, 
     return found
 
 
-def _same_gradient(mine: LastContents, theirs: LastContents, stack: _Stack, limit: float) -> bool:
-    """True if the gradient of a stack is known to have the norm of its parts' gradients: else no update is to blame."""
+def _of_gradient(red: SlotVerdict, mine: LastContents, theirs: LastContents, stack: _Stack) -> SlotVerdict | None:
+    """The verdict on what a stack is left with, or that on its gradient, if its norm is not that of its parts'.
+
+    None where norms of gradients are not known: nothing tells then what is to blame.
+    """
     whole, parts = stack.whole + GRADIENT, [part + GRADIENT for part in stack.parts]
     if whole not in mine.last or not all(part in theirs.last for part in parts):
-        return False
+        return None
     total = sum(theirs.before(theirs.last[part]).l1 for part in parts)
-    return bool(relative_difference(mine.before(mine.last[whole]).l1, total) <= limit)
+    error = relative_difference(mine.before(mine.last[whole]).l1, total)
+    if math.isnan(error):
+        return None
+    return red if error <= red.limit else replace(red, name=whole, error=error, bound=True)
 
 
 def _judged(whole: Result, parts: Sequence[Result], limits: Limits) -> SlotVerdict | None:

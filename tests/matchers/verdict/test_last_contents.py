@@ -512,12 +512,12 @@ def test_a_tensor_that_is_a_rounding_error_leaves_the_other_tensors_of_its_opera
 class TestStacks:
     """Parameters that one run has one by one, and the other in one tensor."""
 
-    def of_two(self, factor: float = 1.0) -> Comparison:
+    def of_two(self, factor: float = 1.0, of_gradient: float = 1.0) -> Comparison:
         new = np.stack(after(0.1, NAMES)[1:]) * np.float32(factor)
         stack = Step(
             key="stack/op_1_add_",
             gives=[new],
-            reads=[np.stack(WEIGHTS[1:]), np.stack(gradients()[1:])],
+            reads=[np.stack(WEIGHTS[1:]), np.stack(gradients()[1:]) * np.float32(of_gradient)],
             fields={"phase": "optimizer", "parameters": ["layers.w", "layers.w.grad"]},
         )
         return compare(log([*backward(), *looped()]), log([*backward(), *looped(names=NAMES[:1]), stack]))
@@ -530,6 +530,11 @@ class TestStacks:
             "layers.w",
         }
         assert c.coverage.enough
+
+    def test_another_gradient_of_a_stack_is_named_where_what_it_leaves_differs(self) -> None:
+        c = self.of_two(1.001, of_gradient=2.0)
+        told = headline(c, only_cause(c))
+        assert told.startswith("FIRST CAUSE: the gradient layers.w.grad differs by ≥5.0e-01")
 
     def test_another_update_of_a_stack_is_its_cause(self) -> None:
         c = self.of_two(1.001)
