@@ -31,7 +31,7 @@ def blame_contradicted(found: Causes) -> None:
     for row in np.flatnonzero(unproven & ~begins).tolist():
         if not (c.red & _behind(c, marked([row], len(c))) & ~behind).any():
             found.acquit(row)
-    found.cause |= begins
+    found.cause[begins] = True
 
 
 def _behind(c: Rows, begins: Bool) -> Bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 from matchers.causes.causes import Causes
 from matchers.causes.consequences import acquit_ignored
 from matchers.causes.contradicted import blame_contradicted
+from matchers.causes.factors import blame_factors
 from matchers.causes.first_causes import find_first_causes
 from matchers.causes.given_buffers import blame_given
 from matchers.causes.given_states import acquit_reads, blame_states
@@ -45,5 +46,6 @@ def first_causes(
     blame_telling(found)
     blame_weights(found)
     blame_given(found)
+    found = blame_factors(found)
     blame_contradicted(found)
     return found.rows()

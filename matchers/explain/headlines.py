@@ -11,7 +11,7 @@ from matchers.causes.contradicted import contradiction
 from matchers.causes.given_buffers import given_in
 from matchers.causes.unsummed import unsummed_side
 from matchers.comparison import Comparison
-from matchers.explain.arguments import asked_at_its_line
+from matchers.explain.arguments import argument_reasons, asked_at_its_line
 from matchers.explain.facts import format_error, ground_of, inputs_of
 from matchers.explain.first_difference import first_difference_reasons, size_of, start_of
 from matchers.explain.red_rows import difference, inputs_agree, lengths, red_headline, size_of_error
@@ -75,6 +75,14 @@ def _agreeing_cause(of: Subject) -> str:
     return f"LIKELY CAUSE: {same}; but what is split, cast or copied from its result differs by more"
 
 
+def _factor_cause(of: Subject) -> str:
+    """Numbers that micro-batches have terms of: that they are multiplied otherwise, the gradients behind them show."""
+    if not of.is_cause or of.pair < 0 or of.reason != Reason.MICRO_BATCH_TERM:
+        return ""
+    asked = ", ".join(difference.text for difference, _ in argument_reasons(of.c, of.row))
+    return f"FIRST CAUSE: {asked or 'another factor'}; gradients behind it differ by that factor"
+
+
 def _start(of: Subject) -> str:
     start = start_of(of.c, of.row) if of.is_cause and of.row not in of.c.stretches else ""
     return f"FIRST CAUSE: {start}" if start else ""
@@ -114,6 +122,7 @@ _NOT_RED: tuple[Callable[[Subject], str], ...] = (
     _unsummed,
     _start,
     _agreeing_cause,
+    _factor_cause,
     _first_difference,
     _ignored_cause,
     _unjudged_cause,
