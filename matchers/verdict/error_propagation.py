@@ -146,7 +146,7 @@ class _Walk:
 
     def received(self, node: int) -> _Received:
         """The largest error among the inputs of a node."""
-        error = earned = norm = score = 0.0
+        error = values = earned = norm = score = 0.0
         picked = other = red = doubted = alone = False
         errors, shown, norms, blocked = self.errors, self.earned, self.norms, self.blocked
         guesses = shown is not errors
@@ -159,13 +159,15 @@ class _Walk:
             if unless > errors[u]:
                 printed = change = 0.0
             error, norm = max(error, printed, errors[u], errors[v]), max(norm, change, norms[u], norms[v])
+            if not decided:
+                values = max(values, printed, errors[u], errors[v])
             if guesses:
                 unproven = self.doubted[u] or self.doubted[v]
                 earned = max(earned, 0.0 if unproven else printed, shown[u], shown[v])
                 doubted = doubted or unproven
                 alone = alone or self.alone[u] or self.alone[v]
             score, picked, other = max(score, largest), picked or decided, other or crossed
-        return _Received(error, earned if guesses else error, norm, score, picked, other, red, doubted, alone)
+        return _Received(error, values, earned if guesses else error, norm, score, picked, other, red, doubted, alone)
 
 
 def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: float) -> tuple[Arithmetic, Float64]:
@@ -188,9 +190,17 @@ def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: floa
     blocks = ~of.open & (status >= Status.SHAPE) & ~terms
     walk = _Walk(Inputs.of(a, b, pairing, case.flow, nodes), nodes, blocks, guesses=bool(unknown.any()))
     adds = (additions(a)[case.i] & additions(b)[case.j]).tolist()
-    own, hides, is_open, changes, unseen, guessed = (
+    own, hides, is_open, changes, unseen, guessed, is_whole = (
         column.tolist()
-        for column in (nodes.own, of.copies, of.open & ~terms, np.where(terms, 0.0, of.norm), of.unseen, unknown)
+        for column in (
+            nodes.own,
+            of.copies,
+            of.open & ~terms,
+            np.where(terms, 0.0, of.norm),
+            of.unseen,
+            unknown,
+            of.whole,
+        )
     )
     judge = _Judge(of, verdicts)
     errors, earned, norms, blocked = walk.errors, walk.earned, walk.norms, walk.blocked
@@ -219,7 +229,9 @@ def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: floa
         elif guessed[k]:
             errors[k] = max(errors[k], received.error + unseen[k])
         elif hides[k] or errors[k] < RESOLUTION:
-            errors[k], earned[k] = max(errors[k], received.error), max(earned[k], received.earned)
+            # other positions that pick the same values bring no error of these
+            came = received.error if is_whole[k] else received.values
+            errors[k], earned[k] = max(errors[k], came), max(earned[k], min(came, received.earned))
     return judge.result, judge.limit
 
 
@@ -297,6 +309,7 @@ class _Received(NamedTuple):
     """The largest error, change of a norm, and size of a score, among the inputs that do not come from a red row.
 
     Attributes:
+        values: the largest error of inputs that are no whole numbers which noise decided differently.
         earned: the largest error that the logs show; `error` has that which they do not show, too.
         picked: one of them holds whole numbers that noise decided differently.
         other: one of them is another tensor.
@@ -306,6 +319,7 @@ class _Received(NamedTuple):
     """
 
     error: float
+    values: float
     earned: float
     norm: float
     score: float

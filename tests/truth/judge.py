@@ -185,7 +185,9 @@ class _Truth:
     def at(self, row: int) -> bool:
         """True if a row is the operation or parameter of the bug, in either log, or is said to be of the parameter."""
         said, named = contradiction(self._c, row)[1], self._bug.parameters
-        return bool(named and re.search(named, said)) or any(self._is(*record) for record in self._records(row))
+        return bool(said and named and re.search(named, said)) or any(
+            self._is(*record) for record in self._records(row)
+        )
 
     def placed(self, row: int) -> bool:
         """True if a row is in the module and phase of the bug, or works on its parameter."""

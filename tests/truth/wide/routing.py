@@ -84,7 +84,7 @@ DIVIDED = tuple(form for form, layout in LAYOUTS.items() if layout.kind)
 
 def common_bugs() -> tuple[Bug, ...]:
     """The bugs of experts on ranks, and of routing."""
-    mixture, expert = r"blocks\.1\.mixture(\..*)?", r"blocks\.1\.mixture\..*"
+    mixture, expert = r"blocks\.1\.mixture(\..*)?", r"blocks\.\d\.mixture\..*"
     router = r"blocks\.1\.mixture\.router\.weight"
     return (
         Bug(name="order", module=mixture, forms=TOKENS, ranks=(-1, 1)),
