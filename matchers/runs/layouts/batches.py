@@ -85,7 +85,8 @@ def _passes(log: OpLog) -> Bool:
     """
     last = np.flatnonzero(np.isin(log.phase, (Phase.FORWARD, Phase.BACKWARD)) & ~log.updates)[-1:]
     before = np.arange(len(log)) <= (last[0] if len(last) else -1)
-    return np.asarray((before & ~log.updates & ~_made_for_updates(log)) | _scalar_sums(log))
+    of_sums = _scalar_sums(log) | _starts_of_sums(log)
+    return np.asarray((before & ~log.updates & ~_made_for_updates(log)) | of_sums)
 
 
 def _made_for_updates(log: OpLog) -> Bool:
