@@ -59,11 +59,9 @@ class Settings:
         """The planted bug, the first of several."""
         return self.bugs[0] if self.bugs else None
 
-    @property
-    def bug_layer(self) -> int:
-        """Layer of the planted bug: the middle one by default."""
-        named = self.bug.layer if self.bug else None
-        return self.layers // 2 if named is None else named
+    def layer_of(self, bug: Bug) -> int:
+        """Layer of a planted bug: the middle one by default."""
+        return self.layers // 2 if bug.layer is None else bug.layer
 
     def planted(self, rank: int, world_size: int) -> Planted:
         """Return the bug as this rank sees it."""
@@ -142,7 +140,7 @@ def _parser() -> argparse.ArgumentParser:
         default=[],
         type=Bug.parse,
         metavar="NAME[@LAYER][:RANK]",
-        help=f"{', '.join(BUGS)}; of simulated ranks several",
+        help=f"{', '.join(BUGS)}; several if they are of layers, of the loop, or of simulated ranks",
     )
     bugs.add_argument("--bug-step", type=int, default=1, help="step of `nan`, first step of `weight-decay-off`")
     bugs.add_argument("--bug-rank", type=int, default=2, help="rank that has it, if one has; at most the last")
@@ -182,8 +180,9 @@ def _contradiction(settings: Settings) -> str | None:
     told = next(filter(None, (_of_bug(settings, bug) for bug in settings.bugs)), None)
     if told:
         return told
-    if len(settings.bugs) > 1 and not (settings.local_tensor and all(b.name in SIMULATED_BUGS for b in settings.bugs)):
-        return f"several of --bug need --local-tensor, and can be {', '.join(SIMULATED_BUGS)}"
+    simulated = settings.local_tensor and all(bug.name in SIMULATED_BUGS for bug in settings.bugs)
+    if len(settings.bugs) > 1 and not simulated and any(bug.name in RANK_BUGS for bug in settings.bugs):
+        return f"of ranks a single --bug, or with --local-tensor several of {', '.join(SIMULATED_BUGS)}"
     if (settings.has_bug("tp-dropout") or settings.has_bug("rng-not-restored")) and not settings.dropout:
         return "--bug tp-dropout and rng-not-restored need --dropout"
     if (settings.has_bug("counter") or settings.has_bug("rng-not-restored")) and settings.ac == "none":

@@ -29,9 +29,10 @@ def build(settings: Settings) -> Transformer:
         LayerConfig(experts=settings.experts * (i % 2), top_k=settings.top_k, dropout=settings.dropout)
         for i in range(settings.layers)
     ]
-    if settings.bug and settings.bug.name in LAYER_BUGS:
-        fields: dict[str, Any] = LAYER_BUGS[settings.bug.name]
-        layers[settings.bug_layer] = replace(layers[settings.bug_layer], **fields)
+    for bug in settings.bugs:
+        fields: dict[str, Any] = LAYER_BUGS.get(bug.name, {})
+        layer = settings.layer_of(bug)
+        layers[layer] = replace(layers[layer], **fields)
     model = Transformer(
         ModelConfig(
             dim=settings.dim,
@@ -116,7 +117,7 @@ def train(model: Transformer, settings: Settings, world: World) -> None:
     split_matrices(model, world)
     for name, parameter in model.named_parameters():
         parameter.requires_grad_(not fnmatch(name, settings.freeze))
-    checkpointing.apply(model, settings.ac, settings.ac_style, restore_rng=not bug.has("rng-not-restored"))
+    checkpointing.apply(model, settings.ac, settings.ac_style, restore_rng=not settings.has_bug("rng-not-restored"))
     if settings.compile != "none":
         for layer in model.layers:
             layer.compile(backend=settings.compile)

@@ -141,6 +141,13 @@ def test_a_counter_is_read_when_the_layer_is_recomputed(train: Train) -> None:
     assert full.norms[0] != selective.norms[0]
 
 
+def test_several_bugs_are_planted_together(train: Train) -> None:
+    """Each changes the outcome of the others."""
+    first, second = "--bug rope-base@0", "--bug weight-decay-off"
+    outcomes = [train(each).states for each in ("", first, second, f"{first} {second}")]
+    assert all(one != other for n, one in enumerate(outcomes) for other in outcomes[:n])
+
+
 @pytest.mark.parametrize(
     ("arguments", "reason"),
     [
