@@ -96,6 +96,11 @@ class KeptBoundaries:
         """Return True if a module was called so often in any micro-batch."""
         return any(module == key[0] and nth == key[2] for module, _, nth in self._calls)
 
+    def given_to(self, module: str) -> set[str]:
+        """Return the names of all that any call of a module was given."""
+        calls = (call for at, of in self._calls.items() if at[0] == module for _, call in of.values())
+        return {name for call in calls for name in call.get(INPUTS, ())}
+
     def grafted(self, key: Key, side: str) -> set[str]:
         """Return the names of the tensors of a side that were overwritten by those of the other run."""
         return {name for call in self._in_any_batch(key) for name in call.get("grafted", {}).get(side, ())}

@@ -233,6 +233,8 @@ def _outside(both: _Both) -> Iterator[OwnError]:
 
 
 def _before_optimizer(both: _Both) -> Iterator[OwnError]:
+    if both.a.given_to(OF_OPTIMIZER) != both.b.given_to(OF_OPTIMIZER):
+        return  # a norm over all gradients is one over others
     of_weights = [key for key in both.a.keys if key[0] == OF_WEIGHTS and both.b.has((*key[:2], 0))][-1:]
     of_optimizer = [key for key in both.a.keys if key[0] == OF_OPTIMIZER and both.b.has(key)][:1]
     for key, then in zip(of_weights, of_optimizer, strict=False):

@@ -78,7 +78,10 @@ class Attend(nn.Module):
         super().__init__()
         self.k, self.q = k, nn.Linear(8, 8)
     def forward(self, x, memory):
-        scores = self.q(x) @ memory.transpose(1, 2)
+        q = self.q(x)
+        if "lost" in bugs and self.k == 0:
+            q = q.detach()  # lost
+        scores = q @ memory.transpose(1, 2)
         if "scores" in bugs and self.k == 1:
             scores = scores / 1.1  # scores
         mask = torch.ones(4, 4, dtype=torch.bool).triu(1)
@@ -106,6 +109,7 @@ model = Net()
 optimizer = torch.optim.SGD(model.parameters(), 0.1)
 one, other = model(torch.randn(2, 4, 8))
 (one.square().mean() + other.square().mean()).backward()
+nn.utils.clip_grad_norm_(model.parameters(), 0.1)
 optimizer.step()
 """
 
@@ -163,11 +167,14 @@ def test_every_bug_is_a_cause_at_its_line_and_nothing_else_is(
     assert errors["units.2"]["forward"] == 0
 
 
-@pytest.mark.parametrize("bugs", ["scores", "scores,cut,first"])
+@pytest.mark.parametrize("bugs", ["scores", "scores,cut,first", "lost"])
 def test_what_is_hidden_by_a_mask_by_a_graft_and_by_gradients_of_others(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], bugs: str
 ) -> None:
-    """Errors beside larger numbers, a gradient that is a term of a sum, and a view that a graft overwrites again."""
+    """Errors beside larger numbers, a gradient that is a term of a sum, and a view that a graft overwrites again.
+
+    Of weights that get no gradient any more the norm of all gradients is a consequence.
+    """
     from tests.capture.runs import run_captured
 
     (tmp_path / "script.py").write_text(HIDDEN)
