@@ -30,6 +30,8 @@ spread into every weight. Compare two runs with `numtui DIR_A DIR_B`.
 """
 
 
+_SEVERAL: dict[str, Any] = {"nargs": "+", "action": "extend", "default": []}
+"""Of an option that takes several values, and may be given again."""
 _MOST = 100_000
 _FIRST = StepNumbers(frozenset({1}))
 
@@ -135,19 +137,19 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         help="a step is one outermost call of a model, trained or not (inference, decode steps)")  # fmt: skip
     add("--calls", type=_step_numbers, action=_Calls, dest="calls", default=argparse.SUPPRESS, metavar="1,5-7,every:N",
         help="calls to record, from 1 (default: 1); means --forward")  # fmt: skip
-    add("--of", type=_module_glob, nargs="+", default=[], metavar="module:GLOB",
+    add("--of", type=_module_glob, **_SEVERAL, metavar="module:GLOB",
         help="count calls of these modules (module:layers.3); means --forward")  # fmt: skip
     add("--step-at", type=_function, metavar="module:function",
         help="a step ends where this function (or module:Class.method) returns, as at capture.step()")  # fmt: skip
     add("--max-operations", type=_positive, default=MAX_OPERATIONS, metavar="N",
         help="stop recording a step after N operations (default: 2,000,000)")  # fmt: skip
-    add("--ops", nargs="+", default=[], metavar="GLOB", help="record only operations with these names")
-    add("--exclude-ops", nargs="+", default=[], metavar="GLOB", help="leave operations with these names out")
-    add("--modules", nargs="+", default=[], metavar="GLOB", help="record only these modules and what is in them")
-    add("--dtypes", nargs="+", default=[], metavar="NAME", help="record only results of these dtypes (float32 ...)")
+    add("--ops", **_SEVERAL, metavar="GLOB", help="record only operations with these names")
+    add("--exclude-ops", **_SEVERAL, metavar="GLOB", help="leave operations with these names out")
+    add("--modules", **_SEVERAL, metavar="GLOB", help="record only these modules and what is in them")
+    add("--dtypes", **_SEVERAL, metavar="NAME", help="record only results of these dtypes (float32 ...)")
     add("--min-numel", type=int, default=0, metavar="N", help="leave results with fewer elements out")
     add("--hash", default=None, metavar="module:function", help="record a value of your own for every result")
-    add("--rows", nargs="+", default=[], metavar="GLOB",
+    add("--rows", **_SEVERAL, metavar="GLOB",
         help="measure each row of these modules' results, or of MODULE/OPERATION: a decode step, packed or padded "
         "sequences are then compared row by row")  # fmt: skip
     add("--weights", type=_weights, default=(), metavar="every|STEPS",
@@ -157,7 +159,7 @@ def add_options(parser: argparse.ArgumentParser) -> None:
     add(
         "--keep-diff", action="store_true", help="keep the uncommitted changes of the training code in the log's header"
     )
-    add("--save", nargs="+", default=[], metavar="SPEC",
+    add("--save", **_SEVERAL, metavar="SPEC",
         help="keep whole: operations of a plan or of module:GLOB, for numtui replay; what modules of boundary:GLOB "
         "are given and give, for --graft; weights")  # fmt: skip
     add("--save-limit", type=_size, default=2 << 30, metavar="SIZE", help="bytes that they may fill (default: 2GiB)")
