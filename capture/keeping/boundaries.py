@@ -10,6 +10,7 @@ from __future__ import annotations
 import inspect
 from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -194,6 +195,8 @@ class Boundaries:
         self._await_end()
         for call, kind, path in waiting:
             self._keep(call, kind, path, gradient)
+        if waiting:
+            self._observe(waiting[0], gradient)
         others = [self._grafted(call, kind, path, gradient) for call, kind, path in waiting]
         waiting.clear()  # another backward pass through the same graph has other gradients
         for other in others:
@@ -204,6 +207,12 @@ class Boundaries:
                     spec = getattr(gradient, "_spec", None)
                     gradient = copy if spec is None else type(gradient)(copy, spec, requires_grad=False)
                 replaced[:] = [gradient]
+
+    def _observe(self, of: _Awaited, gradient: torch.Tensor) -> None:
+        if self._grafts is not None:
+            with suppress(Unmeasurable):
+                part = self._local(gradient)
+                self._grafts.observe(of[0].told, *of[1:], part, self._placement(gradient, part))
 
     def _await_end(self) -> None:
         """Have the end of the running backward pass told, after what others do there, such as DDP."""

@@ -58,6 +58,13 @@ class Grafting:
         for run in self._runs:
             run.called(micro_batch, batch)
 
+    def observe(
+        self, call: Mapping[str, Any], kind: str, path: str, part: torch.Tensor, placement: Mapping[str, Any] | None
+    ) -> None:
+        """Take a gradient, before any graft of it: it tells how those of both runs are scaled."""
+        for run in self._runs:
+            run.observe(call, kind, path, part, placement)
+
     @property
     def _runs(self) -> list[KeptRun]:
         return list(self._of_path.values())

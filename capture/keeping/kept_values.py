@@ -15,8 +15,8 @@ import torch
 from ..kernels.guards import unnoticed
 from .bundle import Bundle
 from .contents import bytes_of
-from .form import OF_NO_MODULE, OF_WEIGHTS
-from .layout import Group, NoWhole, Rows, batch_of, cut, nearest_factor, put_together, row_names
+from .form import OF_NO_MODULE, OF_WEIGHTS, OUTPUT_GRADIENTS
+from .layout import GradientScale, Group, NoWhole, Rows, batch_of, cut, put_together, row_names
 from .perform import Memory, Refused
 
 __all__ = ["KeptRun", "NotKept", "same_bits"]
@@ -42,7 +42,7 @@ class KeptRun:
         bundles: of its ranks and steps.
 
     Attributes:
-        factor: that the kept gradients are multiplied with, None before the first: a mean over all rows of the batch
+        factor: that kept gradients were last multiplied with, None before the first: a mean over all rows of the batch
             is not one over this rank's.
     """
 
@@ -54,6 +54,7 @@ class KeptRun:
         self._rows = Rows({})
         self._own: dict[int | None, list[str]] = {}
         self.factor: float | None = None
+        self._scale = GradientScale()
 
     def begin(self, rank: int, step: int) -> None:
         """Begin a step of a rank."""
@@ -61,6 +62,7 @@ class KeptRun:
         self._rank, self._world = rank, torch.distributed.get_world_size() if distributed else 1
         steps = {bundle.run.get("step") for bundle in self._bundles}
         self._of_rank, self._folders, self._own, self.factor = {}, {}, {}, None
+        self._scale = GradientScale()
         names: dict[tuple[int, int | None], list[str]] = {}
         for bundle in self._bundles:
             if bundle.run.get("step") != step and steps != {None}:
@@ -143,6 +145,15 @@ class KeptRun:
         names = self._own.get(call["micro_batch"], [])
         shape = part.shape if placement is None else placement.get("shape", part.shape)
         whole = self._rows.gathered(names, shape, fetch, _empty)
+        if whole.dtype in _WHOLE and whole.shape == part.shape:
+            there = self._rows.gathered(
+                names, [len(names)], lambda at: torch.arange(len(self._rows.groups[at])), _empty
+            )
+            moved = there - torch.arange(len(names))
+            if counts_rows(whole, part, moved):
+                return part.detach()
+            if moved.any() and any(_rows_apart(each, len(self._rows.groups[group])) for group, each in fetched.items()):
+                raise NoWhole("its whole numbers count rows of the batch, which are others here")
         value = cut(whole, placement, part.shape)
         if placement is None and self._world > 1 and len(names) == self._rows.total:
             value = nearest_part(part, value)  # ranks share these rows, and nothing says how
@@ -151,11 +162,35 @@ class KeptRun:
             share = len(names) / of_rows[0] if of_rows else 1.0  # of a sum over rows, as of a table of positions
             if self.factor is None and share != 1:
                 raise NoWhole("it is a sum over the rows of the batch, and nothing says yet how gradients are scaled")
-            if self.factor is None:
-                norm, kept = (float(torch.linalg.vector_norm(x.detach().double())) for x in (part, value))
-                self.factor = nearest_factor(norm, kept, self._rows.total / len(names))
-            value = value * (self.factor * share)
+            value = value * (self._factor(call, kind, part, value, self._rows.total / len(names)) * share)
         return value
+
+    def _factor(
+        self, call: Mapping[str, Any], kind: str, part: torch.Tensor, kept: torch.Tensor, factor: float
+    ) -> float:
+        """Return what kept gradients are multiplied with: as those that only rounding changes, once there is one."""
+        norm, norm_there = (float(torch.linalg.vector_norm(x.detach().double())) for x in (part, kept))
+        entry = self._entry(min(self._of_rank, default=0), call) or {}
+        outermost = kind == OUTPUT_GRADIENTS and entry.get("within") is None
+        of_loss = len(entry.get(kind, ())) or 1 if outermost else 0
+        scale, sure = self._scale.of(norm, norm_there, factor, of_loss)
+        if not sure and of_loss > 1:
+            raise NoWhole("nothing says yet how gradients are scaled")  # another one of the loss will
+        self.factor = scale
+        return scale
+
+    def observe(
+        self,
+        call: Mapping[str, Any],
+        kind: str,
+        path: str,
+        part: torch.Tensor,
+        placement: Mapping[str, Any] | None,
+    ) -> None:
+        """Learn from a gradient, also of a module without graft, how those of both runs are scaled."""
+        if self._scale.factor is None and self._own and call["module"] not in OF_NO_MODULE:
+            with suppress(NoWhole, Refused, OSError), unnoticed():
+                self._value(call, kind, path, part, placement)
 
     def _last_backward(self) -> int:
         """Return the number of the last backward pass that was kept, if this is the last one here.
@@ -216,6 +251,33 @@ def nearest_part(part: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
     if not (far[nearest] <= size / 2 and far[nearest] <= rival / 2):
         raise NoWhole("it is far from what that run kept, and nothing says which part of it")
     return chunks[nearest]
+
+
+_WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
+
+def counts_rows(value: torch.Tensor, part: torch.Tensor, moved: torch.Tensor) -> bool:
+    """Return True if whole numbers differ only by the place of their row of the batch, as numbers of nodes or tokens.
+
+    Args:
+        value, part: of one shape, there and here.
+        moved: by how many rows each row of the batch is further on there.
+    """
+    rows = len(moved)
+    if not value.numel() or not moved.any() or value.shape[0] % rows:
+        return False
+    off = value.long().cpu().reshape(rows, -1) - part.detach().long().cpu().reshape(rows, -1)
+    first = int(moved.nonzero()[0])
+    step = int(off[first, 0]) // int(moved[first])
+    return step > 0 and bool((off == step * moved[:, None]).all())
+
+
+def _rows_apart(kept: torch.Tensor, rows: int) -> bool:
+    """Return True if the numbers of each row of the batch are larger than all of the row before."""
+    if rows < 2 or not kept.numel() or kept.shape[0] % rows:
+        return False
+    of_rows = kept.reshape(rows, -1)
+    return bool((of_rows.amin(1)[1:] > of_rows.amax(1)[:-1]).all())
 
 
 def _empty(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:

@@ -12,10 +12,14 @@ from typing import Any
 
 from .form import INPUTS, OF_NO_MODULE
 
-__all__ = ["Group", "NoWhole", "Rows", "batch_of", "cut", "nearest_factor", "put_together", "row_names"]
+__all__ = ["GradientScale", "Group", "NoWhole", "Rows", "batch_of", "cut", "put_together", "row_names"]
 
 Group = tuple[int | None, tuple[int, ...]]
 """A micro-batch, and the ranks that have the same rows of it."""
+
+
+_ROUNDING = 0.01
+"""Of norms of gradients, also in bfloat16, relative."""
 
 
 class NoWhole(Exception):
@@ -34,6 +38,44 @@ def row_names(content: bytes, rows: int) -> list[str]:
     """Return a name of each row of a tensor by its bytes, in row-major order."""
     size = len(content) // rows if rows else 0
     return [hashlib.sha256(content[size * k : size * (k + 1)]).hexdigest() for k in range(rows)]
+
+
+class GradientScale:
+    """By how much gradients of a mean over part of the rows of a batch are larger than those of a mean over all.
+
+    Attributes:
+        factor: of all gradients, None until two that the loss hands to models show the same one but for rounding, or
+            the only one: what something else changes may be nearer to another.
+    """
+
+    def __init__(self) -> None:
+        self.factor: float | None = None
+        self._shown: dict[float, set[float]] = {}
+        self._of_loss: dict[float, set[float]] = {}
+
+    def of(self, norm: float, other: float, factor: float, of_loss: int) -> tuple[float, bool]:
+        """Return the factor of a gradient, and whether it is that but for rounding; else that of most so far.
+
+        Args:
+            norm, other: of the gradient over the part, and over all.
+            factor: of means; else, as of sums, it is 1.
+            of_loss: number of gradients that this model gets from the loss, if it is one of these; else 0.
+        """
+        if self.factor is not None:
+            return self.factor, True
+        if not (norm > 0 and other > 0 and factor > 0):
+            return 1.0, False
+        off = {each: abs(log(norm / other) - log(each)) for each in (1.0, factor)}
+        nearest = min(off, key=off.__getitem__)
+        sure = off[nearest] < _ROUNDING
+        if not sure and self._shown:
+            return max(self._shown, key=lambda each: len(self._shown[each])), False
+        if sure:
+            self._shown.setdefault(nearest, set()).add(other)
+        if sure and of_loss:
+            self._of_loss.setdefault(nearest, set()).add(other)
+            self.factor = nearest if len(self._of_loss[nearest]) >= min(of_loss, 2) else None
+        return nearest, sure
 
 
 class Rows:
@@ -139,14 +181,6 @@ def cut(whole: Any, placement: Mapping[str, Any] | None, shape: Sequence[int]) -
     if placement is None or all(kind == "Replicate" for kind in _kinds(placement)):
         return whole
     return whole[_span(placement, shape, _shape(placement))]
-
-
-def nearest_factor(norm: float, kept: float, factor: float) -> float:
-    """Return the factor between gradients of a mean over part of the rows and over all, or 1: which is nearer."""
-    if not (norm > 0 and kept > 0 and factor > 0):
-        return 1.0
-    ratio = log(norm / kept)
-    return factor if abs(ratio - log(factor)) < abs(ratio) else 1.0
 
 
 def _span(placement: Any, shape: Sequence[int], whole: Sequence[int]) -> tuple[slice, ...]:

@@ -244,17 +244,26 @@ def cut_gradients(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[str]:
 def detaches(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[tuple[str, int, int]]:
     """Return the source lines that detach another number of tensors in each run, with both.
 
-    Files with equal totals are skipped: their lines have moved.
+    Files with equal totals are skipped: their lines have moved. One that a run was started with by a longer path, as
+    `proj/train.py` and `train.py`, has the name that it has in b.
     """
     if not a or not b:
         return []
     of_a, of_b = ({line: n for line, n in table(run, "detached").items() if isinstance(n, int)} for run in (a, b))
+    in_b = _same_files({*map(_file, of_a)}, {*map(_file, of_b)})
+    of_a = {f"{in_b.get(_file(line), _file(line))}:{line.rpartition(':')[2]}": n for line, n in of_a.items()}
     many: dict[str, int] = {}
     for sign, of in ((1, of_a), (-1, of_b)):
         for line, n in of.items():
             many[_file(line)] = many.get(_file(line), 0) + sign * n
     lines = [x for x in sorted({*of_a, *of_b}) if many[_file(x)] and of_a.get(x, 0) != of_b.get(x, 0)]
     return [(line, of_a.get(line, 0), of_b.get(line, 0)) for line in lines]
+
+
+def _same_files(a: set[str], b: set[str]) -> dict[str, str]:
+    """Return what files of a are called in b, if the one path ends with the other and no other one does."""
+    alike = [(x, y) for x in a - b for y in b - a if f"/{x}".endswith(f"/{y}") or f"/{y}".endswith(f"/{x}")]
+    return {x: y for x, y in alike if sum(x in pair or y in pair for pair in alike) == 1}
 
 
 def _file(location: str) -> str:

@@ -144,7 +144,9 @@ class _Isolating:
         """Capture and compare until the causes of the last comparison need no other grafts; return its request, too."""
         from matchers.ops.start import table
         from numtui.report.called_modules import Called
-        from numtui.report.isolation import Isolation, found_causes, grafts_behind, limit_of, places
+        from numtui.report.grafts_behind import grafts_behind
+        from numtui.report.independent_causes import found_causes, places
+        from numtui.report.isolation import Isolation, limit_of
         from numtui.report.lost_gradients import lost_gradients
 
         called = Called.of(call for bundle in self._bundles for call in bundle.boundaries)
@@ -156,7 +158,7 @@ class _Isolating:
             request, c = self._compared(self._a, run)
             kept = _boundaries(run, self._step)
             errors = self._own_errors(c.a, kept, called)
-            causes = found_causes(c, called, errors, lost_gradients(self._bundles, kept))
+            causes = found_causes(c, called, errors, lost_gradients(self._bundles, kept), causes)
             complain(f"capture {number + 1}: {plural(len(causes), 'cause')}")
             more = [[one for one in new if one not in known]
                     for new, known in zip(grafts_behind(c, called, causes), (before, after), strict=True)]  # fmt: skip
@@ -180,7 +182,7 @@ class _Isolating:
         return found
 
     def _own_errors(self, a: OpLog, kept: Sequence[Bundle], called: Called) -> list[OwnError]:
-        from numtui.report.isolation import sharing
+        from numtui.report.grafts_behind import sharing
         from numtui.report.own_errors import own_errors
 
         modules = set(self._modules(called)) if self._args.all else set(called.inner)

@@ -7,8 +7,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from capture.keeping.form import OF_NO_MODULE
+from matchers.logs.op_log import OpLog
 
-__all__ = ["Called"]
+__all__ = ["Called", "key_of", "module_of"]
 
 
 @dataclass(frozen=True)
@@ -66,3 +67,13 @@ class Called:
 
 def _is_layer(name: str) -> bool:
     return name.rpartition(".")[2].isdigit()
+
+
+def key_of(log: OpLog, record: Any) -> str:
+    """Return the key of a record, empty for -1."""
+    return log.keys[int(record)] if record >= 0 else ""
+
+
+def module_of(key: str) -> str:
+    """Return the module of an operation, by its key."""
+    return key.rpartition("/")[0]

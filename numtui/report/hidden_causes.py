@@ -59,8 +59,8 @@ def first_apart(flow: Ragged, red: Bool, open_: Bool, known: Bool) -> Bool:
 def beginning(c: Comparison, row: int) -> int:
     """Return where the difference begins that a row shows which was asked the same: itself, or an operation before it.
 
-    An operation that one run alone has in that module may lead to it over results in which the difference is small
-    beside larger numbers, as those of a mask.
+    An operation that one run alone has in that module, or in the one around it, may lead to it over results in which
+    the difference is small beside larger numbers, as those of a mask, or changes no norm.
     """
     if c.pair[row] < 0 or c.inputs_equal[row] or c.reason[row] == Reason.ARGUMENTS:
         return row
@@ -72,8 +72,10 @@ def beginning(c: Comparison, row: int) -> int:
 
 
 def _of_module(c: Comparison, row: int) -> Bool:
-    """bool[r]: rows of the module of a row, in either run."""
+    """bool[r]: rows of the module of a row, and of the module around it, in either run."""
     found = np.zeros(len(c), bool)
     for log, at, record in ((c.a, c.at_a, c.row_a[row]), (c.b, c.at_b, c.row_b[row])):
-        found[at[log.module == log.module[record]]] = True
+        name = log.modules[log.module[record]]
+        meant = [one for one, each in enumerate(log.modules) if each in (name, name.rpartition(".")[0])]
+        found[at[np.isin(log.module, meant)]] = True
     return found

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from capture.keeping.bundle import Bundle
 from capture.keeping.form import INPUT_GRADIENTS, INPUTS, OF_NO_MODULE, OUTPUT_GRADIENTS, OUTPUTS, read_content
-from capture.keeping.layout import Group, NoWhole, Rows, batch_of, nearest_factor, put_together, row_names
+from capture.keeping.layout import GradientScale, Group, NoWhole, Rows, batch_of, put_together, row_names
 from numtui.report.elements import read_tensor
 
 __all__ = ["Group", "KeptBoundaries", "Key", "Side", "Values"]
@@ -52,7 +52,7 @@ class KeptBoundaries:
                 if (rank, batch) not in names and (told := batch_of(call)) is not None:
                     rows = told["shape"][0] if told["shape"] else 0
                     names[rank, batch] = row_names(read_content(bundle.folder, told["storage"]), rows)
-        self.rows = Rows(names)
+        self.rows, self._scale = Rows(names), GradientScale()
         self._made = {
             told["storage"]
             for of_key in self._calls.values()
@@ -168,10 +168,13 @@ class KeptBoundaries:
             return self.rows.gathered(names, shape, fetch, _empty)
         return None
 
-    def factor(self, norm: float, other: float, rows: int) -> float:
-        """Return by how much gradients are larger here, of means over fewer rows than the other run's `rows`."""
+    def factor(self, norm: float, other: float, rows: int, of_loss: int) -> float:
+        """Return by how much gradients are larger here, of means over fewer rows than the other run's `rows`.
+
+        `of_loss` as `GradientScale.of` has it.
+        """
         most = max(map(len, self.rows.groups.values()), default=1)
-        return nearest_factor(norm, other, rows / most)
+        return self._scale.of(norm, other, rows / most, of_loss)[0]
 
 
 def _empty(shape: tuple[int, ...], _like: object) -> NDArray[np.float64]:

@@ -116,7 +116,6 @@ class _Both:
     def __init__(self, a: KeptBoundaries, b: KeptBoundaries) -> None:
         self.a, self.b = a, b
         self._alike = a.ranks == b.ranks
-        self._factor: float | None = None
 
     def sides(self, key: Key, side: str) -> Iterator[tuple[Side, Side]]:
         """Yield the tensors of a side of a call in a and in b, by the ranks that hold the same rows."""
@@ -138,6 +137,7 @@ class _Both:
         groups = {
             (batch, ranks): self.b.side((key[0], batch, key[2]), side, ranks) for batch, ranks in self.b.rows.groups
         }
+        of_loss = len(one) if side == OUTPUT_GRADIENTS and key in self.a.outermost else 0
         alike = self._alike_in(key, _GRADIENTS_OF[side], one, groups) if side in _GRADIENTS_OF else ()
         for name, x in one.items():
             held = [of[name] for of in groups.values() if name in of]
@@ -145,7 +145,7 @@ class _Both:
                 found[name] = held[0]
             elif len(held) == len(groups) and name in alike:  # each rank has the terms of its rows
                 numbers = np.sum([each.numbers for each in held], axis=0)
-                numbers = numbers / self._gradient_factor(x.numbers, numbers, names)
+                numbers = numbers / self._gradient_factor(x.numbers, numbers, names, of_loss)
                 found[name] = Values(numbers, held[0].dtype, held[0].rounds)
             if name in found or not x.rounds:
                 continue  # what else is counted depends on the rows that are together
@@ -153,7 +153,7 @@ class _Both:
             parts = {group: of[name].numbers for group, of in groups.items() if name in of}
             if (rows := self.b.gathered(names, x.numbers.shape, parts)) is not None:
                 if "gradients" in side:
-                    rows = rows / self._gradient_factor(x.numbers, rows, names)
+                    rows = rows / self._gradient_factor(x.numbers, rows, names, of_loss)
                 found[name] = Values(rows, held[0].dtype, held[0].rounds)
         return found
 
@@ -167,17 +167,19 @@ class _Both:
                 found.add(name)
         return found
 
-    def _gradient_factor(self, x: NDArray[np.float64], y: NDArray[np.float64], names: Sequence[str]) -> float:
+    def _gradient_factor(
+        self, x: NDArray[np.float64], y: NDArray[np.float64], names: Sequence[str], of_loss: int
+    ) -> float:
         """Return by how much gradients in b are larger: of means over fewer rows."""
-        if self._factor is None:
-            self._factor = self.b.factor(float(np.linalg.norm(y)), float(np.linalg.norm(x)), len(names))
-        return self._factor
+        return self.b.factor(float(np.linalg.norm(y)), float(np.linalg.norm(x)), len(names), of_loss)
 
     def given(self, key: Key, side: str) -> bool:
         """Return True if b was given what a was, in the precision of b."""
         for x, y in self.sides(key, side):
-            unknown = side in _GRADIENTS_OF and any(of.rounds and name not in y for name, of in x.items())
-            if (unknown and not len(x) == len(y) == 1) or not _equal(x, y, self.b.grafted(key, side)):
+            grafted = self.b.grafted(key, side)
+            known = {*y} if side in _GRADIENTS_OF else {*y, *grafted}
+            unknown = any(of.rounds and name not in known for name, of in x.items())
+            if (unknown and not len(x) == len(y) == 1) or not _equal(x, y, grafted):
                 return False
         return True
 

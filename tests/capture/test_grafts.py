@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -178,19 +179,41 @@ def test_rows_that_the_other_run_did_not_have_are_refused() -> None:
 
 def test_of_a_gradient_summed_over_all_rows_a_rank_gets_its_share(monkeypatch: pytest.MonkeyPatch) -> None:
     """Ranks average gradients of means over their rows: as those of a table of positions, which has no rows."""
+    graft = last_rows_of_four(monkeypatch)
+    of_rows, of_table = torch.arange(8.0).reshape(4, 2), torch.ones(5, 2)
+    with pytest.raises(NotKept, match="how gradients are scaled"):
+        graft(of_table, of_table)
+    changed = of_rows[2:] * 0.9
+    assert torch.equal(graft(of_rows, changed), of_rows[2:]), "nearer to a sum"
+    assert torch.equal(graft(of_rows, of_rows[2:] * 2), of_rows[2:] * 2), "a mean, of which rounding alone tells"
+    assert torch.equal(graft(of_rows, changed), of_rows[2:] * 2)
+    assert torch.equal(graft(of_table, of_table), of_table)
+
+
+def test_numbers_of_rows_of_the_batch_stay_as_this_rank_counts_them(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As of the nodes of a batch of graphs: those of another run would be out of this rank's range."""
+    graft = last_rows_of_four(monkeypatch)
+    nodes = torch.tensor([0, 2, 1, 3, 5, 4, 7, 6, 8, 9, 11, 10])  # three of each row
+    here = nodes[6:] - 6
+    assert torch.equal(graft(nodes, here), here)
+    with pytest.raises(NotKept, match="count rows of the batch"):
+        graft(nodes, here.flip(0))
+    tokens = torch.tensor([7, 1, 7, 3])
+    assert torch.equal(graft(tokens, torch.tensor([0, 0])), tokens[2:])
+
+
+def last_rows_of_four(monkeypatch: pytest.MonkeyPatch) -> Callable[[torch.Tensor, torch.Tensor], torch.Tensor]:
+    """Return what a rank with the last two of four rows gets of a tensor that one process kept, in place of its own."""
     run = KeptRun([])
     run._rows, run._world, run._own = Rows({(0, None): ["a", "b", "c", "d"]}), 2, {None: ["c", "d"]}
-    of_rows, of_table = torch.arange(8.0).reshape(4, 2), torch.ones(5, 2)
-    call = {"module": "m", "micro_batch": None}
 
     def graft(kept: torch.Tensor, part: torch.Tensor) -> torch.Tensor:
         monkeypatch.setattr(run, "_parts", lambda *_: [({}, kept)])
-        return run.value(call, "output_gradients", "", part, None)
+        return run.value(
+            {"module": "m", "micro_batch": None, "recompute": False, "nth": 0}, "output_gradients", "", part, None
+        )
 
-    with pytest.raises(NotKept, match="how gradients are scaled"):
-        graft(of_table, of_table)
-    assert torch.equal(graft(of_rows, of_rows[2:] * 2), of_rows[2:] * 2)
-    assert torch.equal(graft(of_table, of_table), of_table)
+    return graft
 
 
 @given(st.integers(1, 4), st.integers(0, 1))

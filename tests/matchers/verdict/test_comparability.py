@@ -77,6 +77,10 @@ def test_where_only_one_run_cuts_a_gradient() -> None:
     assert cuts({**both, "model.py:125": 1}, both) == ["model.py:125 only in a"]
     assert cuts({"model.py:9": 2}, {"model.py:9": 3}) == ["model.py:9 2 times in a and 3 in b"]
     assert cuts({"model.py:9": 2}, {"model.py:11": 2}) == [], "the lines have moved"
+    assert cuts({"x.py:1": 1}, {"proj/x.py:1": 1, "proj/x.py:9": 1}) == ["proj/x.py:9 only in b"], (
+        "one by a longer path"
+    )
+    assert cuts({"x.py:1": 1}, {"p/x.py:1": 2, "q/x.py:1": 2}) != [], "which of both is unknown"
     assert cuts({"x.py:1": "many"}, {}) == []  # type: ignore[dict-item]
     many = cuts({}, {f"x.py:{line}": 1 for line in range(5)})
     assert many[-1] == "detach() counts differ at 2 more source lines"

@@ -1,0 +1,328 @@
+"""Independent causes of a comparison with grafts, and where each is."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.arrays import marked
+from matchers.comparison import Comparison
+from matchers.logs.op_log import OpLog, Phase
+from matchers.ops.dataflow import upstream
+from matchers.ops.laws import collective, rows_where
+from matchers.ops.optimizer_settings import optimizer_differences
+from matchers.ops.run_info import detaches
+from matchers.ops.start import table
+from matchers.status import Status
+from numtui.report.called_modules import Called, key_of, module_of
+from numtui.report.hidden_causes import beginning, behind_grafts
+from numtui.report.isolation import LEAST, Found, Place, limit_of
+from numtui.report.lost_gradients import LostGradients
+from numtui.report.own_errors import BEFORE_OPTIMIZER, OUTSIDE, OwnError
+
+__all__ = ["found_causes", "places"]
+
+_NOTHING_LOST: Final = LostGradients()
+_BEHIND_BACKWARD: Final = (Phase.GRADIENTS.label, Phase.OPTIMIZER.label)
+
+
+def found_causes(
+    c: Comparison,
+    called: Called,
+    errors: Sequence[OwnError],
+    lost: LostGradients = _NOTHING_LOST,
+    former: Sequence[Found] = (),
+) -> list[Found]:
+    """Return the causes of a comparison, in the order of the step.
+
+    Those that the comparison knows, and of each module with an error of its own that none of these explains the first
+    operation with equal inputs that differs, or that one run alone has: behind it all may have been grafted, so that
+    nothing red reads it.
+
+    Args:
+        errors: of the modules, each by itself.
+        lost: gradients that b lacks.
+        former: causes of the comparison before this one, with fewer grafts. One behind which not all could be grafted
+            stays, and what differs there in inputs, too, is no other.
+    """
+    limit, unexplained = limit_of(errors), []
+    found = [replace(_found(c, called, _from_beginning(c, rows)), first=True) for rows in c.starts]
+    further = (_found(c, called, rows) for rows in c.further_causes)
+    found += [cause for cause in further if not _acquitted(cause, errors, limit)]
+    found += _set_otherwise(c, called, found)
+    sharing = [error.module for error in errors if error.joint is not None]
+    other_layout = _other_layout(c)
+    plain = next((log for log in (c.a, c.b) if log.header.run.get("world_size") in (None, 1)), None)
+    open_ = _not_grafted(c, called)
+    if other_layout and table(c.b.header.run, "grafts"):
+        known = [row for cause in found for row in cause.rows]
+        within = _rows_within(c, called, open_ | {cause.module for cause in found})
+        found += [_found(c, called, rows) for rows in behind_grafts(c, known, within)]
+    if kept := [
+        again for cause in former if cause.first and cause.module in open_ and (again := _again(c, cause, found))
+    ]:
+        found = [cause for cause in found if not _behind(c, cause, open_, former)] + kept
+    found += _cut_off(c, found, lost)
+    for error in errors:
+        for phases, size in _phases(error, limit) if error.module not in open_ else ():
+            if size is None or size <= limit or _explained(found, [error.module], phases):
+                continue
+            # other modules add to a joint error, too: what another layout alone does here does not tell
+            tells = [plain] if other_layout and error.joint == size else [c.a, c.b]
+            if rows := _first_rows(c, called, error.module, phases, alone=tells):
+                found.append(_found(c, called, rows))
+            elif error.joint != size:
+                unexplained.append((error.module, phases))
+    for module, phases in unexplained:
+        inner = [name for name in called.within(module) if name in sharing]  # their gradients are terms of its own
+        if _explained(found, [module, *inner], phases):
+            continue
+        rows = _first_rows(c, called, module, phases, red=True)
+        if not rows and phases == (Phase.FORWARD,):  # a view: what only one run does backward tells its line
+            rows = _first_rows(c, called, module, (Phase.BACKWARD,))
+        found.append(_found(c, called, rows) if rows else _of_module(module, phases[0]))
+    merged: dict[tuple[object, ...], Found] = {}
+    if any(cause.phase not in _BEHIND_BACKWARD for cause in found):  # it is not given these gradients: no fault of its
+        found = [cause for cause in found if not (cause.alone and _of_lost(c, cause, lost))]
+    for cause in sorted(found, key=lambda cause: cause.rows[:1] or (len(c),)):
+        # what one run alone does in a line goes with what else differs there
+        key = (cause.line,) if cause.cut else (cause.module, cause.line) if cause.line else (cause.rows,)
+        known_here = merged.get(key)
+        if known_here is None:
+            merged[key] = cause
+        elif cause.alone or known_here.alone or cause.phase != known_here.phase or _asked_alike(cause, known_here):
+            merged[key] = replace(known_here, rows=(*known_here.rows, *cause.rows))
+        else:
+            merged[cause.module, cause.line, cause.sentence] = cause
+    return [*merged.values()]
+
+
+def _again(c: Comparison, cause: Found, found: Iterable[Found]) -> Found | None:
+    """Return a cause of an earlier comparison in this one, if it is there and none of those that were found."""
+    if any((each.key_a, each.key_b) == (cause.key_a, cause.key_b) for each in found):
+        return None
+    for log, at, key in ((c.b, c.at_b, cause.key_b), (c.a, c.at_a, cause.key_a)):
+        if key in log.keys:
+            row = int(at[log.keys.index(key)])
+            return replace(cause, rows=(row,), place=_place_of(c, row))
+    return None
+
+
+def _behind(c: Comparison, cause: Found, open_: Collection[str], former: Iterable[Found]) -> bool:
+    """Return True for a new cause in a module that could not be grafted, if what it reads differs already."""
+    row = next(iter(cause.rows), -1)
+    new = row >= 0 and not any((each.key_a, each.key_b) == (cause.key_a, cause.key_b) for each in former)
+    return new and cause.module in open_ and bool(c.pair[row] >= 0 and not c.inputs_equal[row])
+
+
+def _other_layout(c: Comparison) -> bool:
+    return any(c.a.header.run.get(name) != c.b.header.run.get(name) for name in ("world_size", "mesh"))
+
+
+def _not_grafted(c: Comparison, called: Called) -> set[str]:
+    """Return the modules of whose error nothing is known, because in them something could not be grafted."""
+    missed = {what.partition(":")[0] for what in table(table(c.b.header.run, "grafts"), "missed")}
+    return {name for name in called.inner if name in missed or not missed.isdisjoint(called.within(name))}
+
+
+def _rows_within(c: Comparison, called: Called, modules: Collection[str]) -> NDArray[np.bool_]:
+    """Return the rows of some modules, without those that they call: bool[r]."""
+
+    def within(log: OpLog) -> NDArray[np.bool_]:
+        return np.array([called.nearest(name) in modules for name in log.modules] + [False])[log.module]
+
+    return c.by_row(within)
+
+
+def _set_otherwise(c: Comparison, called: Called, found: Iterable[Found]) -> Iterator[Found]:
+    """Yield the settings of optimizers that differ, if no cause of theirs is known: others lead to all that they do."""
+    told = [note.text for note in c.comparability.notes if note.kind == "optimizer"]
+    if not optimizer_differences(c.a.header.run, c.b.header.run) or any(
+        cause.phase == Phase.OPTIMIZER.label for cause in found
+    ):
+        return
+    for row in np.flatnonzero(c.red & c.by_row(lambda log: log.phase == Phase.OPTIMIZER))[:1].tolist():
+        yield replace(_found(c, called, (row,)), sentence="; ".join(told))
+
+
+def _found(c: Comparison, called: Called, rows: tuple[int, ...]) -> Found:
+    from matchers.explain.sentences import headline
+
+    row = rows[0]
+    instead = _instead(c, row)
+    key_a, key_b = key_of(c.a, c.row_a[row]), key_of(c.b, instead if instead >= 0 else c.row_b[row])
+    log, record = (c.b, int(c.row_b[row])) if c.row_b[row] >= 0 else (c.a, int(c.row_a[row]))
+    phase, line, cut = Phase(log.phase[record]), log.location_text(record), False
+    sentence = headline(c, row)
+    for told in ("FIRST CAUSE: ", "FIRST DIFFERENCE: ", "CONSEQUENCE: ", "; downstream of an earlier divergence"):
+        sentence = sentence.replace(told, "", 1)  # of the comparison alone, which knows no grafts
+    if instead >= 0:
+        ops = log.op_name(record), c.b.op_name(instead)
+        line, sentence = c.b.location_text(instead), f"{ops[0]} in a, {ops[1]} in b; {sentence}"
+    elif phase == Phase.BACKWARD and c.pair[row] < 0 and _has_partner_before(c, log, record):
+        side = int(not key_a)  # the other run, which lacks it, has cut it off
+        cuts = _cuts(c, side)
+        if cut := len(cuts) == 1:
+            line, sentence = cuts[0], f"detach() cuts a gradient here in {'ba'[side]}; {sentence}"
+    module = called.nearest(module_of(key_a or key_b)) if phase != Phase.OPTIMIZER else ""
+    return Found(key_a, key_b, rows, module, phase.label, line, sentence, bool(c.pair[row] < 0), _place_of(c, row), cut)
+
+
+def _instead(c: Comparison, row: int) -> int:
+    """Return the record of b whose result is read in place of that of an operation that a alone has; -1 for none."""
+    from matchers.explain.facts import inputs_of
+
+    record = int(c.row_a[row])
+    if c.row_b[row] >= 0:
+        return -1
+    sent = collective(c.b)  # of another layout
+    readers = c.edges.row[c.edges.value == row]
+    for fact in (fact for reader in readers[c.pair[readers] >= 0].tolist() for fact in inputs_of(c, reader)):
+        other = fact.producer_b
+        if fact.producer_a != record or other < 0 or c.pair[c.at_b[other]] >= 0 or sent[other]:
+            continue
+        if module_of(c.a.keys[record]) == module_of(c.b.keys[other]) and c.a.phase[record] == c.b.phase[other]:
+            return other
+    return -1
+
+
+def _from_beginning(c: Comparison, rows: tuple[int, ...]) -> tuple[int, ...]:
+    begins = beginning(c, rows[0])
+    return rows if begins == rows[0] else (begins, *rows)
+
+
+def _cuts(c: Comparison, side: int) -> list[str]:
+    """Return the lines that detach more tensors in one run; `side`: 0 if it is b, 1 if it is a."""
+    return [at for at, *many in detaches(c.a.header.run, c.b.header.run) if many[1 - side] > many[side]]
+
+
+def _cut_off(c: Comparison, found: Sequence[Found], lost: LostGradients) -> Iterator[Found]:
+    """Yield what cuts a gradient off inside of modules; without a line only if no other cause there is known."""
+    known = {cause.line for cause in found}
+    cuts = _cuts(c, 0)
+    if len(cuts) > 1:
+        cuts = [line for line in cuts if line not in known]
+    for module in lost.cut_in:
+        if len(cuts) == 1:
+            yield _of_module(module, Phase.BACKWARD, cuts[0], "detach() cuts a gradient here in b", cut=True)
+        elif not _explained(found, [module], [Phase.FORWARD, Phase.BACKWARD]):
+            yield _of_module(module, Phase.BACKWARD, what="a gradient ends here in b, and not in a")
+
+
+def _of_lost(c: Comparison, cause: Found, lost: LostGradients) -> bool:
+    """Return True for what is done to gradients that one run alone has, or by an optimizer to their weights."""
+    if not lost.weights or cause.phase not in _BEHIND_BACKWARD:
+        return False
+    if cause.phase == Phase.OPTIMIZER.label:
+        return module_of(cause.key_a or cause.key_b) in lost.weights
+    made = upstream(c.edges, marked([*cause.rows], len(c)), c.pair < 0) & (c.pair < 0)
+    return bool((made & (c.phase == Phase.BACKWARD)).any())
+
+
+def _asked_alike(one: Found, other: Found) -> bool:
+    """Return True if both are asked something else, and that is the same: an optimizer's setting in each operation."""
+    asked = one.sentence.partition("; ")[0]
+    return " in a, " in asked and asked == other.sentence.partition("; ")[0]
+
+
+def _place_of(c: Comparison, row: int) -> Place:
+    record = int(c.row_a[row])
+    return (record, None) if record >= 0 else (None, int(c.b.line[c.row_b[row]]))
+
+
+def places(c: Comparison, called: Called, errors: Iterable[OwnError]) -> dict[str, Place]:
+    """Return the first red row of each module with an error of its own, or the first one that differs by itself."""
+    found: dict[str, Place] = {}
+    for error in errors:
+        phases = [phase for of_phases, _ in _phases(error, LEAST) for phase in of_phases]
+        for red in (True, False) if error.differs else ():
+            if rows := _first_rows(c, called, error.module, phases, red=red):
+                found.setdefault(error.module, _place_of(c, rows[0]))
+    return found
+
+
+def _has_partner_before(c: Comparison, log: OpLog, record: int) -> bool:
+    """Return True if both runs have what a module does forward in the line of an operation of its backward pass."""
+    alike = (log.module == log.module[record]) & (log.location == log.location[record]) & (log.phase == Phase.FORWARD)
+    rows = (c.at_a if log is c.a else c.at_b)[alike]
+    return bool(len(rows)) and bool((c.pair[rows] >= 0).all())
+
+
+def _of_module(
+    module: str,
+    phase: Phase,
+    line: str = "",
+    what: str = "given the same, it gives something else: no operation tells why",
+    *,
+    cut: bool = False,
+) -> Found:
+    return Found("", "", (), module, phase.label, line, what, cut=cut)
+
+
+def _phases(error: OwnError, limit: float) -> Iterator[tuple[tuple[Phase, ...], float | None]]:
+    """Yield what an error of its own may come from: phases of the step, the earliest first, and its size."""
+    if error.module == BEFORE_OPTIMIZER:
+        yield (Phase.GRADIENTS,), error.weights
+    elif error.module == OUTSIDE:
+        yield (Phase.FORWARD, Phase.BACKWARD), error.backward
+    else:
+        yield (Phase.FORWARD,), error.forward
+        behind = [size for size in (error.backward, error.weights, error.joint) if size is not None]
+        if not error.forward or error.forward <= limit:
+            yield (Phase.FORWARD, Phase.BACKWARD), max(behind, default=None)
+
+
+def _explained(found: Iterable[Found], modules: Collection[str], phases: Sequence[Phase]) -> bool:
+    return any(_explains(cause, modules, phases) for cause in found)
+
+
+def _explains(cause: Found, modules: Collection[str], phases: Sequence[Phase]) -> bool:
+    return _whereabouts(cause) in modules and cause.phase in [phase.label for phase in phases]
+
+
+def _whereabouts(cause: Found) -> str:
+    """Return the module of a cause, or what stands for it in a table of errors."""
+    if cause.module:
+        return cause.module
+    return BEFORE_OPTIMIZER if cause.phase == Phase.GRADIENTS.label else OUTSIDE
+
+
+def _acquitted(cause: Found, errors: Sequence[OwnError], limit: float) -> bool:
+    """Return True if the module of a supposed cause is known to add nothing by itself in that phase but rounding."""
+    by_phase = {Phase.FORWARD.label: ("forward",), Phase.BACKWARD.label: ("backward", "weights", "joint")}
+    names = by_phase.get(cause.phase, ())
+    own = [getattr(each, name) for each in errors if each.module == cause.module for name in names]
+    known = [size for size in own if size is not None]
+    return bool(known) and max(known) <= limit
+
+
+def _first_rows(
+    c: Comparison,
+    called: Called,
+    module: str,
+    phases: Sequence[Phase],
+    *,
+    red: bool = False,
+    alone: Sequence[OpLog | None] | None = None,
+) -> tuple[int, ...]:
+    """Return the first row of a module in some phases that differs by itself, if there is one.
+
+    Args:
+        red: instead, the first red one: what it reads may be another tensor.
+        alone: the logs of which an operation may be meant that the other one lacks; None: both.
+    """
+    sent = c.by_row(lambda log: rows_where(log, lambda law: law.communicates))  # of another layout
+    told = c.by_row(lambda log: np.full(len(log), alone is None or any(log is one for one in alone)))
+    single = (c.pair < 0) & (c.status != Status.RECOMPUTE) & ~sent & told
+    differs = c.red if _other_layout(c) else c.status != Status.EQUAL  # there nearly all differs by rounding
+    odd = c.red if red else single | ((c.pair >= 0) & c.inputs_equal & differs)
+    for phase in phases:
+        for row in np.flatnonzero(odd & c.by_row(lambda log, phase=phase: log.phase == phase)).tolist():  # type: ignore[misc]
+            within = called.nearest(module_of(key_of(c.a, c.row_a[row]) or key_of(c.b, c.row_b[row])))
+            if within == (module if module not in (OUTSIDE, BEFORE_OPTIMIZER) else ""):
+                return (row,)
+    return ()
