@@ -49,7 +49,9 @@ def _within(of: Subject) -> str:
 
 
 def _contradicted(of: Subject) -> str:
-    side, told = contradiction(of.c, of.row) if of.is_cause else ("", "")
+    if not of.is_cause or unsummed_side(of.c, of.row)[0]:  # that sum agrees, which says more
+        return ""
+    side, told = contradiction(of.c, of.row)
     return f"FIRST CAUSE: ranks of {side} contradict each other: {told}" if side else ""
 
 
