@@ -118,7 +118,7 @@ def _hidden_by(ordered: Hash, left_out: np.uint64) -> bool:
 
 
 def owners(start: Int64) -> Int64:
-    """int64: the list that each value belongs to, of lists with these starts: `repeat` by counts, ten times faster."""
+    """int64: the list that each value belongs to, of lists with these starts: `repeat` by counts, faster."""
     many = int(start[-1])
     return np.cumsum(np.bincount(start[1:-1], minlength=many + 1)[:many])
 
