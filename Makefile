@@ -74,6 +74,7 @@ wheel: $(VENV)/.viewer  ## build the wheel and run what it installs outside of t
 	cd / && PATH= PYTHONPATH=$(CURDIR)/build/site $(CURDIR)/$(BIN)/python -c 'from matchers.logs.reader_library import INSTALLED, library; \
 	  found, problem = library(); print(INSTALLED); assert found and found._name == str(INSTALLED), problem; \
 	  from matchers import graph; assert graph._compiled()._name == str(graph.INSTALLED); \
+	  from matchers.logs.imported import json_shapes; assert json_shapes._compiled()._name == str(json_shapes.INSTALLED); \
 	  from numtui.terminal import crash; assert crash._library()._name == str(crash.INSTALLED)'
 	test -s build/site/numtui_capture.pth
 

@@ -12,7 +12,12 @@ from typing import Any
 
 from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
-_SOURCES = ("matchers/graph.c", "matchers/logs/reader.c", "numtui/terminal/restore.c")
+_SOURCES = (
+    "matchers/graph.c",
+    "matchers/logs/imported/json_shapes.c",
+    "matchers/logs/reader.c",
+    "numtui/terminal/restore.c",
+)
 
 
 class ReaderHook(BuildHookInterface):  # type: ignore[type-arg] # hatchling is there while a wheel is built

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Final
 
 __all__ = ["dispatched"]
@@ -55,7 +56,8 @@ _PRODUCT: Final = "matmul"
 _WITH_BIAS: Final = 3
 
 
-def dispatched(function: str, dimensions: list[int]) -> str:
+@lru_cache(maxsize=4096)
+def dispatched(function: str, dimensions: tuple[int, ...]) -> str:
     """Return the operation that a function dispatches; the name itself where that is another function, or several.
 
     Args:

@@ -167,20 +167,32 @@ class LogSource:
             self._refuse_bomb(_FEW)
             yield block
 
-    def lines(self) -> Iterator[bytes]:
-        """Yield the lines, each with its line break; a damaged gzip file ends early, which `cut_off` says.
+    def whole_lines(self) -> Iterator[bytes]:
+        """Yield all bytes, cut behind line breaks; a damaged gzip file ends early, which `cut_off` says.
 
         Raises:
             LogError: a line is too long, or the file no log.
         """
         rest = b""
-        for chunk in self.blocks():
-            *whole, rest = (rest + chunk).split(b"\n")
+        for block in self.blocks():
+            text = rest + block
+            cut = text.rfind(b"\n") + 1
+            rest = text[cut:]
             if len(rest) > _MAX_LINE:
                 raise LogError(f"{self._name}: a line is longer than {_MAX_LINE >> 20} MiB: this is no log")
-            yield from (line + b"\n" for line in whole)
+            if cut:
+                yield text[:cut]
         if rest:
             yield rest
+
+    def lines(self) -> Iterator[bytes]:
+        """Yield the lines, each with its line break; otherwise as `whole_lines`."""
+        for text in self.whole_lines():
+            whole = text.split(b"\n")
+            rest = whole.pop()
+            yield from (line + b"\n" for line in whole)
+            if rest:
+                yield rest
 
 
 class _Counted:

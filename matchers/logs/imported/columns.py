@@ -6,6 +6,7 @@ import math
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import chain
+from operator import methodcaller
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -39,6 +40,7 @@ _BATCH: Final = 1024
 _NOT_OF_A_COLUMN: Final = (TypeError, ValueError, OverflowError, AttributeError)
 """Exceptions for values that a column does not take."""
 _MAX_LINE = 2**31 - 1
+_values = methodcaller("values")
 _NONE = "<none>"
 """The module of an operation that ran in none."""
 
@@ -116,7 +118,8 @@ class Columns:
         self._present = bytearray()
         self._key_size = 0
         self._counts: dict[int, Sequence[int]] = {}
-        self._texts: dict[str, dict[int, bytes]] = {}
+        self._texts: dict[str, tuple[array[int], array[int], dict[str, int]]] = {}
+        """By name the rows that have the field, the numbers of their texts, and these."""
         self._problems: list[Problem] = []
         self._problem_count = 0
 
@@ -148,11 +151,17 @@ class Columns:
         numbers = {name: array("i", self._interned(f"{name}s", fields[name])) for name in _NAMED}
         numbers["line"] = array("i", [min(line, _MAX_LINE) for line in fields["line"]])
         numbers |= {name: array("i", fields[name]) for name in ("phase", "recompute", "micro_batch")}
+        none = array("q", bytes(8 * len(rows)))
         lists = {
-            name: (array("q", map(len, fields[name])), array(held.typecode, chain.from_iterable(fields[name])))
+            name: (array("q", [*map(len, fields[name])]), array(held.typecode, [*chain.from_iterable(fields[name])]))
+            if any(fields[name])
+            else (none, array(held.typecode))
             for name, (_, held) in self._lists.items()
         }
         stats, present = _told(fields["stats"])
+        texts = {name: [of.get(name) for of in fields["texts"]] for name in set(chain.from_iterable(fields["texts"]))}
+        for told in texts.values():
+            "".join(filter(None, told))
         # all is well: from here on nothing fails
         self._key_size += sum(map(len, chain(fields["module"], fields["op"])))
         self._present += present
@@ -165,9 +174,10 @@ class Columns:
             held.extend(stats[name])
         if any(fields["counts"]):
             self._counts |= {self._many + k: counts for k, counts in enumerate(fields["counts"]) if counts}
-        for name in set(chain.from_iterable(fields["texts"])):
-            told = ((k, texts[name]) for k, texts in enumerate(fields["texts"], self._many) if name in texts)
-            self._texts.setdefault(name, {}).update((k, _bytes(text)) for k, text in told)
+        for name, told in texts.items():
+            of_row, ids, known = self._texts.setdefault(name, (array("i"), array("i"), {}))
+            of_row.extend([k for k, text in enumerate(told, self._many) if text is not None])
+            ids.extend([known.setdefault(text, len(known)) for text in told if text is not None])
         self._many += len(rows)
 
     def _interned(self, table: str, texts: Sequence[str]) -> Iterator[int]:
@@ -216,7 +226,10 @@ class Columns:
             present=np.frombuffer(bytes(self._present), np.uint8),
             stats=np.array([np.array(values) for values in self._stats.values()]),
             counts=counts,
-            extra={name: Texts.of(texts) for name, texts in self._texts.items()},
+            extra={
+                name: Texts(np.array(of_row), np.array(ids), [*map(_bytes, known)])
+                for name, (of_row, ids, known) in self._texts.items()
+            },
             problems=tuple(self._problems),
             problem_count=self._problem_count,
             complete=False if self.cut_off and not self.partial else None,
@@ -229,11 +242,16 @@ class Columns:
 
 def _told(rows: Sequence[Mapping[str, float]]) -> tuple[dict[str, array[float]], bytes]:
     """The statistics of rows by name, NaN where one has none, and which each has, as in `OpLog.present`."""
-    bits = {names: sum(_BITS[name] for name in names) for names in {*map(tuple, rows)}}
+    names = [*map(tuple, rows)]
+    bits = {own: sum(_BITS[name] for name in own) for own in {*names}}
     unknown = [math.nan] * len(rows)
-    some = {*chain.from_iterable(bits)}
-    stats = {name: [of.get(name, math.nan) for of in rows] if name in some else unknown for name in STATISTICS}
-    return {name: array("d", of) for name, of in stats.items()}, bytes(map(bits.__getitem__, map(tuple, rows)))
+    if len(bits) == 1:  # almost always
+        told = dict(zip(names[0], zip(*map(_values, rows), strict=True), strict=True))
+        stats = {name: told.get(name, unknown) for name in STATISTICS}
+    else:
+        some = {*chain.from_iterable(bits)}
+        stats = {name: [of.get(name, math.nan) for of in rows] if name in some else unknown for name in STATISTICS}
+    return {name: array("d", of) for name, of in stats.items()}, bytes(map(bits.__getitem__, names))
 
 
 def _counted(codes: NDArray[Any]) -> Int32:

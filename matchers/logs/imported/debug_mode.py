@@ -115,6 +115,7 @@ class Calls:
         self._waiting: list[Call] = []
         """Calls before the first one that was hashed."""
         self._root = ""
+        self._paths: dict[str, str] = {}
         self._each = 1
         """Numbers of each tensor."""
         self._maker: dict[str, int] = {}
@@ -143,49 +144,39 @@ class Calls:
                 self._enter(call, hashed=False)
 
     def _enter(self, call: Call, *, hashed: bool) -> None:
-        numbers = _NUMBER.findall(call.arguments)
-        made = _TENSOR.findall(call.result) if call.result else []
-        many = (len(numbers), len(made)) if call.tensors is None else call.tensors
-        outputs, whole = self._norms(call.outputs, many[1])
-        inputs, _ = self._norms(call.inputs, many[0])
-        name, of = _operation(call.name)
+        line, number, module, called, arguments, result, before, after, location, phase, tensors = call
+        numbers = _NUMBER.findall(arguments)
+        made = _TENSOR.findall(result) if result else []
+        many = (len(numbers), len(made)) if tensors is None else tensors
+        outputs, whole = self._norms(after, many[1])
+        inputs, _ = self._norms(before, many[0])
+        name, of = _operation(called)
         if len(numbers) != len(inputs):
             numbers = numbers if not inputs else [""] * len(inputs)
         known, of_norm = self._maker, self._maker_of_norm.of
         norms = inputs or [math.nan] * len(numbers)
         producers = [
-            known[number] if number in known else of_norm(norm) for number, norm in zip(numbers, norms, strict=True)
+            known[tensor] if tensor in known else of_norm(norm) for tensor, norm in zip(numbers, norms, strict=True)
         ]
         results = [told[0] for told in made]
         if of.aliases and not of.writes and numbers:
             place = of.passes_on if of.passes_on is not None and of.passes_on < len(producers) else 0
             self._keep(results, outputs, producers[place])
             return
-        told = bool(call.result) or call.tensors is not None
+        told = bool(result) or tensors is not None
         if hashed and told and not (made or outputs or whole or of.writes):  # gives Python a number
             return
         row = len(self._columns)
-        if not made and of.writes and (written := _FIRST_LIST.match(call.arguments)):
+        if not made and of.writes and (written := _FIRST_LIST.match(arguments)):
             results = _NUMBER.findall(written[0])
-        texts = {NATIVE_KEY: call.number} if call.number else {}
+        texts = {NATIVE_KEY: number} if number else {}
         if whole:
             texts["User hash"] = ", ".join(map(str, whole))
         _, dtype, sizes = made[0] if made else ("", "", None)
-        self._columns.add(
-            Row(
-                call.line,
-                self._path(call.module),
-                name,
-                "" if sizes is None else f"[{sizes}]",
-                _DTYPES.get(dtype, dtype),
-                outputs,
-                inputs,
-                producers,
-                call.location,
-                call.phase,
-                texts=texts,
-            )
-        )
+        shape, dtype = "" if sizes is None else f"[{sizes}]", _DTYPES.get(dtype, dtype)
+        path = self._path(module)
+        told_of = path, name, shape, dtype, outputs, inputs, producers, location, phase
+        self._columns.add(Row(line, *told_of, {}, (), (), (), False, -1, texts))
         unfinished = of.collective is not None and of.collective.kind is not Kind.WAIT
         self._keep(results, [] if unfinished else outputs, row)
 
@@ -212,8 +203,12 @@ class Calls:
 
     def _path(self, module: str) -> str:
         """The path of a module, without the class of the root."""
-        self._root = self._root or module.partition(".")[0]
-        return "" if module == self._root else module.removeprefix(f"{self._root}.")
+        if (path := self._paths.get(module)) is None:
+            self._root = self._root or module.partition(".")[0]
+            path = "" if module == self._root else module.removeprefix(f"{self._root}.")
+            if self._root:
+                self._paths[module] = path
+        return path
 
 
 @cache

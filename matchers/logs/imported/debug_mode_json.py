@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any
 
@@ -13,6 +13,7 @@ from matchers.logs.imported.columns import Columns
 from matchers.logs.imported.debug_mode import Call, Calls, Nesting, encloses
 from matchers.logs.imported.format import Format
 from matchers.logs.imported.json_pieces import NOT_AS_EXPECTED, Pieces
+from matchers.logs.imported.json_shapes import Content, Shapes, is_number, is_whole, picker, raw, unescaped
 from matchers.logs.op_log import Phase
 from matchers.logs.source import LogSource
 
@@ -26,8 +27,6 @@ _KNOWN_VERSION = "1"
 _LARGEST_HEAD = 64 << 10
 _SPOT = 256
 """Calls between two reports of progress."""
-_NUMBERS = (float, int)
-_PLAIN = {*_NUMBERS, type(None)}
 _LIBRARY = ("/torch/", "\\torch\\")
 """Parts of the paths of torch's own files."""
 
@@ -62,9 +61,11 @@ def _open(source: LogSource, columns: Columns) -> Pieces:
 
 def _read(source: LogSource, columns: Columns) -> Iterator[None]:
     calls, reader = Calls(columns), _Reader()
-    for number, (line, _, value) in enumerate(_open(source, columns).values("]", _next_call, columns)):
+    shapes = Shapes(reader.plan)
+    for number, (line, _, value) in enumerate(_open(source, columns).values("]", _next_call, columns, shapes)):
         try:
-            call = reader.call(value, number, line)
+            shape, content = value
+            call = shapes.plan(shape)(content, number, line)
         except NOT_AS_EXPECTED:
             columns.problem(line, f"logs[{number}] is not a call that can be read")
         else:
@@ -75,6 +76,10 @@ def _read(source: LogSource, columns: Columns) -> Iterator[None]:
     calls.finish()
 
 
+_Plan = Callable[[Content, int, int], Call | None]
+"""What reads a record, its number and its line: the call of an operation or a kernel; None for anything else."""
+
+
 class _Reader:
     """Calls from their JSON."""
 
@@ -82,38 +87,71 @@ class _Reader:
         self._nesting = Nesting()
         self._backward = False
 
-    def call(self, value: Any, number: int, line: int) -> Call | None:
-        """Return the call of an operation or a kernel; None for anything else."""
-        nesting = self._nesting
-        kind, depth = value["type"], int(value["call_depth"])
+    def plan(self, value: Any) -> _Plan:
+        """Return what reads the records of a shape."""
+        kind = value["type"]
         if kind == "op":
-            name = str(value["op_name"])
-            arguments = f"{value['args_str']}{value.get('kwargs_str') or ''}"
-            hashes = dict(value["log"]["items"]) if value.get("log") else {}
-            inputs, outputs = _numbers(hashes.get("input_hash")), _numbers(hashes.get("hash"))
-            nesting.leave(depth + encloses(name, arguments))
-        elif kind == "triton_kernel":
-            name, arguments = str(value["kernel_name"]), str(value["kwargs_str"])
-            inputs, outputs = _numbers(value.get("pre_hashes")), _numbers(value.get("post_hashes"))
-            nesting.leave(depth)
-        else:
-            if kind == "annotate":
-                nesting.enter(depth, str(value["header"]), str(value["tag"]))
-            return None
-        stack, forward = value.get("stack_trace"), value.get("fwd_stack_trace")
-        backward = bool(forward) and forward != stack
-        self._backward |= backward
-        phase = nesting.phase
-        if phase is not Phase.OPTIMIZER and stack:
-            unknown = Phase.OTHER if self._backward else Phase.FORWARD
-            phase = Phase.BACKWARD if backward else unknown
-        location = _location(str(forward if backward else stack)) if stack or backward else ""
-        result = str(value.get("output_str") or "")
-        return Call(line, str(number), nesting.module, name, arguments, result, inputs, outputs, location, phase)
+            log = value.get("log")
+            hashes = dict(log["items"]) if log else {}
+            return self._call(value, "op_name", hashes.get("input_hash"), hashes.get("hash"))
+        if kind == "triton_kernel":
+            return self._call(value, "kernel_name", value.get("pre_hashes"), value.get("post_hashes"))
+        if kind == "annotate":
+            return self._annotation(picker(value["call_depth"], value["header"], value["tag"]))
+        depth = raw(value["call_depth"])
+
+        def nothing(content: Content, _number: int, _line: int) -> None:
+            int(depth(content))
+
+        return nothing
+
+    def _annotation(self, pick: Callable[[Content], tuple[Any, ...]]) -> _Plan:
+        def read(content: Content, _number: int, _line: int) -> None:
+            depth, header, tag = pick(content)
+            self._nesting.enter(int(depth), str(header), str(tag))
+
+        return read
+
+    def _call(self, value: Any, name: str, before: Any, after: Any) -> _Plan:
+        operation = name == "op_name"
+        texts = [value["args_str"], value.get("kwargs_str") or ""] if operation else [value["kwargs_str"], ""]
+        pick = picker(value["call_depth"], value[name], value.get("output_str") or "", *texts)
+        inputs, outputs = _numbers(before), _numbers(after)
+        where = self._place(value.get("stack_trace"), value.get("fwd_stack_trace"))
+        nesting = self._nesting
+
+        def read(content: Content, number: int, line: int) -> Call:
+            depth, name, result, arguments, more = pick(content)
+            name, arguments = str(name), f"{arguments}{more}"
+            nesting.leave(int(depth) + (operation and encloses(name, arguments)))
+            location, phase = where(content)
+            told = str(result), inputs(content), outputs(content)
+            return Call(line, str(number), nesting.module, name, arguments, *told, location, phase)
+
+        return read
+
+    def _place(self, stack: Any, forward: Any) -> Callable[[Content], tuple[str, Phase]]:
+        """Return what tells the source line and the phase of a call."""
+        nesting = self._nesting
+        if not stack and not forward:
+            return lambda _content: ("", nesting.phase)
+        own_text, forward_text = raw(stack), raw(forward)
+
+        def read(content: Content) -> tuple[str, Phase]:
+            own, of_forward = own_text(content), forward_text(content)
+            backward = bool(of_forward) and of_forward != own
+            self._backward |= backward
+            phase = nesting.phase
+            if phase is not Phase.OPTIMIZER and own:
+                unknown = Phase.OTHER if self._backward else Phase.FORWARD
+                phase = Phase.BACKWARD if backward else unknown
+            return (_location(str(of_forward if backward else own)) if own or backward else ""), phase
+
+        return read
 
 
-def _numbers(value: Any) -> list[Any]:
-    """The numbers of a tagged value, in order; without recursion."""
+def _numbers(value: Any) -> Callable[[Content], list[Any]]:
+    """Return what takes the numbers of a tagged value, in order; without recursion."""
     out: list[Any] = []
     stack = [value] if value is not None else []
     while stack:
@@ -121,26 +159,32 @@ def _numbers(value: Any) -> list[Any]:
         kind = item["type"]
         if kind == "scalar":
             number = item["value"]
-            if type(number) in _NUMBERS:
+            if is_number(number):
                 out.append(number)
             elif number is not None:
                 raise TypeError
         elif kind == "nonfinite_float":
             out.append(float(item["value"]))
         else:
-            items = item["items"] if kind != "dict" else [entry[1] for entry in item["items"]]
-            plain = [one.get("value", "") for one in items]
-            if _PLAIN.issuperset(map(type, plain)):  # almost always: numbers of tensors, and None of what is none
-                out += [number for number in plain if number is not None]
-            else:
-                stack += items[::-1]
-    return out
+            stack += [entry[1] for entry in item["items"]][::-1] if kind == "dict" else item["items"][::-1]
+    pick = picker(*out)
+    whole = [k for k, number in enumerate(out) if is_whole(number)]
+    if not whole:
+        return lambda content: [*pick(content)]
+
+    def numbers(content: Content) -> list[Any]:
+        found = [*pick(content)]
+        for k in whole:
+            found[k] = int(found[k])
+        return found
+
+    return numbers
 
 
 @lru_cache(maxsize=4096)
 def _location(stack: str) -> str:
-    """The innermost line of a traceback outside torch."""
-    frames = _FRAME.findall(stack)
+    """The innermost line of a traceback outside torch, from its text in JSON."""
+    frames = _FRAME.findall(unescaped(stack))
     own = [frame for frame in frames if not any(part in frame[0] for part in _LIBRARY)]
     return ":".join(own[-1]) if own else ""
 

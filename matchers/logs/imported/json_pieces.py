@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from matchers.logs.imported.columns import Columns
+from matchers.logs.imported.json_shapes import SPAN, Shapes, shape_and_content, word
 from matchers.logs.records import MAX_PROBLEMS
 from matchers.logs.source import LogSource
 
@@ -45,6 +46,8 @@ class Pieces:
         self.at = 0
         self._line, self._line_at = 1, 0
         """The line of a place."""
+        self._before = 0
+        """The place where the last value began."""
 
     @property
     def line(self) -> int:
@@ -74,7 +77,13 @@ class Pieces:
                 return self.text[self.at : self.at + 1]
 
     def values(
-        self, end: str, next_value: Callable[[str, int], int], columns: Columns, *, named: bool = False
+        self,
+        end: str,
+        next_value: Callable[[str, int], int],
+        columns: Columns,
+        shapes: Shapes[Any] | None = None,
+        *,
+        named: bool = False,
     ) -> Iterator[tuple[int, str, Any]]:
         """Yield the line, the name and the value of each entry of a list or an object, and read the file to its end.
 
@@ -84,11 +93,16 @@ class Pieces:
         Args:
             end: the bracket that closes it.
             next_value: the place of the next entry in a text from a place on; -1: there is none.
+            shapes: split them: a value is a shape and the content.
             named: it is an object.
         """
         damaged = 0
         name = ""
         while self._skip() not in ("", end) and damaged < MAX_PROBLEMS:
+            if shapes is not None and (found := self._many(shapes, named=named)):
+                yield from found
+                name = found[-1][1]
+                continue
             line = self.line
             try:
                 if named:
@@ -100,7 +114,7 @@ class Pieces:
                 yield line, name, None
                 self._seek(next_value)
             else:
-                yield line, name, value
+                yield line, name, value if shapes is None else shape_and_content(self.text[self._before : self.at])
         if damaged == MAX_PROBLEMS:
             columns.problem(self.line, "so much is damaged that the rest was not read")
         elif not self._skip():
@@ -108,6 +122,24 @@ class Pieces:
             columns.problem(self.line, "the file ends within its entries")
         while self.more():  # the digest of a file is of all its bytes
             self.at = len(self.text)
+
+    def _many(self, shapes: Shapes[Any], *, named: bool) -> list[tuple[int, str, Any]]:
+        """The entries from here on that are quickly split."""
+        text, line, end = self.text[self.at : self.at + SPAN].encode(), self.line, 0
+        records = shapes.many(text)
+        found: list[tuple[int, str, Any]] = []
+        if named:
+            for (breaks, _, shape, content), (_, after, *value) in zip(records, records, strict=False):
+                if (name := word(shape, content)) is None:
+                    break
+                found.append((line + breaks, name, value))
+                end = after
+        else:
+            for breaks, after, shape, content in records:
+                found.append((line + breaks, "", (shape, content)))
+                end = after
+        self.at += end if text.isascii() else len(text[:end].decode())
+        return found
 
     def _value(self) -> Any:
         while True:
@@ -120,7 +152,7 @@ class Pieces:
                     continue
                 self.at = max(wrong, self.at + 1)
                 raise _Damaged from None
-            self.at = end
+            self._before, self.at = self.at, end
             return found
 
     def _seek(self, find: Callable[[str, int], int]) -> None:

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
-from typing import Any, Final
+from collections.abc import Callable, Iterator, Mapping
+from functools import cache
+from typing import Any, Final, NamedTuple
 
 from matchers.errors import LogError
 from matchers.logs.imported.columns import UNREAD, Columns, Row
 from matchers.logs.imported.format import NATIVE_KEY, Format
 from matchers.logs.imported.json_lines import line_of, read_lines
+from matchers.logs.imported.json_shapes import Content, Shapes, as_text, is_number, picker, shape_of
 from matchers.logs.op_log import Phase
 from matchers.logs.source import LogSource
 
@@ -23,72 +25,118 @@ _SUMMARY: Final = {"l2_norm": "L2 norm", "minimum": "Min", "maximum": "Max", "me
 _NOT_FINITE: Final = {"nan": math.nan, "+inf": math.inf, "-inf": -math.inf}
 
 
+class _At(NamedTuple):
+    """Where and when a record was made: its line, the module and the name of its row."""
+
+    line: int
+    module: str
+    name: str
+    phase: Phase
+    batch: int
+
+
+def _row(
+    at: _At,
+    module: str,
+    op: str,
+    shape: str,
+    dtype: str,
+    stats: Mapping[str, float],
+    digests: tuple[int, ...],
+    texts: Mapping[str, str],
+) -> Row:
+    line, _, _, phase, batch = at
+    return Row(
+        line, module, op, shape, dtype, (), UNREAD, (-1,), "", phase, stats, (), digests, (), False, batch, texts
+    )
+
+
 class _Reader:
     """The rows of one trace, in the order of execution."""
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
-        self._last = -1
+        self._last: float = -1
         self.modes: set[str] = set()
 
-    def enter(self, record: Any, line: int) -> None:
-        """Add the rows of a record.
+    def plan(self, record: Any) -> Callable[[Content, int], None]:
+        """Return what adds the rows of a record of this shape."""
+        wanted = (record[key] for key in ("schema_version", "sequence", "name"))
+        pick = picker(*wanted, *map(record.get, ("iteration", "microbatch", "phase")))
 
-        Raises:
-            LogError: it has another version.
-        """
-        if (version := record["schema_version"]) != _KNOWN_VERSION:
-            raise LogError(
-                f"{self._columns.path}:{line}: schema_version {version!r} of Megatron's determinism trace is unknown:"
-                f" expected {_KNOWN_VERSION}"
-            )
-        if record["sequence"] <= self._last:
-            self._columns.problem(line, f"sequence {record['sequence']} after {self._last}: it is not increasing")
-        self._last = record["sequence"]
-        iteration, batch, name = record.get("iteration"), record.get("microbatch"), str(record["name"])
-        at = "" if iteration is None else f"iteration_{int(iteration)}."
-        texts = {NATIVE_KEY: name}
-        every: dict[str, Any] = {
-            "inputs": UNREAD,
-            "producers": (-1,),
-            "phase": _PHASES.get(record.get("phase", ""), Phase.OTHER),
-            "micro_batch": -1 if batch is None else int(batch),
-            "texts": texts,
-        }
-        if record["event"] == "tensor":
-            every |= self._tensor(record["tensor"], texts)
-            self._columns.add(Row(line, f"{at}{name}", "boundary", **every))
-            return
-        for key, value in record["fields"].items():
-            told = value if isinstance(value, dict) else record["fields"] if key == "value" else {"value": value}
+        @cache
+        def adding() -> Callable[[Content, _At], None]:
+            return self._tensor(record["tensor"]) if record["event"] == "tensor" else self._event(record["fields"])
+
+        def enter(content: Content, line: int) -> None:
+            version, sequence, name, iteration, batch, phase = pick(content)
+            if version != _KNOWN_VERSION:
+                raise LogError(
+                    f"{self._columns.path}:{line}: schema_version {as_text(version)} of Megatron's determinism trace is"
+                    f" unknown: expected {_KNOWN_VERSION}"
+                )
+            if sequence <= self._last:
+                before = as_text(self._last)
+                self._columns.problem(line, f"sequence {as_text(sequence)} after {before}: it is not increasing")
+            self._last = sequence
+            name = as_text(name)
+            at = "" if iteration is None else f"iteration_{int(iteration)}."
+            batch = -1 if batch is None else int(batch)
+            adding()(content, _At(line, f"{at}{name}", name, _PHASES.get(phase, Phase.OTHER), batch))
+
+        return enter
+
+    def _event(self, fields: Mapping[str, Any]) -> Callable[[Content, _At], None]:
+        """Return what adds the rows of an event's scalars."""
+        found: dict[str, Any] = {}
+        for key, value in fields.items():
+            told = value if isinstance(value, dict) else fields if key == "value" else {"value": value}
             number = _NOT_FINITE.get(str(told.get("nonfinite")), told.get("value"))
-            if isinstance(number, (int, float)):
-                module = f"{at}{name}" if key == "value" else f"{at}{name}.{key}"
-                stats = {"L2 norm": abs(float(number)), **dict.fromkeys(("Min", "Max", "Mean"), float(number))}
-                self._columns.add(Row(line, module, "value", "[]", stats=stats, **every))
+            if is_number(number) or isinstance(number, (float, bool)):
+                found[key] = number
+        pick = picker(*found.values())
 
-    def _tensor(self, told: Mapping[str, Any], texts: Mapping[str, str]) -> dict[str, Any]:
-        """The fields of a row that are about its tensor."""
+        def add(content: Content, at: _At) -> None:
+            for key, number in zip(found, map(float, pick(content)), strict=True):
+                module = at.module if key == "value" else f"{at.module}.{key}"
+                stats = {"L2 norm": abs(number), **dict.fromkeys(("Min", "Max", "Mean"), number)}
+                self._columns.add(_row(at, module, "value", "[]", "", stats, (), {NATIVE_KEY: at.name}))
+
+        return add
+
+    def _tensor(self, told: Mapping[str, Any]) -> Callable[[Content, _At], None]:
+        """Return what adds the row of a tensor."""
         mode = str(told["mode"])
         self.modes.add(mode)
-        fields: dict[str, Any] = {
-            "shape": str([*map(int, told["shape"])]),
-            "dtype": told["dtype"].removeprefix("torch."),
-        }
-        if mode == "full":
-            return fields | {"digests": (int(told["sha256"][:16], 16),)}
-        if mode == "sampled":
-            return fields | {"texts": {**texts, "User hash": str(int(told["sha256"], 16))}}
-        summary = told.get("summary") or {}
-        stats = {own: float(value) for key, own in _SUMMARY.items() if (value := summary.get(key)) is not None}
-        if summary and not summary.get("all_finite", True):
-            stats = dict.fromkeys(_SUMMARY.values(), math.nan)
-        return fields | {"stats": stats}
+        digest = told["sha256"] if mode in ("full", "sampled") else ""
+        summary = {} if digest else told.get("summary") or {}
+        names = tuple(own for key, own in _SUMMARY.items() if summary.get(key) is not None)
+        numbers = picker(*(summary[key] for key, own in _SUMMARY.items() if own in names))
+        sizes = picker(*told["shape"])
+        pick = picker(told["dtype"], digest, summary.get("all_finite", True) if summary else True)
+
+        def add(content: Content, at: _At) -> None:
+            dtype, digest, finite = pick(content)
+            digests: tuple[int, ...] = ()
+            stats: dict[str, float] = {}
+            texts = {NATIVE_KEY: at.name}
+            if mode == "full":
+                digests = (int(digest[:16], 16),)
+            elif mode == "sampled":
+                texts["User hash"] = str(int(digest, 16))
+            elif finite:
+                stats = dict(zip(names, map(float, numbers(content)), strict=True))
+            else:
+                stats = dict.fromkeys(_SUMMARY.values(), math.nan)
+            shape, dtype = shape_of(sizes(content)), dtype.removeprefix("torch.")
+            self._columns.add(_row(at, at.module, "boundary", shape, dtype, stats, digests, texts))
+
+        return add
 
 
 def _read(source: LogSource, columns: Columns) -> Iterator[None]:
     reader = _Reader(columns)
-    yield from read_lines(source, columns, reader.enter)
+    yield from read_lines(source, columns, Shapes(reader.plan))
     if len(reader.modes) == 1:
         columns.form = f"{FORMAT.name} ({reader.modes.pop()})"
 

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from array import array
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -15,6 +14,7 @@ import numpy as np
 from matchers.logs.imported.columns import UNREAD, Columns, Row
 from matchers.logs.imported.format import NATIVE_KEY, Format
 from matchers.logs.imported.json_lines import line_of, read_lines
+from matchers.logs.imported.json_shapes import Content, Shapes, as_text, is_whole, picker
 from matchers.logs.imported.measured import Dumped, fields_of
 from matchers.logs.op_log import Phase
 from matchers.logs.source import LogSource
@@ -32,23 +32,40 @@ class _Reader:
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
 
-    def enter(self, record: Any, line: int) -> None:
-        """Add the choice of a layer, and the logits and the hidden states that it was made of, if they are there."""
-        stage, block = str(record["stage"]), str(record["block"])
-        place = f"{block}.layers.{int(record['layer'])}"
-        if (extra := record.get("mtp_idx")) is not None:
-            place = f"{place}.mtp.{int(extra)}"
-        row = Row(line, f"step_{int(record['step'])}.{place}", stage, phase=Phase.FORWARD, texts={NATIVE_KEY: place})
+    def plan(self, record: Any) -> Callable[[Content, int], None]:
+        """Return what adds the choice of a layer, and the logits and hidden states that it was made of."""
+        pick = picker(*(record[key] for key in ("stage", "block", "layer", "step")), record.get("mtp_idx"))
         told = record["top_indices"]
         shape = len(told), len(told[0]) if told else 0
         if {*map(len, told)} - {shape[1]}:
             raise ValueError("top_indices is no list of lists of one length")
-        chosen = np.array(array("q", chain.from_iterable(told)), "<i8")
-        made: list[tuple[Dumped, int]] = []
-        for fields, (name, dtype) in _BESIDE.items():
-            if (tensor := self._beside(record, fields, name, dtype)) is not None:
-                made.append((tensor, self._add(row._replace(op=name), tensor, made)))
-        self._add(row, Dumped("int64", shape, chosen.tobytes()), made)
+        every = [*chain.from_iterable(told)]
+        if not all(map(is_whole, every)):
+            raise TypeError("top_indices has something that is no whole number")
+        first, last = (every[0].at, every[-1].at + 1) if every else (0, 0)
+        if [one.at for one in every] != [*range(first, last)]:
+            raise OverflowError("top_indices has a number that is too large")
+        beside: list[tuple[str, str, Callable[[Content], tuple[Any, ...]]]] = []
+        for fields, (name, dtype) in _BESIDE.items() if not self._columns.head else ():
+            at, size, sizes = (record.get(f"{fields}_{what}") for what in ("offset", "bytes", "shape"))
+            if is_whole(at) and is_whole(size) and isinstance(sizes, list):
+                beside.append((name, dtype, picker(at, size, record["rank"], *sizes)))
+
+        def enter(content: Content, line: int) -> None:
+            stage, block, layer, step, extra = pick(content)
+            place = f"{as_text(block)}.layers.{int(layer)}"
+            if extra is not None:
+                place = f"{place}.mtp.{int(extra)}"
+            module = f"step_{int(step)}.{place}"
+            row = Row(line, module, as_text(stage), phase=Phase.FORWARD, texts={NATIVE_KEY: place})
+            indices = np.array(content[first:last], "<i8")
+            made: list[tuple[Dumped, int]] = []
+            for name, dtype, pick_place in beside:
+                if (tensor := self._beside(name, dtype, [*map(int, pick_place(content))])) is not None:
+                    made.append((tensor, self._add(row._replace(op=name), tensor, made)))
+            self._add(row, Dumped("int64", shape, indices.tobytes()), made)
+
+        return enter
 
     def _add(self, row: Row, tensor: Dumped, read: list[tuple[Dumped, int]]) -> int:
         """Add a row that reads others; return its number."""
@@ -65,14 +82,12 @@ class _Reader:
         self._columns.add(row._replace(**{**fields, "texts": {**row.texts, **fields["texts"]}}))
         return number
 
-    def _beside(self, record: Mapping[str, Any], fields: str, name: str, dtype: str) -> Dumped | None:
-        """A tensor of a file beside the trace; None without one."""
-        at, size, shape = (record.get(f"{fields}_{what}") for what in ("offset", "bytes", "shape"))
-        if not (type(at) is type(size) is int and isinstance(shape, list)) or self._columns.head:
-            return None
+    def _beside(self, name: str, dtype: str, place: Sequence[int]) -> Dumped | None:
+        """A tensor of a file beside the trace, by offset, bytes, rank and shape; None without one."""
+        at, size, rank, *shape = place
         if min(at, size, *shape) < 0 or size != 2 * math.prod(shape):
-            raise ValueError(f"{fields}_bytes is not the size of {fields}_shape")
-        path = Path(self._columns.path).with_name(f"{name}_rank{int(record['rank'])}.bin")
+            raise ValueError(f"the bytes of {name} are not the size of its shape")
+        path = Path(self._columns.path).with_name(f"{name}_rank{rank}.bin")
         try:
             with path.open("rb") as file:
                 file.seek(at)
@@ -84,7 +99,7 @@ class _Reader:
 
 
 def _read(source: LogSource, columns: Columns) -> Iterator[None]:
-    yield from read_lines(source, columns, _Reader(columns).enter)
+    yield from read_lines(source, columns, Shapes(_Reader(columns).plan))
 
 
 FORMAT = Format("Megatron routing trace", _PATTERN, _read, line_of)

@@ -6,7 +6,7 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import lru_cache
+from functools import cached_property
 from itertools import islice, takewhile
 from pathlib import Path
 from typing import Any, Final, NamedTuple
@@ -19,6 +19,7 @@ from matchers.logs.imported.columns import UNREAD, Columns, Row
 from matchers.logs.imported.format import NATIVE_KEY, Format
 from matchers.logs.imported.json_leaves import leaves
 from matchers.logs.imported.json_pieces import NOT_AS_EXPECTED, Pieces
+from matchers.logs.imported.json_shapes import Content, Shapes, is_number, is_whole, picker, shape_of
 from matchers.logs.imported.makers import Makers
 from matchers.logs.imported.measured import Dumped, fields_of, printed
 from matchers.logs.imported.torch_file import read_torch
@@ -35,11 +36,21 @@ _FRAME = re.compile(r"File (.+), line (\d+), in ")
 _LIBRARY = re.compile(r"[/\\](?:site-packages|torch|msprobe)[/\\]")
 _STATISTICS: Final = (("Norm", "L2 norm"), ("Min", "Min"), ("Max", "Max"), ("Mean", "Mean"))
 _KNOWN: Final = ("dtype", *(key for key, _ in _STATISTICS))
+"""What a dump tells of a tensor."""
 _NUMBERS: Final = (float, int)
-_SIZES = re.compile(r"\[(?:\d+(?:, \d+)*)?\]", re.ASCII)
 _PHASES: Final[Mapping[str, Phase]] = {"optimizer": Phase.OPTIMIZER, "clip_grad": Phase.GRADIENTS}
 """By the name of what encloses an entry."""
 _LARGEST_BESIDE = 1 << 30
+_NOTHING: Final[tuple[list[float], list[int]]] = ([], [])
+_OF_OUTPUTS: Final[Sequence[tuple[str, Any]]] = (
+    ("shape", ""),
+    ("dtype", ""),
+    ("outputs", ()),
+    ("stats", {}),
+    ("counts", ()),
+    ("digests", ()),
+)
+"""Fields of a row that are about its outputs, and what they are without any."""
 _SPOT = 256
 """Entries between two reports of progress."""
 
@@ -67,22 +78,90 @@ class _Name(NamedTuple):
         return cls(None, bare, parts[-1])
 
 
-class _Tensor(NamedTuple):
-    """A tensor of an entry.
+class _Told:
+    """What the entries of a shape tell of a tensor.
 
     Attributes:
-        told: what the dump has of it.
-        known: what no other result has; None: nothing.
-        norm: L1 where tensors were dumped, else L2; NaN: unknown.
-        checksum: -1: none.
-        read: the tensor itself, if it was dumped.
+        dimensions: their number.
+        has_norm: it has a key for its norm, perhaps without a number.
     """
 
-    told: Mapping[str, Any]
-    known: tuple[Any, ...] | None
-    norm: float
-    checksum: int
-    read: Dumped | None
+    def __init__(self, told: Mapping[str, Any]) -> None:
+        self.pick = picker(*map(told.get, _KNOWN))
+        self.pick_more = picker(told.get("md5"), told.get("data_name"))
+        self.has_more = "md5" in told or "data_name" in told
+        self.has_norm = "Norm" in told
+        self._numbers = [(k, own) for k, (key, own) in enumerate(_STATISTICS, 1) if is_number(told.get(key))]
+        self._all = len(self._numbers) == len(_STATISTICS)
+        self.norm_is_number = is_number(told.get("Norm"))
+        sizes = told["shape"]
+        self.dimensions = len(sizes)
+        self._sizes = picker(*sizes) if all(map(is_whole, sizes)) else None
+
+    def shape(self, content: Content) -> str:
+        """The shape as a row has it; empty if it is none."""
+        return "" if self._sizes is None else _shape(self._sizes(content))
+
+    def stats(self, values: tuple[Any, ...]) -> dict[str, float]:
+        """The statistics as a row has them."""
+        if self._all:
+            _, norm, low, high, mean = values
+            if norm >= 0.0 and math.isfinite(norm + low + high + mean):
+                return {"L2 norm": norm, "Min": low, "Max": high, "Mean": mean}
+        stats = {own: float(values[k]) for k, own in self._numbers}
+        if stats.get("L2 norm", 0.0) < 0.0:  # that of a number is the number
+            stats["L2 norm"] = -stats["L2 norm"]
+        if any(map(math.isinf, stats.values())) and _finite(values):
+            stats = {name: value for name, value in stats.items() if not math.isinf(value)}
+        return stats
+
+
+class _Entry:
+    """What the entries of a shape tell: the tensors among arguments and results, in order."""
+
+    def __init__(self, entry: Any) -> None:
+        self._entry: Mapping[str, Any] = entry
+
+    @cached_property
+    def recompute(self) -> bool:
+        """It ran once before."""
+        return self._entry.get("is_recompute") is True
+
+    @cached_property
+    def forward(self) -> list[_Told]:
+        """What a forward call reads."""
+        return _tensors([self._entry.get("input_args"), self._entry.get("input_kwargs")])
+
+    @cached_property
+    def backward(self) -> list[_Told]:
+        """What a backward call reads."""
+        return _tensors(self._entry.get("input"))
+
+    @cached_property
+    def dimensions(self) -> tuple[int, ...]:
+        """Of each tensor that a forward call reads."""
+        return tuple([told.dimensions for told in self.forward])
+
+    @cached_property
+    def outputs(self) -> list[_Told]:
+        """What a call returns."""
+        return _tensors(self._entry.get("output"))
+
+    @cached_property
+    def parameters(self) -> dict[str, _Told] | None:
+        """The parameters of a module, by name."""
+        told = self._entry.get("parameters")
+        return {name: _Told(one) for name, one in told.items()} if isinstance(told, dict) else None
+
+    @cached_property
+    def gradients(self) -> list[tuple[str, list[_Told]]]:
+        """Those of parameters, by name."""
+        return [(str(name), _tensors(told)) for name, told in self._entry.items()]
+
+
+_Tensor = tuple[float, tuple[Any, ...] | None, tuple[Any, ...], int, Dumped | None]
+"""A tensor of an entry: its norm, L1 where tensors were dumped, else L2, NaN if unknown; what no other result has, None
+if there is nothing; what the dump has by `_KNOWN`; its checksum, -1 if there is none; and itself, if it was dumped."""
 
 
 class _Reader:
@@ -96,11 +175,11 @@ class _Reader:
         self._makers = Makers()
         self._inside: set[str] = set()
         """Calls of modules in which a row lies."""
-        self._made: dict[str, list[tuple[float, int]]] = {}
-        """By the call of a module, what the calls of modules in it have returned: the norm and the row."""
+        self._made: dict[str, tuple[list[float], list[int]]] = {}
+        """By the call of a module, what the calls of modules in it have returned: the norms and the rows."""
         self._last_backward: dict[str, int] = {}
         """By module the last row of its backward pass."""
-        self._saved: dict[str, list[tuple[float, int]]] = {}
+        self._saved: dict[str, tuple[list[float], list[int]]] = {}
         """By the forward call, what its backward pass reads beside gradients: norms and rows of inputs and results."""
         self.checksums = ""
         """`md5` or `xor`, if there is any."""
@@ -108,11 +187,11 @@ class _Reader:
         self.tensors = None if columns.head or not folder.is_dir() else folder
         """The folder of the tensors, if there are any."""
 
-    def enter(self, text: str, entry: Mapping[str, Any], line: int) -> None:
+    def enter(self, text: str, entry: _Entry, content: Content, line: int) -> None:
         """Add the rows of an entry."""
         name = _Name.of(text)
         if name.direction == "parameters_grad":
-            self._gradients(name, text, entry, line)
+            self._gradients(name, text, entry, content, line)
             return
         parent, batch = self._parent(text)
         if name.module is not None and not self._by_module and (text in self._inside or not self._parents):
@@ -120,73 +199,95 @@ class _Reader:
         enclosing = text if name.module is not None else parent
         module = (_Name.of(enclosing).module or "") if enclosing.startswith("Module.") else ""
         backward = name.direction == "backward"
-        read = [entry.get("input")] if backward else [entry.get("input_args"), entry.get("input_kwargs")]
-        inputs, outputs = self._tensors(read), self._tensors(entry.get("output"))
+        inputs = [self._tensor(told, content) for told in (entry.backward if backward else entry.forward)]
+        outputs = [self._tensor(told, content) for told in entry.outputs]
         texts = {NATIVE_KEY: text}
-        if self._by_module and name.module is not None and isinstance(parameters := entry.get("parameters"), dict):
-            names = [f"{module}.{parameter}".lstrip(".") for parameter in parameters]
+        if self._by_module and name.module is not None and entry.parameters is not None:
+            names = [f"{module}.{parameter}".lstrip(".") for parameter in entry.parameters]
             texts["Parameter"] = ";".join([*[""] * len(inputs), *map(escape, names)])
-            inputs += [self._tensor(told) for told in parameters.values()]
-        nested = self._made.pop(text, ())
-        phase = Phase.BACKWARD if backward else _PHASES.get(parent, Phase.FORWARD)
+            inputs += [self._tensor(told, content) for told in entry.parameters.values()]
         number = len(self._columns)
-        maker = self._makers.of
-        reads = [(one.norm, maker(one.known)) for one in inputs]
-        reads += self._saved.pop(".forward".join(text.rsplit(".backward", 1)), []) if backward else nested
+        norms, known = [one[0] for one in inputs], [one[1] for one in inputs]
+        producers = [*map(self._makers.of, known)]
+        further = self._saved.pop(".forward".join(text.rsplit(".backward", 1)), _NOTHING) if backward else _NOTHING
+        if not backward and (nested := self._made.pop(text, None)):
+            further = nested
+        norms += further[0]
+        producers += further[1]
+        shape, dtype, norm, stats, counts, digests = self._told(entry.outputs, outputs, texts, content)
         self._columns.add(
             Row(
                 line,
                 module,
-                _operation(name, inputs),
-                inputs=[norm for norm, _ in reads],
-                producers=[row for _, row in reads],
-                input_digests=_digests(inputs, len(reads)) if self.tensors else (),
-                location=self._places.get(text, ""),
-                phase=phase,
-                recompute=entry.get("is_recompute") is True,
-                micro_batch=batch,
-                **self._told(outputs, texts),
+                _operation(name, entry.dimensions),
+                shape,
+                dtype,
+                norm,
+                norms,
+                producers,
+                self._places.get(text, ""),
+                Phase.BACKWARD if backward else _PHASES.get(parent, Phase.FORWARD),
+                stats,
+                counts,
+                digests,
+                _digests(inputs, len(norms)) if self.tensors else (),
+                entry.recompute,
+                batch,
+                texts,
             )
         )
+        made = [one[0] for one in outputs]
         if backward:
             self._last_backward[module] = number
         else:
-            self._saved[text] = [*reads, *((one.norm, number) for one in outputs)]
+            self._saved[text] = [*norms, *made], [*producers, *[number] * len(made)]
         if not text.startswith("Distributed."):  # what a collective returns may not be there yet
-            read_ = [one.known for one in inputs]
-            for one in outputs:
-                if one.known is not None:
-                    self._makers.keep(one.known, number, read_)
+            for _, one, *_ in outputs:
+                if one is not None:
+                    self._makers.keep(one, number, known)
         if name.module is not None and parent:
-            self._made.setdefault(parent, []).append((outputs[0].norm if outputs else math.nan, number))
+            within = self._made.setdefault(parent, ([], []))
+            within[0].append(made[0] if made else math.nan)
+            within[1].append(number)
         while parent and parent not in self._inside:
             self._inside.add(parent)
             parent, _ = self._parent(parent)
 
-    def _gradients(self, name: _Name, text: str, entry: Mapping[str, Any], line: int) -> None:
+    def _gradients(self, name: _Name, text: str, entry: _Entry, content: Content, line: int) -> None:
         """Add the gradients of a module's parameters."""
         module = name.module or ""
-        for parameter, told in entry.items():
+        for parameter, tensors in entry.gradients:
             producer = self._last_backward.get(module, -1)
-            path = f"{module}.{parameter}" if module else str(parameter)
-            fields = self._told(self._tensors(told), {NATIVE_KEY: text})
-            back = Phase.BACKWARD
-            self._columns.add(Row(line, path, "gradient", inputs=UNREAD, producers=(producer,), phase=back, **fields))
+            path = f"{module}.{parameter}" if module else parameter
+            outputs, texts = [self._tensor(told, content) for told in tensors], {NATIVE_KEY: text}
+            shape, dtype, norms, stats, counts, digests = self._told(tensors, outputs, texts, content)
+            fields = {"stats": stats, "counts": counts, "digests": digests, "texts": texts, "phase": Phase.BACKWARD}
+            self._columns.add(
+                Row(line, path, "gradient", shape, dtype, norms, UNREAD, (producer,), **fields)  # type: ignore[arg-type] # by name
+            )
 
-    def _told(self, outputs: Sequence[_Tensor], texts: dict[str, str]) -> dict[str, Any]:
-        """The fields of a row that are about its outputs, and its texts."""
+    def _told(
+        self, told: Sequence[_Told], outputs: Sequence[_Tensor], texts: dict[str, str], content: Content
+    ) -> tuple[str, str, Sequence[float], Mapping[str, float], Sequence[int], Sequence[int]]:
+        """Shape, dtype, norms, statistics, counts and digests of outputs, as a row has them; adds to its texts."""
         if not outputs:
-            return {"texts": texts}
-        read = [one.read for one in outputs if one.read is not None]
+            return "", "", (), {}, (), ()
+        read = [one[4] for one in outputs if one[4] is not None]
         if len(read) == len(outputs):
             fields = fields_of(read)
-            return fields | {"texts": texts | fields["texts"]}
-        (shape, dtype, stats), *others = [_as_printed(one.told) for one in outputs]
-        for k, (sizes, kind, numbers) in enumerate(others, 1):
-            texts[f"Output {k}"] = printed(json.loads(sizes or "null"), kind, numbers)
-        if outputs[0].checksum >= 0 and all(one.checksum >= 0 for one in outputs):
-            texts["User hash"] = ", ".join(str(one.checksum) for one in outputs)
-        return {"shape": shape, "dtype": dtype, "stats": stats, "texts": texts}
+            texts.update(fields.pop("texts", {}))
+            return tuple([fields.get(name, empty) for name, empty in _OF_OUTPUTS])
+        for k, (one, tensor) in enumerate(zip(told, outputs, strict=True)):
+            values = tensor[2]
+            found = one.shape(content), values[0].removeprefix("torch."), one.stats(values)
+            if not k:
+                shape, dtype, stats = found
+            else:
+                texts[f"Output {k}"] = printed(json.loads(found[0] or "null"), *found[1:])
+        checksums = [tensor[3] for tensor in outputs]
+        if min(checksums) >= 0:
+            texts["User hash"] = ", ".join(map(str, checksums))
+        return shape, dtype, (), stats, (), ()
 
     def _read(self, folder: Path, name: object) -> Dumped | None:
         """The tensor of a file; None if it cannot be read."""
@@ -208,56 +309,43 @@ class _Reader:
             return (told[0] if isinstance(told[0], str) else ""), (told[1] if type(told[1]) is int else -1)
         return (told if isinstance(told, str) else ""), -1
 
-    def _tensors(self, value: Any) -> list[_Tensor]:
-        """Return the tensors of arguments or results, in order."""
-        return [self._tensor(item) for item in leaves(value, _is_whole) if type(item) is dict and _is_tensor(item)]
-
-    def _tensor(self, told: Mapping[str, Any]) -> _Tensor:
-        checksum = -1
-        if "md5" in told and isinstance(text := told["md5"], str):
-            checksum = int(text, 16)
-            self.checksums = "xor" if text.startswith("0x") else "md5"
-        if self.tensors is not None and (read := self._read(self.tensors, told.get("data_name"))) is not None:
+    def _tensor(self, told: _Told, content: Content) -> _Tensor:
+        values = told.pick(content)
+        checksum, name = -1, None
+        if told.has_more:
+            text, name = told.pick_more(content)
+            if isinstance(text, str):
+                checksum = int(text, 16)
+                self.checksums = "xor" if text.startswith("0x") else "md5"
+        if self.tensors is not None and (read := self._read(self.tensors, name)) is not None:
             l1 = read.measured.l1
-            return _Tensor(told, (read.measured.digest,), math.nan if l1 is None else l1, checksum, read)
-        norm: Any = told.get("Norm")
-        norm = abs(float(norm)) if type(norm) in _NUMBERS and self.tensors is None else math.nan
-        if norm == math.inf and _finite(told):
+            return math.nan if l1 is None else l1, (read.measured.digest,), values, checksum, read
+        norm = abs(float(values[1])) if told.norm_is_number and self.tensors is None else math.nan
+        if norm == math.inf and _finite(values):
             norm = math.nan
         # a view has another shape, and was not logged, perhaps
-        known = (checksum, *map(told.get, _KNOWN)) if checksum >= 0 or "Norm" in told else None
-        return _Tensor(told, known, norm, checksum, None)
+        known = (*values, checksum) if checksum >= 0 or told.has_norm else None
+        return norm, known, values, checksum, None
 
 
-def _as_printed(told: Mapping[str, Any]) -> tuple[str, str, dict[str, float]]:
-    """The shape, the dtype and the statistics of a tensor, as a row has them."""
-    dtype = _dtype(told["dtype"])
-    stats = {own: float(told[key]) for key, own in _STATISTICS if type(told.get(key)) in _NUMBERS}
-    if stats.get("L2 norm", 0.0) < 0.0:  # that of a number is the number
-        stats["L2 norm"] = -stats["L2 norm"]
-    if any(map(math.isinf, stats.values())) and _finite(told):
-        stats = {name: value for name, value in stats.items() if not math.isinf(value)}
-    return _shape(str(told["shape"])), dtype, stats
-
-
-def _finite(told: Mapping[str, Any]) -> bool:
+def _finite(values: tuple[Any, ...]) -> bool:
     """True for a tensor of finite elements: its norm or mean is infinite only as msprobe adds in the dtype of it."""
-    return all(isinstance(value, _NUMBERS) and math.isfinite(value) for value in (told.get("Min"), told.get("Max")))
+    return all(isinstance(value, _NUMBERS) and math.isfinite(value) for value in values[2:4])
 
 
 def _digests(inputs: Sequence[_Tensor], count: int) -> list[int]:
     """The digests of the inputs that were dumped; `count`: of all that a record reads."""
-    told = [int(NO_DIGEST) if one.read is None else one.read.measured.digest for one in inputs]
+    told = [int(NO_DIGEST) if read is None else read.measured.digest for *_, read in inputs]
     return told + [int(NO_DIGEST)] * (count - len(told))
 
 
-def _operation(name: _Name, inputs: Sequence[_Tensor]) -> str:
+def _operation(name: _Name, dimensions: tuple[int, ...]) -> str:
     """The operation of an entry: that of a function is what it dispatches, by which other tools call it."""
     if name.direction == "backward":
         return f"{name.op}_{name.direction}"
     if name.module is not None:
         return name.op
-    return dispatched(name.op, [len(one.told["shape"]) for one in inputs])
+    return dispatched(name.op, dimensions)
 
 
 def _is_tensor(told: Mapping[str, Any]) -> bool:
@@ -269,15 +357,14 @@ def _is_whole(told: Mapping[str, Any]) -> bool:
     return "value" in told or _is_tensor(told)
 
 
-@lru_cache(maxsize=4096)
-def _shape(text: str) -> str:
-    """A shape as a row has it; empty if it is none."""
-    return text if _SIZES.fullmatch(text) else ""
+def _tensors(value: Any) -> list[_Told]:
+    """What is told of the tensors among arguments or results, in order."""
+    return [_Told(item) for item in leaves(value, _is_whole) if type(item) is dict and _is_tensor(item)]
 
 
-@lru_cache(maxsize=4096)
-def _dtype(text: str) -> str:
-    return text.removeprefix("torch.")
+def _shape(sizes: tuple[Any, ...]) -> str:
+    text = shape_of(sizes)
+    return "" if "-" in text else text
 
 
 def _beside(columns: Columns, name: str) -> dict[str, Any]:
@@ -330,11 +417,12 @@ def _next_entry(text: str, at: int) -> int:
 
 def _read(source: LogSource, columns: Columns) -> Iterator[None]:
     pieces, level = _open(source, columns)
-    reader = _Reader(columns, level)
+    reader, shapes = _Reader(columns, level), Shapes(_Entry)
     columns.form = f"{FORMAT.name} (statistics)"  # of a head, which ends before the checksums are known
-    for number, (line, name, value) in enumerate(pieces.values("}", _next_entry, columns, named=True)):
+    for number, (line, name, value) in enumerate(pieces.values("}", _next_entry, columns, shapes, named=True)):
         try:
-            reader.enter(name, value, line)
+            shape, content = value
+            reader.enter(name, shapes.plan(shape), content, line)
         except NOT_AS_EXPECTED:
             columns.problem(line, f"{name} is not an entry that can be read")
         if number % _SPOT == 0:

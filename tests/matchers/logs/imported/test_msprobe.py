@@ -229,4 +229,4 @@ def test_what_returns_its_input_unchanged_is_the_maker_from_then_on() -> None:
     ],
 )
 def test_functions_are_called_as_what_torch_dispatches(function: str, dimensions: list[int], operation: str) -> None:
-    assert dispatched(function, dimensions) == operation
+    assert dispatched(function, tuple(dimensions)) == operation

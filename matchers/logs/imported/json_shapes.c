@@ -1,0 +1,273 @@
+/* Splits JSON texts into shape and content: `json_shapes.py` says how, and does the same more slowly (docs/importers.md).
+ *
+ * A shape is the text without spaces, in which a mark stands for each number, and for each string with a digit, an escape
+ * or a character beyond ASCII: thousands of records of a log have one shape. What is no JSON, is nested deeper than DEPTH,
+ * or has a number of thousands of digits is left to the caller. Nothing is allocated; no output is larger than the text.
+ */
+
+#include <float.h>
+#include <stdint.h>
+#include <string.h>
+
+enum { WHOLE = 1, REAL, TEXT, ESCAPED, LARGE, DEPTH = 64, LONGEST_NUMBER = 4000, LONGEST_PLAIN = 64 };
+
+typedef struct {
+    const uint8_t *text;
+    int64_t size;
+    int by_line;
+    int64_t lines;                      /* line breaks so far */
+    uint8_t *shape, *strings, *hard;    /* each entry with a line break after it */
+    int64_t shapes, string_bytes, hard_bytes;
+    double *number;
+    int64_t *hard_number;               /* which numbers are left to the caller, as text */
+    int64_t numbers, hards, many_strings;
+} Split;
+
+static int is_digit(uint8_t c) { return c >= '0' && c <= '9'; }
+
+static int64_t space(Split *s, int64_t i)
+{
+    for (; i < s->size; i++) {
+        const uint8_t c = s->text[i];
+        if (c == '\n' && !s->by_line)
+            s->lines++;
+        else if (c != ' ' && c != '\t' && c != '\r')
+            break;
+    }
+    return i;
+}
+
+static void add(uint8_t *out, int64_t *size, const uint8_t *from, int64_t many)
+{
+    memcpy(out + *size, from, (size_t)many);
+    *size += many;
+    out[(*size)++] = '\n';
+}
+
+static int is_hex(uint8_t c) { return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
+
+/* The place after the string that begins here; -1: it is none. A key is part of the shape. */
+static int64_t string(Split *s, int64_t i, int key)
+{
+    const int64_t start = ++i;
+    int digit = 0, escaped = 0;
+    for (;; i++) {
+        if (i >= s->size)
+            return -1;
+        const uint8_t c = s->text[i];
+        if (c == '"')
+            break;
+        digit |= is_digit(c) || c >= 0x80;
+        if (c < 0x20 || (c >= 0x80 && s->by_line))  /* a line may be no UTF-8 */
+            return -1;
+        if (c != '\\')
+            continue;
+        escaped = 1;
+        if (++i >= s->size)
+            return -1;
+        if (s->text[i] == 'u') {
+            if (i + 4 >= s->size)
+                return -1;
+            for (int k = 1; k <= 4; k++)
+                if (!is_hex(s->text[i + k]))
+                    return -1;
+            i += 4;
+        } else if (!s->text[i] || !strchr("\"\\/bfnrt", s->text[i]))
+            return -1;
+    }
+    if (!key && (digit || escaped || i - start > LONGEST_PLAIN)) {
+        s->shape[s->shapes++] = escaped ? ESCAPED : TEXT;
+        add(s->strings, &s->string_bytes, s->text + start, i - start);
+        s->many_strings++;
+    } else {
+        memcpy(s->shape + s->shapes, s->text + start - 1, (size_t)(i - start + 2));
+        s->shapes += i - start + 2;
+    }
+    return i + 1;
+}
+
+static int64_t word(Split *s, int64_t i, const char *wanted)
+{
+    const int64_t many = (int64_t)strlen(wanted);
+    return i + many <= s->size && !memcmp(s->text + i, wanted, (size_t)many) ? i + many : -1;
+}
+
+/* True if a number of 19 digits and an exponent is a double without doubt: computed with eleven bits more, it is not near the
+   middle between two. */
+static int rounded(uint64_t digits, int exponent, double *value)
+{
+#if LDBL_MANT_DIG == 64
+    static const long double power[] = {1e0L, 1e1L, 1e2L, 1e3L, 1e4L, 1e5L, 1e6L, 1e7L, 1e8L, 1e9L, 1e10L, 1e11L, 1e12L,
+                                        1e13L, 1e14L, 1e15L, 1e16L, 1e17L, 1e18L, 1e19L, 1e20L, 1e21L, 1e22L, 1e23L,
+                                        1e24L, 1e25L, 1e26L, 1e27L};
+    if (!digits || exponent < -27 || exponent > 27)
+        return 0;
+    const long double wide = exponent < 0 ? digits / power[-exponent] : digits * power[exponent];
+    uint64_t bits;
+    memcpy(&bits, &wide, sizeof bits);
+    const int below = (int)(bits & 2047);
+    *value = (double)wide;
+    return below < 1022 || below > 1026;
+#else
+    (void)digits, (void)exponent, (void)value;
+    return 0;
+#endif
+}
+
+/* The place after the number that begins here; -1: it is none. One that a double has exactly is read, other ones are left
+   as text. */
+static int64_t number(Split *s, int64_t i)
+{
+    static const double power[] = {1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11,
+                                   1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+    const int64_t start = i;
+    const int minus = s->text[i] == '-';
+    uint64_t digits = 0;
+    int many = 0, exponent = 0, whole = 1, exact = 1, known = 0;
+    i += minus;
+    if (i >= s->size)
+        return -1;
+    if (!is_digit(s->text[i])) {
+        i = s->text[i] == 'I' ? word(s, i, "Infinity") : minus ? -1 : word(s, i, "NaN");
+        whole = exact = 0;
+    } else {
+        const int zero = s->text[i] == '0';
+        for (; i < s->size && is_digit(s->text[i]); i++, many += many || digits)
+            digits = digits * 10 + (uint64_t)(s->text[i] - '0');
+        if (zero && i - start - minus > 1)
+            return -1;
+        if (i + 1 < s->size && s->text[i] == '.' && is_digit(s->text[i + 1])) {
+            whole = 0;
+            for (i++; i < s->size && is_digit(s->text[i]); i++, exponent--, many += many || digits)
+                digits = digits * 10 + (uint64_t)(s->text[i] - '0');
+        }
+        if (i < s->size && (s->text[i] == 'e' || s->text[i] == 'E')) {
+            int64_t j = i + 1;
+            j += j < s->size && (s->text[j] == '+' || s->text[j] == '-');
+            if (j < s->size && is_digit(s->text[j])) {
+                const int below = s->text[j - 1] == '-';
+                int told = 0;
+                for (; j < s->size && is_digit(s->text[j]); j++)
+                    told = told < 1000 ? told * 10 + s->text[j] - '0' : told;
+                exponent += below ? -told : told;
+                whole = 0;
+                i = j;
+            }
+        }
+        known = many <= 19;
+        exact = many <= 18 && digits < (1ULL << 53) && exponent >= -22 && exponent <= 22;
+    }
+    if (i < 0 || i - start > LONGEST_NUMBER)
+        return -1;
+    if (whole && !exact) {
+        s->shape[s->shapes++] = LARGE;
+        add(s->strings, &s->string_bytes, s->text + start, i - start);
+        s->many_strings++;
+        return i;
+    }
+    double value = (double)digits;
+    if (exact)
+        value = exponent < 0 ? value / power[-exponent] : value * power[exponent];
+    else if (!known || !rounded(digits, exponent, &value)) {
+        s->hard_number[s->hards++] = s->numbers;
+        add(s->hard, &s->hard_bytes, s->text + start, i - start);
+    }
+    s->shape[s->shapes++] = whole ? WHOLE : REAL;
+    s->number[s->numbers++] = minus && (digits || !whole) ? -value : value;
+    return i;
+}
+
+/* The place after the value that begins here; -1: it is none, or not whole. */
+static int64_t value(Split *s, int64_t i)
+{
+    uint8_t open[DEPTH];
+    int depth = 0, key = 0;
+    for (;;) {
+        i = space(s, i);
+        if (i >= s->size)
+            return -1;
+        const uint8_t c = s->text[i];
+        if (key) {
+            if (c != '"' || (i = string(s, i, 1)) < 0 || (i = space(s, i)) >= s->size || s->text[i] != ':')
+                return -1;
+            s->shape[s->shapes++] = ':';
+            i++;
+            key = 0;
+            continue;
+        }
+        if (c == '{' || c == '[') {
+            s->shape[s->shapes++] = c;
+            i = space(s, i + 1);
+            if (i >= s->size || depth == DEPTH)
+                return -1;
+            open[depth++] = c;
+            if (s->text[i] != c + 2) {  /* the bracket that closes it */
+                key = c == '{';
+                continue;
+            }
+        } else if (c == '"') {
+            i = string(s, i, 0);
+        } else if (c == '-' || is_digit(c) || c == 'N' || c == 'I') {
+            i = number(s, i);
+        } else {
+            const char *told = c == 't' ? "true" : c == 'f' ? "false" : "null";
+            const int64_t after = word(s, i, told);
+            if (after >= 0) {
+                memcpy(s->shape + s->shapes, told, (size_t)(after - i));
+                s->shapes += after - i;
+            }
+            i = after;
+        }
+        for (;;) {  /* what has ended here */
+            if (i < 0 || !depth)
+                return i;
+            i = space(s, i);
+            if (i >= s->size)
+                return -1;
+            const uint8_t next = s->text[i++];
+            s->shape[s->shapes++] = next;
+            if (next == ',') {
+                key = open[depth - 1] == '{';
+                break;
+            }
+            if (next != open[depth - 1] + 2)
+                return -1;
+            depth--;
+        }
+    }
+}
+
+/* Split the values at the beginning of a text, at most so many; return how many.
+
+   A record is five numbers: line breaks before it, the place after it, and the number of numbers, strings and hard numbers
+   up to its end. Between values there may be spaces, commas and colons; with `by_line` line breaks alone, and each value
+   fills its line. `used`: bytes of shapes, strings and hard numbers. */
+int64_t json_split(const uint8_t *text, int64_t size, int by_line, int last, int64_t most, int64_t *record,
+                   uint8_t *shape, double *numbers, uint8_t *strings, int64_t *hard_number, uint8_t *hard, int64_t *used)
+{
+    Split s = {.text = text, .size = size, .by_line = by_line, .shape = shape, .strings = strings, .hard = hard,
+               .number = numbers, .hard_number = hard_number};
+    int64_t i = 0, found = 0;
+    Split before = s;
+    while (found < most) {
+        while (i < size && (text[i] == ' ' || text[i] == '\t' || text[i] == '\r' || text[i] == '\n' ||
+                            (!by_line && (text[i] == ',' || text[i] == ':'))))
+            s.lines += text[i++] == '\n';
+        const int64_t line = s.lines;
+        int64_t after = value(&s, i);
+        if (after < 0)
+            break;
+        if (by_line) {
+            after = space(&s, after);
+            if (after < size ? text[after] != '\n' : !last)
+                break;
+        } else if (after == size && is_digit(text[after - 1]))
+            break;  /* a number that may go on */
+        s.shape[s.shapes++] = '\n';
+        int64_t *out = record + 5 * found++;
+        out[0] = line, out[1] = i = after, out[2] = s.numbers, out[3] = s.many_strings, out[4] = s.hards;
+        before = s;
+    }
+    used[0] = before.shapes, used[1] = before.string_bytes, used[2] = before.hard_bytes;
+    return found;
+}

@@ -1,0 +1,287 @@
+"""JSON records split into shape and content, so that what is the same in thousands of them is understood once.
+
+A log has a few dozen shapes of records: the same keys and words, with other numbers and names. A format says once for
+each shape where what it wants stands (`Plan`), and then takes it from the content of each record, a list of numbers and
+texts in the order of the file. `json_shapes.c` splits ten times as fast as `json` decodes; without it, and for what it
+leaves (numbers of thousands of digits, what is nested deep), `json` decodes and `shape_and_content` splits, which is the
+specification; tests hold the two together.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import json
+import re
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
+from operator import itemgetter
+from pathlib import Path
+from typing import Any, Final, Generic, NamedTuple, TypeVar
+
+import numpy as np
+
+from capture import native_library
+from matchers.arrays import Float64
+
+__all__ = [
+    "INSTALLED",
+    "NUMBERS",
+    "SOURCE",
+    "SPAN",
+    "TEXTS",
+    "Content",
+    "Long",
+    "Place",
+    "Shapes",
+    "as_text",
+    "is_number",
+    "is_whole",
+    "picker",
+    "raw",
+    "shape_of",
+    "shape_and_content",
+    "unescaped",
+    "word",
+]
+
+SOURCE: Final = Path(__file__).with_suffix(".c")
+INSTALLED: Final = native_library.installed(SOURCE)
+"""The library in an installed wheel; None in a checkout."""
+SPAN: Final = 256 << 10
+"""Bytes that are split at once."""
+_MOST: Final = 256
+"""Records that are split at once: between two of them progress is told."""
+_MOST_SHAPES: Final = 4096
+_LONG: Final = 200
+"""Numbers of a record from which on they stay an array."""
+_WHOLE, _REAL, _TEXT, _ESCAPED, _LARGE = "\1\2\3\4\5"
+NUMBERS: Final = _WHOLE + _REAL + _LARGE
+"""Kinds of places that have a number: a whole one, any other, or a whole one that a double does not have exactly."""
+TEXTS: Final = _TEXT + _ESCAPED
+_WORDS: Final = {kind.encode() for kind in TEXTS}
+_LONGEST_PLAIN: Final = 64
+_EXACT: Final = 1 << 53
+_TOKEN = re.compile(r'"((?:[^"\\]|\\.)*)"(?:\s*(:))?|(-?(?:\d[\d.eE+-]*|Infinity|NaN))|[^\s]', re.DOTALL)
+_APART = re.compile(r"[\d\\]|[^\x00-\x7f]")
+_MARK = re.compile("[\1-\5]")
+
+P = TypeVar("P")
+
+
+class Place(NamedTuple):
+    """Where a value stands in the content of each record of a shape.
+
+    Attributes:
+        at: its number in the content.
+        kind: one of `NUMBERS` or `TEXTS`.
+    """
+
+    at: int
+    kind: str
+
+
+class Long:
+    """The content of a record with so many numbers that they stay an array."""
+
+    def __init__(self, numbers: Float64, rest: list[Any]) -> None:
+        self._numbers, self._rest = numbers, rest
+
+    def __getitem__(self, at: Any) -> Any:
+        """A value, or a slice of the numbers."""
+        many = len(self._numbers)
+        if isinstance(at, slice) or 0 <= at < many:
+            return self._numbers[at]
+        return self._rest[at - many if at >= 0 else at]
+
+    def __add__(self, more: list[Any]) -> Long:
+        return Long(self._numbers, self._rest + more)
+
+
+Content = list[Any] | Long
+"""The numbers of a record, each a float, and behind them its texts as the file has them."""
+
+
+_Record = tuple[int, int, bytes, Content]
+
+
+class Shapes(Generic[P]):
+    """The shapes of one file so far, with the plan of each.
+
+    Args:
+        plan: makes the plan of a shape from a record with places for what changes.
+    """
+
+    def __init__(self, plan: Callable[[Any], P]) -> None:
+        self._plan = plan
+        self._known: dict[bytes, P] = {}
+        self._compiled = _compiled()
+
+    def many(
+        self, text: bytes, *, by_line: bool = False, last: bool = False
+    ) -> Iterator[tuple[int, int, bytes, Content]]:
+        """Yield the records with which a text begins, as many as are quickly split, at most `_MOST`.
+
+        Each as line breaks before it, place after it, shape and content.
+
+        Args:
+            by_line: a record is what fills a line.
+            last: no text follows.
+        """
+        return iter(()) if self._compiled is None else _records(self._compiled, text, by_line, last)
+
+    def plan(self, shape: bytes) -> P:
+        """Return the plan of a shape; raises what the making of plans raises."""
+        if (found := self._known.get(shape)) is None:
+            if len(self._known) == _MOST_SHAPES:
+                self._known.clear()
+            found = self._known[shape] = self._plan(_placed(shape.decode("utf-8", "surrogatepass")))
+        return found
+
+
+def _records(c: Any, text: bytes, by_line: bool, last: bool) -> Iterator[_Record]:
+    size = len(text) + 16
+    record, used = np.empty((_MOST, 5), np.int64), np.empty(3, np.int64)
+    shapes, strings, hard = (np.empty(size + _MOST, np.uint8) for _ in range(3))
+    numbers, hards = np.empty(size // 2, np.float64), np.empty(size // 2, np.int64)
+    out = (record, shapes, numbers, strings, hards, hard, used)
+    many = c.json_split(text, len(text), by_line, last, _MOST, *(array.ctypes.data for array in out))
+    if not many:
+        return
+    told = [bytes(array[:end]) for array, end in zip((shapes, strings, hard), used.tolist(), strict=True)]
+    total, _, unread = record[many - 1, 2:].tolist()
+    numbers[hards[:unread]] = [*map(float, told[2].split())]
+    numbers = numbers[:total]
+    listed, texts = numbers.tolist(), told[1].decode().split("\n")
+    first = first_text = 0
+    for shape, (line, after, end, end_text, _) in zip(told[0].split(b"\n"), record[:many].tolist(), strict=False):
+        if end - first < _LONG:
+            yield line, after, shape, listed[first:end] + texts[first_text:end_text]
+        else:
+            yield line, after, shape, Long(numbers[first:end], texts[first_text:end_text])
+        first, first_text = end, end_text
+
+
+@cache
+def _compiled() -> ctypes.CDLL | None:
+    found, _ = native_library.attempt(SOURCE, INSTALLED)
+    if found is not None:
+        number, pointer = ctypes.c_int64, ctypes.c_void_p
+        found.json_split.restype = number
+        found.json_split.argtypes = (ctypes.c_char_p, number, ctypes.c_int, ctypes.c_int, number, *[pointer] * 7)
+    return found
+
+
+def shape_and_content(text: str) -> tuple[bytes, Content]:
+    """Return shape and content of a text that is JSON."""
+    shape: list[str] = []
+    numbers: list[float] = []
+    strings: list[str] = []
+    for token in _TOKEN.finditer(text):
+        string, key, number = token.groups()
+        if number is not None:
+            whole = number.lstrip("-").isdigit()
+            if whole and (len(number.lstrip("-0")) > 18 or abs(int(number)) >= _EXACT):
+                shape.append(_LARGE)
+                strings.append(number)
+            else:
+                shape.append(_WHOLE if whole else _REAL)
+                numbers.append(float(int(number)) if whole else float(number))
+        elif string is None:
+            shape.append(token[0])
+        elif key is None and (len(string) > _LONGEST_PLAIN or _APART.search(string)):
+            shape.append(_ESCAPED if "\\" in string else _TEXT)
+            strings.append(string)
+        else:
+            shape.append(f'"{string}"{key or ""}')
+    return "".join(shape).encode("utf-8", "surrogatepass"), [*numbers, *strings]
+
+
+def word(shape: bytes, content: Content) -> str | None:
+    """Return the text that is all of a record; None: it is something else."""
+    if shape in _WORDS:
+        text: str = content[0]
+        return unescaped(text) if shape == _ESCAPED.encode() else text
+    return str(json.loads(shape)) if shape[:1] == b'"' else None
+
+
+def _placed(shape: str) -> Any:
+    """The record of a shape, with places."""
+    numbers = sum(map(shape.count, (_WHOLE, _REAL)))
+    at = {True: iter(range(numbers)), False: iter(range(numbers, len(shape)))}
+
+    def placed(mark: re.Match[str]) -> str:
+        return f'"\\u0000{ord(mark[0])} {next(at[mark[0] in (_WHOLE, _REAL)])}"'
+
+    return _with_places(json.loads(_MARK.sub(placed, shape)))
+
+
+def _with_places(value: Any) -> Any:
+    if isinstance(value, str) and value.startswith("\0"):
+        kind, at = map(int, value[1:].split())
+        return Place(at, chr(kind))
+    if isinstance(value, dict):
+        return {key: _with_places(one) for key, one in value.items()}
+    return [*map(_with_places, value)] if isinstance(value, list) else value
+
+
+def picker(*wanted: Any) -> Callable[[Any], tuple[Any, ...]]:
+    """Return what takes values from a content: those of places; anything else is the same in each record."""
+    own = [one for one in wanted if not isinstance(one, Place)]
+    of_own = iter(range(-len(own), 0))
+    places = [one.at if isinstance(one, Place) else next(of_own) for one in wanted]
+    read = [(k, _READ[one.kind]) for k, one in enumerate(wanted) if isinstance(one, Place) and one.kind in _READ]
+    take = _taker(places)
+    if not own and not read:
+        return take
+
+    def pick(content: Any) -> tuple[Any, ...]:
+        found = take(content + own if own else content)
+        if not read:
+            return found
+        values = [*found]
+        for k, of_text in read:
+            values[k] = of_text(values[k])
+        return tuple(values)
+
+    return pick
+
+
+def raw(wanted: Any) -> Callable[[Any], Any]:
+    """Return what takes one value from a content, a text as JSON has it (`unescaped`)."""
+    return (lambda content: content[wanted.at]) if isinstance(wanted, Place) else (lambda _content: wanted)
+
+
+def is_number(value: Any) -> bool:
+    """True for the place of a number in the record of a plan."""
+    return isinstance(value, Place) and value.kind in NUMBERS
+
+
+def is_whole(value: Any) -> bool:
+    """True for the place of a whole number."""
+    return isinstance(value, Place) and value.kind in (_WHOLE, _LARGE)
+
+
+@lru_cache(maxsize=4096)
+def shape_of(sizes: tuple[float, ...]) -> str:
+    """The shape of a row, from the numbers of a record."""
+    return str([*map(int, sizes)])
+
+
+def as_text(value: Any) -> str:
+    """A value of a content as text: a whole number without a point."""
+    return str(int(value) if isinstance(value, float) and value.is_integer() else value)
+
+
+def _taker(places: Sequence[int]) -> Callable[[Any], tuple[Any, ...]]:
+    if len(places) > 1:
+        return itemgetter(*places)
+    return lambda content: tuple([content[at] for at in places])
+
+
+@lru_cache(maxsize=1024)
+def unescaped(text: str) -> str:
+    """A text as JSON has it between quotes, read."""
+    return str(json.loads(f'"{text}"'))
+
+
+_READ: Final[Mapping[str, Callable[[str], Any]]] = {_ESCAPED: unescaped, _LARGE: int}

@@ -1,0 +1,169 @@
+"""Shape and content of JSON: the compiled splitter says what its specification says, of JSON alone."""
+
+from __future__ import annotations
+
+import json
+import math
+from collections.abc import Callable
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from matchers.logs.imported import json_shapes
+from matchers.logs.imported.json_shapes import Long, Place, Shapes, picker, shape_and_content
+from matchers.logs.parser import read_log
+from tests.matchers.contents import contents
+from tests.matchers.logs.imported.dumps import determinism, msprobe, routing
+from tests.matchers.logs.imported.samples import saved
+
+needs_compiler = pytest.mark.skipif(json_shapes._compiled() is None, reason="there is no compiler here")
+_DAMAGE = ("", ",", "]", "}", '"', "\\", "-", "0", "1e", "nul", "\x01", ":")
+_PRINTED = ("{:.17e}".format, "{:.6g}".format, "{:.25f}".format)
+_TEXT = st.text(st.sampled_from('ab 1.\\"\n\0é€😀/'), max_size=5) | st.just("x" * 70)
+_NUMBER = st.integers() | st.floats(width=64) | st.integers(-9, 9) | st.floats(-1e9, 1e9).map(lambda x: round(x, 3))
+_VALUE = st.recursive(
+    st.none() | st.booleans() | _NUMBER | _TEXT,
+    lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_TEXT, inner, max_size=4),
+    max_leaves=12,
+)
+
+
+def _as_read(text: str, *, by_line: bool = False) -> list[tuple[bytes, Any]]:
+    return [(shape, content) for _, _, shape, content in Shapes(id).many(text.encode(), by_line=by_line, last=True)]
+
+
+def _same(one: Any, other: Any) -> bool:
+    """Equal, with NaN equal to itself and zeros with their signs."""
+    return len(one) == len(other) and all(map(lambda a, b: repr(a) == repr(b), one, other))
+
+
+@needs_compiler
+@given(st.lists(_VALUE, max_size=4), st.none() | st.integers(0, 2), st.booleans())
+@example(
+    values=[[1e-320, 1e308, 5e-324, 2.5, 0.1, 1e23, 123456789.123456789, -0.0, 1 << 53, (1 << 53) - 1]],
+    indent=None,
+    plain=True,
+)
+def test_the_compiled_splitter_and_the_specification_agree(values: list[Any], indent: int | None, plain: bool) -> None:
+    texts = [json.dumps(value, indent=indent, ensure_ascii=not plain) for value in [*values, []]]
+    found = _as_read(" ,\n".join(texts))
+    assert len(found) == len(texts)
+    for (shape, content), text in zip(found, texts, strict=True):
+        wanted, told = shape_and_content(text)
+        assert shape == wanted
+        assert _same(content, told)
+
+
+@needs_compiler
+@given(
+    st.floats(allow_nan=False) | st.floats(-1e6, 1e6),
+    st.sampled_from([repr, "{:.17e}".format, "{:.6g}".format, "{:.25f}".format]),
+)
+def test_numbers_are_those_of_python(number: float, printed: Any) -> None:
+    text = printed(number) if math.isfinite(number) else "Infinity"
+    ((_, (found,)),) = _as_read(f"[{text}]") if "." in text or "e" in text or "I" in text else ((b"", (float(text),)),)
+    assert repr(found) == repr(float(text))
+
+
+@needs_compiler
+@given(_VALUE, st.data())
+def test_what_is_no_json_is_left(value: Any, data: st.DataObject) -> None:
+    text = json.dumps([value])
+    at = data.draw(st.integers(0, len(text)))
+    damaged = (
+        text[:at]
+        + data.draw(st.sampled_from(["", ",", "]", "}", '"', "\\", "-", "0", "1e", "nul", "\x01", ":"]))
+        + text[at + 1 :]
+    )
+    for shape, content in _as_read(f"{damaged}\n", by_line=True):
+        json.loads(damaged)
+        wanted, told = shape_and_content(damaged)
+        assert shape == wanted
+        assert _same(content, told)
+
+
+@needs_compiler
+def test_a_record_fills_its_line() -> None:
+    """What is after it, or begins before, is no record; one beyond ASCII is left to `json`."""
+    lines = [b'{"a": 1}', b"  [2]\t", b"", b"[3]"]
+    assert [content for *_, content in Shapes(id).many(b"\n".join([*lines, b""]), by_line=True)] == [
+        [1.0],
+        [2.0],
+        [3.0],
+    ]
+    for bad in (b"[1] [2]\n", b"[1,\n2]\n", '[1, "é"]\n'.encode(), b"[1]x\n", b"[" * 65 + b"]" * 65 + b"\n"):
+        assert [*Shapes(id).many(bad, by_line=True)] == []
+    assert [*Shapes(id).many(b"[1]", by_line=True)] == [], "the line may go on"
+    assert next(Shapes(id).many(b"[1]12"))[1] == 3
+
+
+@needs_compiler
+def test_many_numbers_stay_an_array() -> None:
+    """They are picked as others are."""
+    text = json.dumps({"a": [*range(300)], "b": "x1", "c": None})
+    ((*_, shape, content),) = Shapes(id).many(text.encode())
+    assert isinstance(content, Long)
+    record = json_shapes._placed(shape.decode())
+    first, *_, last = record["a"]
+    assert picker(last, record["b"], record["c"], first)(content) == (299.0, "x1", None, 0.0)
+    assert content[first.at : last.at + 1].tolist() == [*range(300)]
+
+
+@given(_VALUE)
+def test_a_plan_finds_each_value_in_its_place(value: Any) -> None:
+    text = json.dumps(value)
+    shape, content = shape_and_content(text)
+
+    def filled(placed: Any) -> Any:
+        if isinstance(placed, Place):
+            (found,) = picker(placed)(content)
+            return found
+        if isinstance(placed, dict):
+            return {key: filled(one) for key, one in placed.items()}
+        return [*map(filled, placed)] if isinstance(placed, list) else placed
+
+    assert repr(filled(json_shapes._placed(shape.decode()))) == repr(_with_floats(value))
+
+
+def _with_floats(value: Any) -> Any:
+    if isinstance(value, dict):
+        return {key: _with_floats(one) for key, one in value.items()}
+    if isinstance(value, list):
+        return [*map(_with_floats, value)]
+    return float(value) if type(value) is int and abs(value) < 1 << 53 else value
+
+
+def test_plans_are_made_once_for_a_shape() -> None:
+    asked: list[Any] = []
+
+    def plan(record: Any) -> int:
+        asked.append(record)
+        return len(asked)
+
+    shapes = Shapes(plan)
+    for text in ('{"a": 1.5, "b": "x1"}', '{"a": 2.5, "b": "x2"}', '{"a": 2, "b": "x2"}'):
+        shapes.plan(shape_and_content(text)[0])
+    assert [record["b"] for record in asked] == [Place(1, json_shapes.TEXTS[0])] * 2
+
+
+@needs_compiler
+@pytest.mark.parametrize("written", [saved, partial(determinism, "summary"), partial(determinism, "full"), routing])
+def test_logs_are_the_same_without_a_compiler(
+    written: Callable[[], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "a.log").write_text(written())
+    compiled = read_log(tmp_path / "a.log")
+    monkeypatch.setattr(json_shapes, "_compiled", lambda: None)
+    assert contents(read_log(tmp_path / "a.log")) == contents(compiled)
+
+
+@needs_compiler
+def test_a_dump_is_the_same_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path = msprobe(tmp_path)
+    compiled = read_log(path)
+    monkeypatch.setattr(json_shapes, "_compiled", lambda: None)
+    assert contents(read_log(path)) == contents(compiled)
