@@ -150,6 +150,7 @@ def _mixed(z: Hash) -> Hash:
     return z ^ (z >> np.uint64(31))
 
 
+@lru_cache(maxsize=2)  # as of _signs
 def _numbered(first: int, many: int) -> Hash:
     """(n + 1)·γ of as many numbers n."""
     return (np.arange(first, first + many, dtype=np.uint64) + np.uint64(1)) * np.uint64(GAMMA)
@@ -158,7 +159,7 @@ def _numbered(first: int, many: int) -> Hash:
 def _digest(bits: NDArray[np.unsignedinteger]) -> int:
     data = np.ascontiguousarray(bits).reshape(-1).view(np.uint8)
     whole = len(data) // 8 * 8
-    total = int(_mixed(np.uint64(len(data)) + _numbered(0, 1))[0])
+    total = int(_mixed(np.uint64(len(data)) + _FIRST)[0])
     words = data[:whole].view("<u8")
     for at in range(0, len(words), _CHUNK):
         piece = words[at : at + _CHUNK]
@@ -167,6 +168,10 @@ def _digest(bits: NDArray[np.unsignedinteger]) -> int:
         last = np.frombuffer(data[whole:].tobytes().ljust(8, b"\0"), "<u8")
         total += int(_mixed(last + _numbered(len(words) + 1, 1))[0])
     return total & (1 << 64) - 1
+
+
+_FIRST: Final = np.array([GAMMA], np.uint64)
+"""As `_numbered` has it of 0."""
 
 
 @cache

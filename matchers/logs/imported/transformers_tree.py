@@ -28,7 +28,7 @@ _PATTERN = re.compile(rb'\A(?:\xef\xbb\xbf)?\s*\{\s*"module_path"\s*:\s*"')
 _NODE: Final = b'"module_path":'
 _SHAPE = re.compile(r"torch\.Size\((\[[\d, ]*\])\)")
 _DIGITS = re.compile(r"\d+")
-_PRINTED: Final = {"Min": "min", "Max": "max", "Mean": "mean"}
+_PRINTED: Final = (("Min", "min"), ("Max", "max"), ("Mean", "mean"))
 _SPOT: Final = 256
 """Calls between two reports of progress."""
 _CLOSE: Final = 1e-2
@@ -70,13 +70,18 @@ class _Tree:
             fields = {**self._inputs(node), **fields_of(read)}
             for digest in fields["digests"]:
                 self._makers.keep(digest, len(self._columns), fields["input_digests"])
-        else:
-            first = outputs[0]
-            fields = {"shape": str(list(first.shape)), "dtype": first.dtype, "stats": first.stats}
-            further = {f"Output {k}": printed(one.shape, one.dtype, one.stats) for k, one in enumerate(outputs) if k}
-            fields |= {"inputs": UNREAD, "producers": (-1,), "texts": further}
-        fields["texts"] = {NATIVE_KEY: path, **fields["texts"]}
-        self._columns.add(Row(*place, phase=Phase.FORWARD, **fields))
+            fields["texts"] = {NATIVE_KEY: path, **fields["texts"]}
+            self._columns.add(Row(*place, phase=Phase.FORWARD, **fields))
+            return
+        (shape, dtype, stats, _), *further = outputs
+        texts = {NATIVE_KEY: path}
+        for k, one in enumerate(further, 1):
+            texts[f"Output {k}"] = printed(one.shape, one.dtype, one.stats)
+        at, module, op = place
+        sizes, phase = str([*shape]), Phase.FORWARD
+        self._columns.add(
+            Row(at, module, op, sizes, dtype, (), UNREAD, (-1,), "", phase, stats, (), (), (), False, -1, texts)
+        )
 
     def _inputs(self, node: Any) -> dict[str, Any]:
         """The fields of a row that are about what a module reads."""
@@ -90,17 +95,21 @@ class _Tree:
 
     def _tensor(self, told: Any) -> _Tensor:
         shape, numel = _sizes(str(told["shape"]))
-        stats = {name: value for name, key in _PRINTED.items() if (value := _printed(told.get(key))) is not None}
+        stats: dict[str, float] = {}
+        for name, key in _PRINTED:
+            if (value := _printed(told.get(key))) is not None:
+                stats[name] = value
         deviation, mean = _printed(told.get("std")), stats.get("Mean")
         if deviation is not None and mean is not None:
             deviation = 0.0 if numel == 1 else deviation
             stats["L2 norm"] = math.sqrt((numel - 1) * deviation**2 + numel * mean**2) if numel else 0.0
-        return _Tensor(shape, str(told["dtype"]).removeprefix("torch."), stats, self._read(told, shape, stats))
+        file = told.get("value")
+        read = self._read(file, shape, stats) if isinstance(file, str) and file.startswith("./") else None
+        return _Tensor(shape, str(told["dtype"]).removeprefix("torch."), stats, read)
 
-    def _read(self, told: Any, shape: tuple[int, ...], stats: dict[str, float]) -> Dumped | None:
+    def _read(self, value: str, shape: tuple[int, ...], stats: dict[str, float]) -> Dumped | None:
         """The elements of a tensor, from the file that it names beside the tree."""
-        value = told.get("value")
-        if not isinstance(value, str) or not value.startswith("./") or "/" in value[2:] or self._columns.head:
+        if "/" in value[2:] or self._columns.head:
             return None
         path = str(Path(self._columns.path).with_name(value[2:]))
         try:
@@ -113,9 +122,9 @@ class _Tree:
         if found is None or found.tensor is None or found.tensor.shape != shape:
             return None
         # a module that is called twice writes both calls to one file
-        told = {name: value for name, value in found.tensor.measured.stats.items() if name in stats}
-        largest = max(map(abs, told.values()), default=0.0)
-        apart = any(abs(stats[name] - value) > _CLOSE * largest for name, value in told.items() if name in _PRINTED)
+        own = {name: number for name, number in found.tensor.measured.stats.items() if name in stats}
+        largest = max(map(abs, own.values()), default=0.0)
+        apart = any(abs(stats[name] - own[name]) > _CLOSE * largest for name, _ in _PRINTED if name in own)
         return None if apart else found.tensor
 
 
@@ -139,6 +148,8 @@ def _printed(text: Any) -> float | None:
 
 def _tensors(value: Any) -> list[Any]:
     """Return the tensors of arguments or results, in order."""
+    if type(value) is dict and _is_tensor(value):
+        return [value]
     return [item for item in leaves(value, _is_tensor) if isinstance(item, dict)]
 
 
