@@ -7,6 +7,7 @@ never used to call two rows equal.
 
 from __future__ import annotations
 
+import math
 from functools import cached_property
 from typing import TypeVar
 
@@ -18,7 +19,7 @@ from matchers.logs.columns import Ragged
 from matchers.logs.hashing import float_bits, mix
 from matchers.logs.op_log import NO_DIGEST, OpLog, once_per_log
 from matchers.ops.collectives import awaiting, unfinished
-from matchers.ops.laws import in_place, on_lists
+from matchers.ops.laws import by_law, in_place, on_lists
 from matchers.ops.values import further
 
 __all__ = [
@@ -147,15 +148,18 @@ def _named(log: OpLog, at: Int64) -> Bool:
 
 
 def _other_whole_numbers(log: OpLog, at: Int64, maker: Int64) -> Bool:
-    """Per input (at its place among all) and a record: its results are whole numbers, of which this input holds others.
+    """Per input (at its place among all) and a record: this input holds whole numbers, but not those of its result.
 
-    The same tokens in another order have the same norm.
+    The same tokens in another order have the same norm, and perhaps a sum of other numbers.
     """
-    other = np.zeros(len(at), bool)
+    owner = log.inputs.row[at]
+    tokens = by_law(log, owner, lambda law: math.nan if law.tokens is None else law.tokens)
+    rounds = ~whole_numbers(log) & (log.dtype >= 0)
+    other = (maker >= 0) & (at - log.inputs.start[owner] == tokens) & rounds[maker]
     if np.array_equal(log.inputs.start, log.input_digests.start) and len(log.digests.value):
-        other = (maker >= 0) & (whole_numbers(log) & (log.digests.count == 1))[maker]
+        whole = (maker >= 0) & (whole_numbers(log) & (log.digests.count == 1))[maker]
         read, made = log.input_digests.value[at], log.digests.first(maker, NO_DIGEST)
-        other &= (read != made) & (read != NO_DIGEST) & (made != NO_DIGEST)
+        other |= whole & (read != made) & (read != NO_DIGEST) & (made != NO_DIGEST)
     return other
 
 
