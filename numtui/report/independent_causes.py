@@ -13,7 +13,7 @@ from matchers.arrays import marked
 from matchers.comparison import Comparison
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.dataflow import upstream
-from matchers.ops.laws import collective, rows_where
+from matchers.ops.laws import rows_where
 from matchers.ops.optimizer_settings import optimizer_differences
 from matchers.ops.run_info import detaches
 from matchers.ops.start import table
@@ -179,7 +179,7 @@ def _instead(c: Comparison, row: int) -> int:
     record = int(c.row_a[row])
     if c.row_b[row] >= 0:
         return -1
-    sent = collective(c.b)  # of another layout
+    sent = _sent(c.b)  # of another layout
     readers = c.edges.row[c.edges.value == row]
     for fact in (fact for reader in readers[c.pair[readers] >= 0].tolist() for fact in inputs_of(c, reader)):
         other = fact.producer_b
@@ -300,6 +300,11 @@ def _acquitted(cause: Found, errors: Sequence[OwnError], limit: float) -> bool:
     return bool(known) and max(known) <= limit
 
 
+def _sent(log: OpLog) -> NDArray[np.bool_]:
+    """bool[n]: the row is of a collective, or copies to or from the buffer of one."""
+    return rows_where(log, lambda law: law.communicates or law.bucket is not None)
+
+
 def _first_rows(
     c: Comparison,
     called: Called,
@@ -315,7 +320,7 @@ def _first_rows(
         red: instead, the first red one: what it reads may be another tensor.
         alone: the logs of which an operation may be meant that the other one lacks; None: both.
     """
-    sent = c.by_row(lambda log: rows_where(log, lambda law: law.communicates))  # of another layout
+    sent = c.by_row(_sent)  # of another layout
     told = c.by_row(lambda log: np.full(len(log), alone is None or any(log is one for one in alone)))
     single = (c.pair < 0) & (c.status != Status.RECOMPUTE) & ~sent & told
     differs = c.red if _other_layout(c) else c.status != Status.EQUAL  # there nearly all differs by rounding
