@@ -44,7 +44,7 @@ def compared(b: OpLog) -> Comparison:
 
 
 def test_what_ranks_contradict_each_other_in_is_the_cause_of_what_follows() -> None:
-    assert causes(compared(step(1.01, copied=True))) == [COPY]
+    assert causes(compared(step(1.01, copied=True))) == [CLIPPED]
     c = compared(step(1.01, copied=True, mark=PRODUCT))
     assert causes(c) == [PRODUCT]
     told = headline(c, int(np.flatnonzero(c.cause)[0]))
