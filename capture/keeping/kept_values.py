@@ -21,6 +21,8 @@ from .perform import Memory, Refused
 
 __all__ = ["KeptRun", "NotKept", "same_bits"]
 
+_WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+
 
 class NotKept(Exception):
     """Raised for a tensor of which the other run kept nothing that could stand in its place: the reason."""
@@ -251,9 +253,6 @@ def nearest_part(part: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
     if not (far[nearest] <= size / 2 and far[nearest] <= rival / 2):
         raise NoWhole("it is far from what that run kept, and nothing says which part of it")
     return chunks[nearest]
-
-
-_WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
 
 
 def counts_rows(value: torch.Tensor, part: torch.Tensor, moved: torch.Tensor) -> bool:
