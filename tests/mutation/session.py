@@ -95,7 +95,8 @@ class Session:
     def _traced(self) -> Iterable[tuple[str, tuple[float, set[tuple[str, str]]]]]:
         """Yield for each test its seconds and the lines that it runs of those that read a constant.
 
-        Lines are known by their text, so that what is kept of a file of tests counts until that file changes.
+        Lines are known by their text, so that what is kept of a file of tests counts until that file changes, or other
+        lines are looked for.
         """
         every = {
             place
@@ -106,12 +107,14 @@ class Session:
         wanted: dict[str, dict[int, tuple[str, str]]] = {}
         for file, line in every:
             wanted.setdefault(file, {})[line] = file, self._line(file, line)
+        texts = sorted({place for lines in wanted.values() for place in lines.values()})
+        looked_for = hashlib.sha256(repr(texts).encode()).hexdigest()[:8]
         files: dict[Path, list[pytest.Item]] = {}
         for item in self._items.values():
             files.setdefault(item.path, []).append(item)
         for path, items in files.items():
             name = path.relative_to(Path.cwd()).as_posix().replace("/", ".")
-            kept = self._kept / f"{name}.{self._digests[path]}.json"
+            kept = self._kept / f"{name}.{self._digests[path]}.{looked_for}.json"
             if not kept.exists():
                 _forked(lambda items=items, kept=kept: _trace(items, wanted, kept))  # type: ignore[misc]
             if kept.exists():
