@@ -22,6 +22,8 @@ from .perform import Memory, Refused
 __all__ = ["KeptRun", "NotKept", "same_bits"]
 
 _WHOLE = (torch.uint8, torch.int8, torch.int16, torch.int32, torch.int64)
+Chunks = dict[tuple[tuple[int, ...], tuple[int, ...]], set[int]]
+"""By the shapes of a whole and of a part, the numbers of the chunks that such parts were."""
 
 
 class NotKept(Exception):
@@ -57,13 +59,14 @@ class KeptRun:
         self._own: dict[int | None, list[str]] = {}
         self.factor: float | None = None
         self._scale = GradientScale()
+        self._chunks: Chunks = {}
 
     def begin(self, rank: int, step: int) -> None:
         """Begin a step of a rank."""
         distributed = torch.distributed.is_available() and torch.distributed.is_initialized()
         self._rank, self._world = rank, torch.distributed.get_world_size() if distributed else 1
         steps = {bundle.run.get("step") for bundle in self._bundles}
-        self._of_rank, self._folders, self._own, self.factor = {}, {}, {}, None
+        self._of_rank, self._folders, self._own, self._chunks, self.factor = {}, {}, {}, {}, None
         self._scale = GradientScale()
         names: dict[tuple[int, int | None], list[str]] = {}
         for bundle in self._bundles:
@@ -158,7 +161,7 @@ class KeptRun:
                 raise NoWhole("its whole numbers count rows of the batch, which are others here")
         value = cut(whole, placement, part.shape)
         if placement is None and self._world > 1 and len(names) == self._rows.total:
-            value = nearest_part(part, value)  # ranks share these rows, and nothing says how
+            value = nearest_part(part, value, self._chunks)  # ranks share these rows, and nothing says how
         if "gradients" in kind and len(names) != self._rows.total:
             of_rows = [len(self._rows.groups[group]) for group, each in fetched.items() if each is whole]
             share = len(names) / of_rows[0] if of_rows else 1.0  # of a sum over rows, as of a table of positions
@@ -232,12 +235,16 @@ class KeptRun:
         return entries.get(_key(call)) or entries.get(_key({**call, "recompute": False}))
 
 
-def nearest_part(part: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
+def nearest_part(part: torch.Tensor, whole: torch.Tensor, chunks_of: Chunks) -> torch.Tensor:
     """Return the chunk of a whole that a tensor is, by its values: nothing else says which.
+
+    Args:
+        chunks_of: the chunks of tensors before it, of the same shapes: they tell where a bug leaves nothing near.
 
     Raises:
         NoWhole: it is near none: the other elements, or a term of a sum.
     """
+    shapes = tuple(whole.shape), tuple(part.shape)
     chunks = [whole]
     if whole.shape != part.shape:
         sizes = list(zip(whole.shape, part.shape, strict=True)) if whole.dim() == part.dim() else []
@@ -250,7 +257,11 @@ def nearest_part(part: torch.Tensor, whole: torch.Tensor) -> torch.Tensor:
     nearest = min(range(len(far)), key=far.__getitem__)
     size = float(torch.linalg.vector_norm(chunks[nearest].double()))
     rival = min((one for k, one in enumerate(far) if k != nearest), default=float("inf"))
-    if not (far[nearest] <= size / 2 and far[nearest] <= rival / 2):
+    if far[nearest] <= size / 2 and far[nearest] <= rival / 2:
+        chunks_of.setdefault(shapes, set()).add(nearest)
+    elif len(chunks) > 1 and len(known := chunks_of.get(shapes, set())) == 1:
+        (nearest,) = known
+    else:
         raise NoWhole("it is far from what that run kept, and nothing says which part of it")
     return chunks[nearest]
 

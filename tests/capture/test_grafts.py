@@ -17,7 +17,7 @@ from capture.keeping.bundle import Bundle, read_bundle
 from capture.keeping.form import find_bundles
 from capture.keeping.given import Given
 from capture.keeping.grafts import read_grafts
-from capture.keeping.kept_values import KeptRun, NotKept, nearest_part
+from capture.keeping.kept_values import Chunks, KeptRun, NotKept, nearest_part
 from capture.keeping.layout import Group, NoWhole, Rows, cut, put_together
 from tests.capture.conftest import HEAD, Script
 from tests.capture.runs import Run, run_captured
@@ -239,8 +239,14 @@ def test_a_term_of_a_sum_has_no_part() -> None:
 
 def test_an_unknown_part_is_known_by_its_values_or_not_at_all() -> None:
     whole = torch.randn(2, 8, 3, generator=torch.Generator().manual_seed(1))
-    assert torch.equal(nearest_part(whole[:, 4:] * 1.01, whole), whole[:, 4:])
+    known: Chunks = {}
     with pytest.raises(NoWhole, match="far from"):
-        nearest_part(torch.zeros(2, 4, 3), whole)
+        nearest_part(torch.zeros(2, 4, 3), whole, known)
+    assert torch.equal(nearest_part(whole[:, 4:] * 1.01, whole, known), whole[:, 4:])
+    assert torch.equal(nearest_part(torch.zeros(2, 4, 3), whole, known), whole[:, 4:])  # as the one before
+    nearest_part(whole[:, :4], whole, known)
     with pytest.raises(NoWhole, match="far from"):
-        nearest_part(whole / 3, whole)  # a term of a sum over three ranks
+        nearest_part(torch.zeros(2, 4, 3), whole, known)
+    nearest_part(whole, whole, known)
+    with pytest.raises(NoWhole, match="far from"):
+        nearest_part(whole / 3, whole, known)  # a term of a sum over three ranks
