@@ -193,7 +193,8 @@ class KeptRun:
         placement: Mapping[str, Any] | None,
     ) -> None:
         """Learn from a gradient, also of a module without graft, how those of both runs are scaled."""
-        if self._scale.factor is None and self._own and call["module"] not in OF_NO_MODULE:
+        own = self._own.get(call["micro_batch"], [])
+        if self._scale.factor is None and 0 < len(own) < self._rows.total and call["module"] not in OF_NO_MODULE:
             with suppress(NoWhole, Refused, OSError), unnoticed():
                 self._value(call, kind, path, part, placement)
 

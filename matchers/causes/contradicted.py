@@ -25,9 +25,9 @@ def blame_contradicted(found: Causes) -> None:
     unproven = found.cause & ~c.inputs_equal & np.isin(c.reason, BY_SIZE)
     led = _behind(c, c.red | (found.cause & ~unproven))
     begins = marked([row for row in rows if found.cause[row] or not led[row]], len(c))
-    behind = _behind(c, begins)
     if not begins.any():
         return
+    behind = _behind(c, begins)
     for row in np.flatnonzero(unproven & ~begins).tolist():
         if not (c.red & _behind(c, marked([row], len(c))) & ~behind).any():
             found.acquit(row)

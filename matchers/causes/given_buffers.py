@@ -42,12 +42,12 @@ def _key(c: Rows, row: int) -> str:
 
 
 def given_in(c: Rows, row: int) -> Differing | None:
-    """What differs before the step and is held by the module of an unpaired row that reads what nothing has made."""
+    """Tensors that differ before the step, of the module of an unpaired row that reads what nothing has made."""
     if c.pair[row] >= 0 or c.flow is None:
         return None
     log, record = c.shown(row)
     if not ((c.flow.a if log is c.a else c.flow.b)[record] < 0).any():
         return None
     module = canonical(log.module_name(record))
-    held = (of for of in (c.start.parameters, c.start.buffers) if of is not None)
-    return next((of for of in held if any(name.rpartition(".")[0] == module for name in of.names)), None)
+    differing = (of for of in (c.start.parameters, c.start.buffers) if of is not None)
+    return next((of for of in differing if any(name.rpartition(".")[0] == module for name in of.names)), None)

@@ -79,7 +79,7 @@ def sources(log: OpLog) -> Ragged:
         early = unfinished(log)
         # of several micro-batches that are read as one, the records of the last one stand for all
         found = _last_with_value(log, inputs.value[unknown], owner[unknown], ~early & (log.joined < 0))
-        out[unknown] = np.where(_other_whole_numbers(log, unknown, found), -1, found)
+        out[unknown] = np.where(_other_whole_numbers(log, unknown, owner[unknown], found), -1, found)
         waiting = unknown[(out[unknown] < 0) & awaiting(log)[owner[unknown]]]
         out[waiting] = _last_with_value(log, inputs.value[waiting], owner[waiting], early)
     return Ragged(inputs.start, out)
@@ -147,12 +147,11 @@ def _named(log: OpLog, at: Int64) -> Bool:
     return named
 
 
-def _other_whole_numbers(log: OpLog, at: Int64, maker: Int64) -> Bool:
-    """Per input (at its place among all) and a record: this input holds whole numbers, but not those of its result.
+def _other_whole_numbers(log: OpLog, at: Int64, owner: Int64, maker: Int64) -> Bool:
+    """Per input of a row (at its place among all) and maker: it holds whole numbers, but not those of that result.
 
     The same tokens in another order have the same norm, and perhaps a sum of other numbers.
     """
-    owner = log.inputs.row[at]
     tokens = by_law(log, owner, lambda law: math.nan if law.tokens is None else law.tokens)
     rounds = ~whole_numbers(log) & (log.dtype >= 0)
     other = (maker >= 0) & (at - log.inputs.start[owner] == tokens) & rounds[maker]

@@ -57,9 +57,11 @@ def _agrees(case: Case, found: Judgement) -> Bool:
 
 def _coarser(log: OpLog, other: OpLog, flow: Ragged, alone: Bool) -> Int64:
     """int64[k], the first of such casts of each line and module."""
+    casts = alone & rows_where(log, lambda law: law.casts)
+    if not casts.any():
+        return np.zeros(0, np.int64)
     epsilon = np.array([*(EPSILON.get(name, 0.0) for name in log.dtypes), 0.0])[log.dtype]
     coarsest = max((EPSILON[name] for name in other.dtypes if name in EPSILON), default=math.inf)
-    casts = alone & rows_where(log, lambda law: law.casts)
     made = flow.value >= 0
     maker, reader = flow.value[made], flow.row[made]
     widens = casts[reader] & (epsilon[reader] < epsilon[maker]) & (epsilon[reader] > 0)

@@ -1,4 +1,4 @@
-"""What to graft so that nothing differs behind causes, and which modules share what they read."""
+"""The grafts after which nothing differs behind causes, and the modules that share what they read."""
 
 from __future__ import annotations
 

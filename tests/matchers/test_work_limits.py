@@ -74,7 +74,7 @@ def weights(folder: Path) -> Any:
 
 @pytest.fixture(scope="module")
 def known(tmp_path_factory: pytest.TempPathFactory) -> Callable[[Callable[[Path], Any]], Any]:
-    """What a workload gives with the limits as they are."""
+    """The outcome of a workload with the limits as they are."""
     found: dict[Any, Any] = {}
 
     def of(workload: Callable[[Path], Any]) -> Any:

@@ -89,7 +89,7 @@ def _line(constant: Constant, results: dict[str, bool | None]) -> str:
 
 
 def _table(found: Sequence[tuple[Constant, dict[str, bool | None]]], limits: int) -> str:
-    """How many changes are noticed, room by room, and how many constants only limit work."""
+    """The number of changes that are noticed, room by room, and of constants that only limit work."""
     rooms: dict[str, list[bool]] = {}
     for constant, results in found:
         room = constant.file.removeprefix("matchers/").partition("/")[0]

@@ -30,7 +30,7 @@ _PATIENCE = 600
 
 
 class Session:
-    """Which tests run the lines that read a constant, and whether one of them fails if it is changed."""
+    """Finds the tests that run the lines which read a constant, and whether one of them fails if it is changed."""
 
     def __init__(self, sources: Sources, kept: Path, seconds: float) -> None:
         """Keep what each test runs in a folder; run tests of so many seconds for a change, but one at least."""
@@ -166,7 +166,7 @@ def _failed(item: pytest.Item) -> bool:
 
 
 def _forked(work: Callable[[], int]) -> int:
-    """What a function returns in a forked process; not 0 if it raises, is killed or takes too long."""
+    """The result of a function in a forked process; not 0 if it raises, is killed or takes too long."""
     sys.stdout.flush()
     sys.stderr.flush()
     child = os.fork()

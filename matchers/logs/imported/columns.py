@@ -161,7 +161,7 @@ class Columns:
         stats, present = _told(fields["stats"])
         texts = {name: [of.get(name) for of in fields["texts"]] for name in set(chain.from_iterable(fields["texts"]))}
         for told in texts.values():
-            "".join(filter(None, told))
+            "".join(filter(None, told))  # fails for what is no text
         # all is well: from here on nothing fails
         self._key_size += sum(map(len, chain(fields["module"], fields["op"])))
         self._present += present

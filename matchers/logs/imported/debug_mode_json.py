@@ -77,7 +77,7 @@ def _read(source: LogSource, columns: Columns) -> Iterator[None]:
 
 
 _Plan = Callable[[Content, int, int], Call | None]
-"""What reads a record, its number and its line: the call of an operation or a kernel; None for anything else."""
+"""Reads a record, by its number and its line: the call of an operation or a kernel; None for anything else."""
 
 
 class _Reader:

@@ -32,6 +32,7 @@ __all__ = [
     "Content",
     "Long",
     "Place",
+    "Record",
     "Shapes",
     "as_text",
     "is_number",
@@ -69,7 +70,7 @@ P = TypeVar("P")
 
 
 class Place(NamedTuple):
-    """Where a value stands in the content of each record of a shape.
+    """The place of a value in the content of each record of a shape.
 
     Attributes:
         at: its number in the content.
@@ -99,9 +100,8 @@ class Long:
 
 Content = list[Any] | Long
 """The numbers of a record, each a float, and behind them its texts as the file has them."""
-
-
-_Record = tuple[int, int, bytes, Content]
+Record = tuple[int, int, bytes, Content]
+"""Line breaks before it, the place after it, its shape and content."""
 
 
 class Shapes(Generic[P]):
@@ -116,12 +116,8 @@ class Shapes(Generic[P]):
         self._known: dict[bytes, P] = {}
         self._compiled = _compiled()
 
-    def many(
-        self, text: bytes, *, by_line: bool = False, last: bool = False
-    ) -> Iterator[tuple[int, int, bytes, Content]]:
+    def many(self, text: bytes, *, by_line: bool = False, last: bool = False) -> Iterator[Record]:
         """Yield the records with which a text begins, as many as are quickly split, at most `_MOST`.
-
-        Each as line breaks before it, place after it, shape and content.
 
         Args:
             by_line: a record is what fills a line.
@@ -138,7 +134,7 @@ class Shapes(Generic[P]):
         return found
 
 
-def _records(c: Any, text: bytes, by_line: bool, last: bool) -> Iterator[_Record]:
+def _records(c: Any, text: bytes, by_line: bool, last: bool) -> Iterator[Record]:
     size = len(text) + 16
     record, used = np.empty((_MOST, 5), np.int64), np.empty(3, np.int64)
     shapes, strings, hard = (np.empty(size + _MOST, np.uint8) for _ in range(3))

@@ -26,7 +26,7 @@ _NOT_FINITE: Final = {"nan": math.nan, "+inf": math.inf, "-inf": -math.inf}
 
 
 class _At(NamedTuple):
-    """Where and when a record was made: its line, the module and the name of its row."""
+    """The place and time of a record: its line, the module and the name of its row."""
 
     line: int
     module: str

@@ -36,7 +36,7 @@ _FRAME = re.compile(r"File (.+), line (\d+), in ")
 _LIBRARY = re.compile(r"[/\\](?:site-packages|torch|msprobe)[/\\]")
 _STATISTICS: Final = (("Norm", "L2 norm"), ("Min", "Min"), ("Max", "Max"), ("Mean", "Mean"))
 _KNOWN: Final = ("dtype", *(key for key, _ in _STATISTICS))
-"""What a dump tells of a tensor."""
+"""Keys of a tensor in a dump."""
 _NUMBERS: Final = (float, int)
 _PHASES: Final[Mapping[str, Phase]] = {"optimizer": Phase.OPTIMIZER, "clip_grad": Phase.GRADIENTS}
 """By the name of what encloses an entry."""
@@ -79,7 +79,7 @@ class _Name(NamedTuple):
 
 
 class _Told:
-    """What the entries of a shape tell of a tensor.
+    """A tensor in the entries of a shape.
 
     Attributes:
         dimensions: their number.
@@ -117,7 +117,7 @@ class _Told:
 
 
 class _Entry:
-    """What the entries of a shape tell: the tensors among arguments and results, in order."""
+    """The entries of a shape: the tensors among arguments and results, in order."""
 
     def __init__(self, entry: Any) -> None:
         self._entry: Mapping[str, Any] = entry
@@ -129,12 +129,12 @@ class _Entry:
 
     @cached_property
     def forward(self) -> list[_Told]:
-        """What a forward call reads."""
+        """The tensors that a forward call reads."""
         return _tensors([self._entry.get("input_args"), self._entry.get("input_kwargs")])
 
     @cached_property
     def backward(self) -> list[_Told]:
-        """What a backward call reads."""
+        """The tensors that a backward call reads."""
         return _tensors(self._entry.get("input"))
 
     @cached_property
@@ -144,7 +144,7 @@ class _Entry:
 
     @cached_property
     def outputs(self) -> list[_Told]:
-        """What a call returns."""
+        """The tensors that a call returns."""
         return _tensors(self._entry.get("output"))
 
     @cached_property
@@ -358,7 +358,7 @@ def _is_whole(told: Mapping[str, Any]) -> bool:
 
 
 def _tensors(value: Any) -> list[_Told]:
-    """What is told of the tensors among arguments or results, in order."""
+    """The tensors among arguments or results, in order."""
     return [_Told(item) for item in leaves(value, _is_whole) if type(item) is dict and _is_tensor(item)]
 
 

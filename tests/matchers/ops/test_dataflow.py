@@ -1,4 +1,4 @@
-"""Which record made what an operation reads, where the log does not name it."""
+"""The record that made what an operation reads, where the log does not name it."""
 
 from __future__ import annotations
 

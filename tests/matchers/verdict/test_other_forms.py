@@ -249,7 +249,7 @@ def test_a_constant_of_another_size_whose_reader_differs_leaves_no_region() -> N
 
 
 def test_a_repeat_has_the_same_dtypes_so_that_noise_explains_no_other() -> None:
-    """What a router that computes in bfloat16 leads to agrees within the noise of the run."""
+    """A router computes in bfloat16; its results agree within the noise of the run."""
 
     def router(*, coarse: bool, error: float = 0.0) -> list[Op]:
         read = op("norm/op_0_mul", 1.25 * (1 + error), dtype="bfloat16", inputs=[9.0])

@@ -20,7 +20,6 @@ from tests.matchers.contents import contents
 from tests.matchers.logs.imported.dumps import determinism, msprobe, routing
 from tests.matchers.logs.imported.samples import saved
 
-needs_compiler = pytest.mark.skipif(json_shapes._compiled() is None, reason="there is no compiler here")
 _DAMAGE = ("", ",", "]", "}", '"', "\\", "-", "0", "1e", "nul", "\x01", ":")
 _PRINTED = ("{:.17e}".format, "{:.6g}".format, "{:.25f}".format)
 _TEXT = st.text(st.sampled_from('ab 1.\\"\n\0é€😀/'), max_size=5) | st.just("x" * 70)
@@ -41,7 +40,7 @@ def _same(one: Any, other: Any) -> bool:
     return len(one) == len(other) and all(map(lambda a, b: repr(a) == repr(b), one, other))
 
 
-@needs_compiler
+@pytest.mark.compiler
 @given(st.lists(_VALUE, max_size=4), st.none() | st.integers(0, 2), st.booleans())
 @example(
     values=[[1e-320, 1e308, 5e-324, 2.5, 0.1, 1e23, 123456789.123456789, -0.0, 1 << 53, (1 << 53) - 1]],
@@ -58,7 +57,7 @@ def test_the_compiled_splitter_and_the_specification_agree(values: list[Any], in
         assert _same(content, told)
 
 
-@needs_compiler
+@pytest.mark.compiler
 @given(
     st.floats(allow_nan=False) | st.floats(-1e6, 1e6),
     st.sampled_from([repr, "{:.17e}".format, "{:.6g}".format, "{:.25f}".format]),
@@ -69,7 +68,7 @@ def test_numbers_are_those_of_python(number: float, printed: Any) -> None:
     assert repr(found) == repr(float(text))
 
 
-@needs_compiler
+@pytest.mark.compiler
 @given(_VALUE, st.data())
 def test_what_is_no_json_is_left(value: Any, data: st.DataObject) -> None:
     text = json.dumps([value])
@@ -86,7 +85,7 @@ def test_what_is_no_json_is_left(value: Any, data: st.DataObject) -> None:
         assert _same(content, told)
 
 
-@needs_compiler
+@pytest.mark.compiler
 def test_a_record_fills_its_line() -> None:
     """What is after it, or begins before, is no record; one beyond ASCII is left to `json`."""
     lines = [b'{"a": 1}', b"  [2]\t", b"", b"[3]"]
@@ -101,7 +100,7 @@ def test_a_record_fills_its_line() -> None:
     assert next(Shapes(id).many(b"[1]12"))[1] == 3
 
 
-@needs_compiler
+@pytest.mark.compiler
 def test_many_numbers_stay_an_array() -> None:
     """They are picked as others are."""
     text = json.dumps({"a": [*range(300)], "b": "x1", "c": None})
@@ -150,7 +149,7 @@ def test_plans_are_made_once_for_a_shape() -> None:
     assert [record["b"] for record in asked] == [Place(1, json_shapes.TEXTS[0])] * 2
 
 
-@needs_compiler
+@pytest.mark.compiler
 @pytest.mark.parametrize("written", [saved, partial(determinism, "summary"), partial(determinism, "full"), routing])
 def test_logs_are_the_same_without_a_compiler(
     written: Callable[[], str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -161,7 +160,7 @@ def test_logs_are_the_same_without_a_compiler(
     assert contents(read_log(tmp_path / "a.log")) == contents(compiled)
 
 
-@needs_compiler
+@pytest.mark.compiler
 def test_a_dump_is_the_same_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = msprobe(tmp_path)
     compiled = read_log(path)
