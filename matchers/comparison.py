@@ -30,6 +30,7 @@ from matchers.ops.phases import same_phases
 from matchers.ops.recomputation import Mismatch, recompute_mismatches
 from matchers.ops.shards import Shards
 from matchers.pairing.cut_rows import on_common_rows
+from matchers.pairing.held_once import held_once
 from matchers.pairing.matching import Matching, NameRules, paired_by
 from matchers.pairing.pairing import Method
 from matchers.pairing.rematch import ForcedPair, apply_rules
@@ -224,7 +225,7 @@ def compare(
     """
     rules = rules if rules is not None else RuleSet()
     a, b = fold_micro_batches(*same_phases(*same_numbers(*at_module_ends(a, b))))
-    a, b = on_common_rows(a, b, _partners)
+    a, b = held_once(*on_common_rows(a, b, _partners))
     expectation = expectation or Expectation()
     return _compare(a, b, rules, expectation, Kept(), None, progress, final=final, merge_again=merge_again)
 

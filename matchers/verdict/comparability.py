@@ -100,7 +100,7 @@ def comparability(
     draws = any(_draws(log) for log in (a, b))
     notes = list(compare_run_info(a.header.run, b.header.run, draws=draws))
     notes += [*_left_out(a, "a"), *_left_out(b, "b")]
-    notes += _rows(a)
+    notes += [*_rows(a), *_copies(a, "a"), *_copies(b, "b")]
     notes += [*_optimizers(a, b), *_no_rate(a, b), *_arguments(a, b), *_levels(a, b)]
     notes += [*_incomplete(a, "a"), *_incomplete(b, "b"), *_micro_batches(a, b)]
     if any(note.kind == "layout" for note in notes):
@@ -186,6 +186,14 @@ def _rows(a: OpLog) -> Iterator[Note]:
     """The rows that are compared where one run has others, too."""
     if a.rows_compared:
         yield Note(Severity.HARMLESS, "rows", f"compared by rows: {a.rows_compared}")
+
+
+def _copies(log: OpLog, side: str) -> Iterator[Note]:
+    """Results that one run repeats, for each sample or each head."""
+    if log.held_once:
+        results = f"{log.held_once:,} result{'s' * (log.held_once > 1)}"
+        text = f"{side} holds {results} several times over, which the other run has once: one copy is compared"
+        yield Note(Severity.HARMLESS, "copies", text)
 
 
 def _one_rank(log: OpLog, side: str) -> Iterator[Note]:

@@ -1,0 +1,146 @@
+"""Results that one run holds several times over, read as if it held them once.
+
+A table of rotations is [1, tokens, …] where all samples share their positions, and [batch, tokens, …] where each has
+its own. By shape, digest and sketch these are two tensors. Where size, norms, extremes and mean say that the one is the
+other repeated, both logs have the numbers of one copy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import Final
+
+import numpy as np
+
+from matchers.arrays import Bool, Float64, Int64, marked, numbered_together, stable_order
+from matchers.logs.columns import Ragged, Strings
+from matchers.logs.hashing import mix, shared_ids
+from matchers.logs.op_log import STATISTICS, UNKNOWN, OpLog
+from matchers.ops.shapes import dimensions
+
+__all__ = ["held_once"]
+
+_SAME: Final = 1e-9
+"""Largest relative difference of numbers of one tensor that were added up in another order, in float64."""
+_L1, _L2, _MIN, _MAX, _MEAN = map(STATISTICS.index, ("L1 norm", "L2 norm", "Min", "Max", "Mean"))
+
+
+def held_once(a: OpLog, b: OpLog) -> tuple[OpLog, OpLog]:
+    """Return the logs with one copy of each result that one of them repeats; as they are where neither does.
+
+    Records are compared by module and operation, in their order.
+    """
+    times = _times(a, b)
+    i, j = _candidates(a, b, times)
+    many = times[a.shape[i], b.shape[j]]
+    same = _alike(_numbers(a, i), _numbers(b, j), many)
+    i, j, many = i[same], j[same], many[same]
+    if not len(i):
+        return a, b
+    of_b = many > 1
+    return _with_one_copy(a, i[~of_b], b, j[~of_b], UNKNOWN[0]), _with_one_copy(b, j[of_b], a, i[of_b], UNKNOWN[1])
+
+
+def _times(a: OpLog, b: OpLog) -> Float64:
+    """float64[shapes of a + 1, shapes of b + 1]: how many times b's shape is a's repeated, below 1 the other way round.
+
+    0 where neither is, and for "no shape". Missing dimensions in front are of size 1.
+    """
+    of_a, of_b = ([dimensions(text) for text in log.shapes] for log in (a, b))
+    rank = max(map(len, (*of_a, *of_b)), default=0)
+    x, y = (np.array([(1,) * (rank - len(dims)) + dims for dims in of] or [()], float) for of in (of_a, of_b))
+    out = np.zeros((len(a.shapes) + 1, len(b.shapes) + 1))
+    if not rank:
+        return out
+    x, y = x[:, None], y[None]
+    more = np.logical_or(x == y, x == 1).all(-1)
+    less = np.logical_or(x == y, y == 1).all(-1)
+    size_x, size_y = x.prod(-1), y.prod(-1)
+    repeats = (more | less) & (size_x != size_y) & (np.minimum(size_x, size_y) > 1)
+    with np.errstate(divide="ignore", invalid="ignore"):
+        out[:-1, :-1] = np.where(repeats, size_y / size_x, 0.0)
+    return out
+
+
+def _candidates(a: OpLog, b: OpLog, times: Float64) -> tuple[Int64, Int64]:
+    """Records with one result that are alike by module and operation, of which one may repeat the other's."""
+    module_a, module_b, modules = shared_ids(a.modules, b.modules)
+    op_a, op_b, ops = shared_ids(a.ops, b.ops)
+    shape_a, shape_b, _ = shared_ids(a.shapes, b.shapes)
+    name_a = (module_a * ops)[a.module] + op_a[a.op]
+    name_b = (module_b * ops)[b.module] + op_b[b.op]
+    many_a, many_b = (np.bincount(name, minlength=modules * ops) for name in (name_a, name_b))
+    kinds_a = _kinds(name_a, shape_a[a.shape], modules * ops)
+    kinds_b = _kinds(name_b, shape_b[b.shape], modules * ops)
+    other = (many_a == many_b) & (kinds_a != kinds_b)
+    rows_a, rows_b = np.flatnonzero(other[name_a]), np.flatnonzero(other[name_b])
+    at = np.concatenate((rows_a, rows_b))
+    part = np.concatenate((_part(a)[rows_a], _part(b)[rows_b]))
+    key = numbered_together(np.concatenate((name_a[rows_a], name_b[rows_b])), part)
+    left, right = key[: len(rows_a)], key[len(rows_a) :]
+    as_often = np.bincount(left, minlength=len(at)) == np.bincount(right, minlength=len(at))
+    i, j = (rows[order] for rows, order in ((rows_a, stable_order(left)), (rows_b, stable_order(right))))
+    i, j = i[as_often[np.sort(left)]], j[as_often[np.sort(right)]]
+    kept = (times[a.shape[i], b.shape[j]] > 0) & (a.outputs.count[i] == 1) & (b.outputs.count[j] == 1)
+    return i[kept], j[kept]
+
+
+def _kinds(name: Int64, shape: Int64, names: int) -> Float64:
+    """float64[names]: equal for two logs that have each shape as often under a name."""
+    weight = (mix(np.arange(-1, shape.max(initial=0) + 1).astype(np.uint64)) >> np.uint64(34)).astype(float)
+    return np.bincount(name, weight[shape + 1], minlength=names).astype(float)
+
+
+def _part(log: OpLog) -> Int64:
+    """int64[n]: the part of the step that a record belongs to."""
+    return (log.micro_batch.astype(np.int64) + 1) * 16 + log.phase * 2 + log.recompute
+
+
+def _numbers(log: OpLog, rows: Int64) -> Float64:
+    """float64[5, m], rows as in `STATISTICS`."""
+    numbers = log.stats[:, rows].copy()
+    numbers[_L1] = log.outputs.first(rows)
+    return numbers
+
+
+def _alike(x: Float64, y: Float64, many: Float64) -> Bool:
+    """bool[m]: y is the numbers of x repeated, a tensor that has not the same value everywhere."""
+    whole = x.copy()
+    whole[_L1], whole[_L2] = x[_L1] * many, x[_L2] * np.sqrt(many)
+    scale = np.abs(y)
+    scale[_MEAN] = scale[_MIN] = scale[_MAX] = np.maximum(np.abs(y[_MIN]), np.abs(y[_MAX]))
+    same = (np.abs(whole - y) <= _SAME * scale).all(axis=0)  # False where a number is missing
+    return np.asarray(same & (y[_MIN] < y[_MAX]))
+
+
+def _with_one_copy(log: OpLog, rows: Int64, other: OpLog, others: Int64, unknown: np.uint64) -> OpLog:
+    """The log with the shapes and numbers that the other has of some records; what reads these reads one copy."""
+    if not len(rows):
+        return log
+    known = {raw: k for k, raw in enumerate(log.shapes.raw)}
+    shape, stats, counts = log.shape.copy(), log.stats.copy(), np.array(log.counts)
+    shape[rows] = [known.setdefault(other.shapes.raw[k], len(known)) for k in other.shape[others].tolist()]
+    stats[:, rows], counts[:, rows] = other.stats[:, others], other.counts[:, others]
+    outputs = log.outputs.replaced(rows, other.outputs.first(others))
+    told = rows[log.digests.count[rows] == 1]
+    digests = log.digests.replaced(told, np.full(len(told), unknown))
+    texts = {"Sketch": log.extra["Sketch"].changed(dict.fromkeys(rows.tolist(), b""))} if "Sketch" in log.extra else {}
+    inputs, input_digests = _inputs(log, outputs, marked(rows, len(log)), unknown)
+    return replace(
+        log, shapes=Strings(list(known)), shape=shape, stats=stats, counts=counts, outputs=outputs, digests=digests,
+        inputs=inputs, input_digests=input_digests, extra={**log.extra, **texts}, held_once=len(rows),
+    )  # fmt: skip
+
+
+def _inputs(log: OpLog, outputs: Ragged, once: Bool, unknown: np.uint64) -> tuple[Ragged, Ragged]:
+    """What is read, where these results are as many as they are now; whole results alone."""
+    made, owner = log.producers.value, log.producers.row
+    at = np.flatnonzero((made >= 0) & once[made])
+    slot, reader, made = at - log.producers.start[owner[at]], owner[at], made[at]
+    whole = log.inputs.at(reader, slot) == log.outputs.first(made)
+    slot, reader, made = slot[whole], reader[whole], made[whole]
+    norms, digests = log.inputs.value.copy(), log.input_digests.value.copy()
+    norms[log.inputs.start[reader] + slot] = outputs.first(made)
+    told = slot < log.input_digests.count[reader]
+    digests[log.input_digests.start[reader[told]] + slot[told]] = unknown
+    return Ragged(log.inputs.start, norms), Ragged(log.input_digests.start, digests)

@@ -1,0 +1,58 @@
+"""A result that one run repeats for each sample is compared with the one copy of the other."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+from numpy.typing import NDArray
+
+from matchers.comparison import compare
+from matchers.logs.op_log import OpLog
+from matchers.status import Status
+from matchers.verdict.comparability import Severity
+from tests.captured import Step, captured_log
+
+RNG = np.random.default_rng(5)
+ANGLES, QUERIES = RNG.normal(size=(1, 5, 4)), RNG.normal(size=(3, 5, 4))
+
+
+def log(angles: NDArray[np.float64], queries: NDArray[np.float64] = QUERIES) -> OpLog:
+    return captured_log(
+        [
+            Step(key="rotary/op_0_cos", reads=[angles], gives=[np.cos(angles)], made=[""]),
+            Step(key="rotary/op_1_mul", reads=[np.cos(angles)], gives=[2 * np.cos(angles)], made=["rotary/op_0_cos"]),
+            Step(
+                key="attention/op_0_mul",
+                reads=[queries, 2 * np.cos(angles)],
+                gives=[queries * 2 * np.cos(angles)],
+                made=["", "rotary/op_1_mul"],
+            ),
+        ]
+    )
+
+
+@pytest.mark.parametrize("turned", [False, True])
+def test_copies_are_compared_as_one_and_said(turned: bool) -> None:
+    logs = log(ANGLES), log(np.repeat(ANGLES, 3, axis=0))
+    c = compare(*(logs[::-1] if turned else logs))
+    assert c.status.tolist() == [Status.SAME_PRINT, Status.SAME_PRINT, Status.EQUAL]
+    ((severity, text),) = [(note.severity, note.text) for note in c.comparability.notes if note.kind == "copies"]
+    assert severity is Severity.HARMLESS
+    assert text.startswith(f"{'a' if turned else 'b'} holds 2 results several times over")
+
+
+def test_what_reads_a_copy_is_judged_by_it() -> None:
+    c = compare(log(ANGLES), log(np.repeat(ANGLES, 3, axis=0), QUERIES * 1.01))
+    assert c.status.tolist() == [Status.SAME_PRINT, Status.SAME_PRINT, Status.DIVERGED]
+
+
+@pytest.mark.parametrize("angles", [np.repeat(ANGLES, 3, axis=0) * 1.001, np.concatenate((ANGLES, ANGLES + 1, ANGLES))])
+def test_other_values_are_no_copies(angles: NDArray[np.float64]) -> None:
+    a, b = log(ANGLES), log(angles)
+    c = compare(a, b)
+    assert (c.a.held_once, c.b.held_once) == (0, 0)
+    assert c.status.tolist() != [Status.SAME_PRINT, Status.SAME_PRINT, Status.EQUAL]
+
+
+def test_a_constant_repeated_tells_nothing() -> None:
+    assert not compare(log(np.zeros((1, 5, 4))), log(np.zeros((3, 5, 4)))).b.held_once
