@@ -8,7 +8,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, partial
+from typing import Final
 
 import numpy as np
 
@@ -35,7 +36,7 @@ from matchers.pairing.matching import Matching, NameRules, paired_by
 from matchers.pairing.pairing import Method
 from matchers.pairing.rematch import ForcedPair, apply_rules
 from matchers.rows import Rows
-from matchers.rules.model import LayoutRule, RuleSet, ToleranceRule
+from matchers.rules.model import LayoutRule, RowsRule, RuleSet, ToleranceRule
 from matchers.rules.resolve import RuleUsage, resolve
 from matchers.rules.unneeded import with_hints
 from matchers.status import Status
@@ -67,6 +68,9 @@ class Kept:
     copies: tuple[tuple[Mismatch, ...], tuple[Mismatch, ...]] | None = None
 
 
+_OF_LOGS: Final = (LayoutRule, RowsRule)
+"""Rules about what the logs are, before their operations are paired."""
+
 MergeAgain = Callable[[RuleSet], tuple[OpLog, OpLog]]
 
 
@@ -84,7 +88,8 @@ class Comparison(Rows):
         last_contents: what the runs leave in parameters, buffers and optimizer states that operations without a common
             pair wrote.
         recompute_mismatches: recomputed copies of both runs that do not repeat what they did in the forward pass.
-        merge_again: reads the logs of merged ranks under other rules about layouts; None where nothing is merged.
+        merge_again: the logs under other rules about layouts and rows, of merged ranks read again; None where neither
+            ranks are merged nor rows told.
     """
 
     rules: RuleSet = field(default_factory=RuleSet)
@@ -196,7 +201,7 @@ class Comparison(Rows):
     def with_rules(self, rules: RuleSet, *, progress: Progress | None = None) -> Comparison:
         """Compare the same logs under other rules: equal to `compare(a, b, rules)`, but only changes are recomputed."""
         again = self.merge_again
-        if again is not None and rules.enabled(LayoutRule) != self.rules.enabled(LayoutRule):
+        if again is not None and any(rules.enabled(kind) != self.rules.enabled(kind) for kind in _OF_LOGS):
             a, b = again(rules)
             return compare(a, b, rules, expectation=self.expectation, progress=progress, merge_again=again)
         return _compare(self.a, self.b, rules, self.expectation, self.kept, self.flow, progress, merge_again=again)
@@ -224,8 +229,11 @@ def compare(
         merge_again: as of `Comparison`.
     """
     rules = rules if rules is not None else RuleSet()
+    if merge_again is None and not final and all(len(log.texts("Rows")) for log in (a, b)):
+        merge_again = partial(_as_given, a, b)
     a, b = fold_micro_batches(*same_phases(*same_numbers(*at_module_ends(a, b))))
-    a, b = held_once(*on_common_rows(a, b, _partners))
+    indices = [(rule.a, rule.b) for rule in rules.enabled(RowsRule)]
+    a, b = held_once(*on_common_rows(a, b, _partners, indices))
     expectation = expectation or Expectation()
     return _compare(a, b, rules, expectation, Kept(), None, progress, final=final, merge_again=merge_again)
 
@@ -332,6 +340,10 @@ def _partners(a: OpLog, b: OpLog) -> tuple[Int64, Int64]:
     matching = Matching.of(a, b, NameRules.of(resolved), Shards.of(a, b), None)
     found = paired_by(matching.features, apply_rules(matching.features, matching.alignment, [], ()).state, [], ())
     return found.lead_a.astype(np.int64), found.lead_b.astype(np.int64)
+
+
+def _as_given(a: OpLog, b: OpLog, _rules: RuleSet) -> tuple[OpLog, OpLog]:
+    return a, b
 
 
 def _silent(_what: str, _fraction: float) -> None:

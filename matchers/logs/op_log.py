@@ -196,6 +196,7 @@ class OpLog:
         content: SHA-256 of the file as it was read; empty if it was not taken.
         rows_kept: records whose numbers are those of some rows, by output; of one that is missing, none are known.
         rows_compared: which rows that are, in words; empty where all are compared.
+        rows_told: number of results of which each index of rows of a, and of b, tells the common rows.
         held_once: number of records whose result the log holds several times over, and the other log once.
         folding: set where the numbers are those of all micro-batches together.
     """
@@ -237,6 +238,7 @@ class OpLog:
     left_out: tuple[LeftOut, ...] = ()
     rows_kept: Mapping[int, Mapping[int, Int64]] = field(default_factory=dict)
     rows_compared: str = ""
+    rows_told: Mapping[tuple[str, str], int] = field(default_factory=dict)
     held_once: int = 0
     folding: Folding | None = None
 

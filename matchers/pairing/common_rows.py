@@ -7,15 +7,17 @@ is nearest to a row of the other is the same.
 
 from __future__ import annotations
 
+import math
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 
 import numpy as np
 
 from matchers.arrays import Float64, Int64, columns
+from matchers.ops.row_index import picked
 from matchers.ops.tensor_rows import TensorRows, distances
 
-__all__ = ["CommonRows", "common_rows"]
+__all__ = ["CommonRows", "common_rows", "rows_told"]
 
 _NEAR = 0.05
 """Largest relative distance of the nearest row that tells which it is."""
@@ -40,8 +42,13 @@ class CommonRows:
     b: Int64
 
 
-def common_rows(pairs: Sequence[tuple[TensorRows, TensorRows]]) -> list[CommonRows | None]:
+def common_rows(
+    pairs: Sequence[tuple[TensorRows, TensorRows]], told: Mapping[Of, CommonRows] | None = None
+) -> list[CommonRows | None]:
     """Find the common rows of each pair of results.
+
+    Args:
+        told: those that are known, by dimensions.
 
     Those of results with rows of the same dimensions are all rows; None without a proved row. Which rows are common is
     told by all results of the same dimensions together, but for rows whose order is that of the data, such as of tokens
@@ -52,7 +59,7 @@ def common_rows(pairs: Sequence[tuple[TensorRows, TensorRows]]) -> list[CommonRo
         kinds[x.of, y.of].append(k)
     found: list[CommonRows | None] = [None] * len(pairs)
     for (of_x, of_y), which in kinds.items():
-        together = _common([pairs[k] for k in which])
+        together = (told or {}).get((of_x, of_y)) or _common([pairs[k] for k in which])
         for k in which:
             found[k] = together
             if together is not None and of_x != of_y and len(of_x) == len(of_y) == 1:
@@ -60,6 +67,24 @@ def common_rows(pairs: Sequence[tuple[TensorRows, TensorRows]]) -> list[CommonRo
                 if own is not None and len(own.a) == len(together.a) and _fits(pairs[k], own):
                     found[k] = own
     return found
+
+
+def rows_told(indices: Sequence[tuple[str, str]], kinds: Iterable[Of]) -> dict[Of, tuple[CommonRows, Int64]]:
+    """The common rows that pairs of indices name, by dimensions, and which pairs of indices do.
+
+    Of those whose rows are the same ones numbered through, too.
+    """
+    found: dict[Of, tuple[CommonRows, Int64]] = {}
+    kinds = [of for of in kinds if of[0] != of[1]]
+    for of_x, of_y in kinds:
+        named = [(picked(a, of_x), picked(b, of_y)) for a, b in indices]
+        fits = [(k, x, y) for k, (x, y) in enumerate(named) if x is not None and y is not None and len(x) == len(y)]
+        if fits:
+            rows = np.unique(np.concatenate([np.stack((x, y)) for _, x, y in fits], axis=1), axis=1)
+            order = np.argsort(rows[int(math.prod(of_x) > math.prod(of_y))], kind="stable")
+            found[of_x, of_y] = CommonRows(rows[0, order], rows[1, order]), np.array([k for k, _, _ in fits])
+    through = {((math.prod(of_x),), (math.prod(of_y),)): rows for (of_x, of_y), rows in found.items()}
+    return {**{of: through[of] for of in kinds if of in through}, **found}
 
 
 def _common(pairs: list[tuple[TensorRows, TensorRows]]) -> CommonRows | None:

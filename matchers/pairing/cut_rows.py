@@ -26,7 +26,7 @@ from matchers.ops.json_values import hex_digest, parsed_object
 from matchers.ops.shapes import dimensions
 from matchers.ops.start import read_tensors
 from matchers.ops.tensor_rows import TensorRows, rows_of
-from matchers.pairing.common_rows import CommonRows, common_rows
+from matchers.pairing.common_rows import CommonRows, common_rows, rows_told
 
 __all__ = ["on_common_rows"]
 
@@ -36,11 +36,17 @@ _DROPPED: Final = ("Mutated", "Inputs", "Exchanged")
 """Fields about other rows, too."""
 
 
-def on_common_rows(a: OpLog, b: OpLog, partners: Callable[[OpLog, OpLog], tuple[Int64, Int64]]) -> tuple[OpLog, OpLog]:
+def on_common_rows(
+    a: OpLog,
+    b: OpLog,
+    partners: Callable[[OpLog, OpLog], tuple[Int64, Int64]],
+    indices: Sequence[tuple[str, str]] = (),
+) -> tuple[OpLog, OpLog]:
     """Return the logs cut to common rows; as they are where they tell no rows, or these have the same dimensions.
 
     Args:
         partners: pairs the records of two logs, whatever the sizes of their dimensions but the last.
+        indices: of a and of b, that the user says name the same rows (`ops.row_index`).
     """
     if not all(len(log.texts("Rows")) for log in (a, b)):
         return a, b
@@ -49,7 +55,8 @@ def on_common_rows(a: OpLog, b: OpLog, partners: Callable[[OpLog, OpLog], tuple[
     told = [(rows_of(a, x), rows_of(b, y)) for x, y in zip(i.tolist(), j.tolist(), strict=True)]
     of = [(pair, k) for pair, (x, y) in enumerate(told) for k in x.keys() & y.keys()]
     pairs = [(told[pair][0][k], told[pair][1][k]) for pair, k in of]
-    found = dict(zip(of, common_rows(pairs), strict=True))
+    named = rows_told(indices, dict.fromkeys((x.of, y.of) for x, y in pairs))
+    found = dict(zip(of, common_rows(pairs, {of: rows for of, (rows, _) in named.items()}), strict=True))
     if not any(rows is not None and x.of != y.of for rows, (x, y) in zip(found.values(), pairs, strict=True)):
         return a, b
     shapes = [[dimensions(log.shape_text(row)) for row in rows.tolist()] for log, rows in ((a, i), (b, j))]
@@ -72,7 +79,9 @@ def on_common_rows(a: OpLog, b: OpLog, partners: Callable[[OpLog, OpLog], tuple[
     for log, held in zip((a, b), kept, strict=True):
         for record in [record for record, outputs in held.items() if len(outputs) < len(log.digests[record])]:
             del held[record]
-    cut_a = replace(_cut(a, short[0], depends[0], kept[0], UNKNOWN[0]), rows_compared=_words(found.values(), pairs))
+    uses = Counter(indices[k] for x, y in pairs if (x.of, y.of) in named for k in named[x.of, y.of][1].tolist())
+    words = _words(found.values(), pairs)
+    cut_a = replace(_cut(a, short[0], depends[0], kept[0], UNKNOWN[0]), rows_compared=words, rows_told=uses)
     return cut_a, _cut(b, short[1], depends[1], kept[1], UNKNOWN[1])
 
 

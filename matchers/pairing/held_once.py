@@ -48,7 +48,8 @@ def _times(a: OpLog, b: OpLog) -> Float64:
     """
     of_a, of_b = ([dimensions(text) for text in log.shapes] for log in (a, b))
     rank = max(map(len, (*of_a, *of_b)), default=0)
-    x, y = (np.array([(1,) * (rank - len(dims)) + dims for dims in of] or [()], float) for of in (of_a, of_b))
+    padded = [[(1,) * (rank - len(dims)) + dims for dims in of] for of in (of_a, of_b)]
+    x, y = (np.array(of, float).reshape(len(of), rank) for of in padded)
     out = np.zeros((len(a.shapes) + 1, len(b.shapes) + 1))
     if not rank:
         return out

@@ -54,6 +54,7 @@ _WRITERS: Final[Mapping[Value, Callable[[Any], str]]] = {
     Value.PHASE: attrgetter("label"),
     Value.ERROR: _number,
     Value.SHARE: attrgetter("label"),
+    Value.INDEX: quoted,
     Value.REASON: quoted,
     Value.SWITCH: lambda on: str(on).lower(),
 }

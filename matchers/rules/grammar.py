@@ -13,6 +13,7 @@ from typing import Any, Final
 
 from matchers.files.yaml_tree import Lines, Node, TreeError, read_tree
 from matchers.logs.op_log import Phase
+from matchers.ops.row_index import normal_index
 from matchers.rules.model import COMMON, SECTIONS, SHARES, Rule, RuleProblem, RuleSet, Side, Value
 from matchers.rules.pattern import Pattern, PatternError
 from matchers.typed_number import typed_number
@@ -223,6 +224,15 @@ class _Fields:
                 raise _Wrong(f"{error} (in '{name}')", at.start + at.quoted + error.position) from error
         return texts
 
+    def index(self, name: str) -> str:
+        """An index, as a text or as a list: `[0, 9]`."""
+        node = self.values[name]
+        text = ", ".join(_plain(name, item) for item in node.items) if node.kind == "list" else _plain(name, node)
+        try:
+            return normal_index(text)
+        except ValueError as error:
+            raise _Wrong(f"'{name}' {error}", node.start) from error
+
     def named(self, name: str, known: Mapping[str, object], otherwise: str = "") -> object:
         """The value that a text names."""
         text = self.text(name)
@@ -258,6 +268,7 @@ _READERS: Final[Mapping[Value, Callable[[_Fields, str], object]]] = {
     Value.PHASE: lambda fields, name: fields.named(name, PHASES, "; omit it for all"),
     Value.ERROR: _Fields.error,
     Value.SHARE: lambda fields, name: fields.named(name, SHARES),
+    Value.INDEX: _Fields.index,
     Value.REASON: _Fields.reason,
     Value.SWITCH: _Fields.switch,
 }

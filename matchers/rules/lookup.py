@@ -8,8 +8,9 @@ import numpy as np
 
 from matchers.arrays import Bool, Int64, distinct, marked
 from matchers.logs.op_log import OpLog, Phase
+from matchers.ops.row_index import dimensions_of
 from matchers.rules.key_index import KeyIndex, index_of
-from matchers.rules.model import IgnoreRule, LayoutRule, RuleSet, Side, ToleranceRule
+from matchers.rules.model import IgnoreRule, LayoutRule, RowsRule, RuleSet, Side, ToleranceRule
 from matchers.rules.pattern import Glob
 from matchers.rules.text_index import TextIndex
 
@@ -107,6 +108,19 @@ def first_rules(look: Lookup, kind: type[IgnoreRule | ToleranceRule | LayoutRule
             else:
                 look.report(number, f"has no effect: {look.others(earlier, 'matches', 'match')} first")
     return first[Side.A], first[Side.B]
+
+
+def tell_rows(look: Lookup) -> None:
+    """Record how many results each rule about rows is about, and what is wrong with it; their logs are already cut."""
+    told, known = look.log(Side.A).rows_told, all(len(look.log(side).texts("Rows")) for side in Side)
+    for number, rule in look.rules.in_force(RowsRule):
+        look.matched[number] = told.get((rule.a, rule.b), 0)
+        if not known:
+            look.hints[number] = "is not needed: these logs do not tell rows (numtui capture --rows)"
+        elif not look.matched[number]:
+            many = dimensions_of(rule.a)
+            rows = f"rows of {many} dimension{'s' * (many > 1)}"
+            look.report(number, f"matches nothing: no pair of results has {rows}, others in a than in b, with both")
 
 
 def _matching(look: Lookup, side: Side, rule: IgnoreRule | ToleranceRule | LayoutRule) -> Bool:

@@ -15,6 +15,7 @@ from functools import partial
 from typing import Any, ClassVar, Final, Literal, TypeVar, cast
 
 from matchers.logs.op_log import Phase
+from matchers.ops.row_index import normal_index
 from matchers.ops.share import Holds
 from matchers.rules.pattern import Pattern
 
@@ -28,6 +29,7 @@ __all__ = [
     "ModuleRule",
     "OpRule",
     "PairRule",
+    "RowsRule",
     "Rule",
     "RuleProblem",
     "RuleSet",
@@ -68,6 +70,7 @@ class Value(Enum):
     PHASE = "a phase"
     ERROR = "a relative error"
     SHARE = "what merged ranks hold"
+    INDEX = "an index of rows"
     REASON = "a reason, in the user's words"
     SWITCH = "true or false"
 
@@ -107,6 +110,13 @@ def _share(name: str, share: Holds) -> None:
         raise ValueError(f"'{name}' must be {', '.join(SHARES)}, not {share.label}")
 
 
+def _index(name: str, text: str) -> str:
+    try:
+        return normal_index(text)
+    except ValueError as error:
+        raise ValueError(f"'{name}' {error}") from error
+
+
 def _reason(name: str, why: str) -> str | None:
     # Space around a reason is meaningless, and a YAML block adds line breaks.
     if why := why.strip():
@@ -123,6 +133,7 @@ _CHECKS: Final[Mapping[Value, Callable[[str, Any], object]]] = {
     Value.SIDE: lambda _, side: Side(side),
     Value.ERROR: _error,
     Value.SHARE: _share,
+    Value.INDEX: _index,
 }
 """What is wrong with a value is raised; what is returned takes its place."""
 
@@ -292,7 +303,20 @@ class LayoutRule(_KeyRule):
     holds: Holds
 
 
-Rule = PairRule | ApartRule | TemplateRule | ModuleRule | OpRule | IgnoreRule | ToleranceRule | LayoutRule
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RowsRule(_Base):
+    """These rows of results are the same, in this order, where logs tell rows and the runs compute others beside them.
+
+    For results of which as many dimensions as the index has number the rows (`ops.row_index`).
+    """
+
+    section: ClassVar = "rows"
+    keys: ClassVar = {"a": Value.INDEX, "b": Value.INDEX}
+    a: str
+    b: str
+
+
+Rule = PairRule | ApartRule | TemplateRule | ModuleRule | OpRule | IgnoreRule | ToleranceRule | LayoutRule | RowsRule
 _R = TypeVar("_R", bound=_Base)
 
 SECTIONS: Final[tuple[type[Rule], ...]] = (
@@ -304,6 +328,7 @@ SECTIONS: Final[tuple[type[Rule], ...]] = (
     IgnoreRule,
     ToleranceRule,
     LayoutRule,
+    RowsRule,
 )
 """The kinds of rules, in order of application; a `RuleSet` is in this order."""
 

@@ -19,7 +19,7 @@ import numpy as np
 from matchers.arrays import Bool, Float64, Int32, Int64
 from matchers.logs.op_log import OpLog, Phase
 from matchers.rules.key_index import key_reference, warm
-from matchers.rules.lookup import Lookup, first_rules, in_phase
+from matchers.rules.lookup import Lookup, first_rules, in_phase, tell_rows
 from matchers.rules.model import (
     ApartRule,
     IgnoreRule,
@@ -139,6 +139,7 @@ def resolve(rules: RuleSet, a: OpLog, b: OpLog) -> Resolved:
     run.fill_templates()
     run.group_ops()
     first_rules(run, LayoutRule)
+    tell_rows(run)
     return run.result()
 
 

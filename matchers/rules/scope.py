@@ -15,6 +15,7 @@ from matchers.rules.model import (
     ModuleRule,
     OpRule,
     PairRule,
+    RowsRule,
     Rule,
     RuleSet,
     Side,
@@ -64,6 +65,9 @@ def reach(rule: Rule, a: OpLog, b: OpLog, modules: tuple[ModuleRule, ...] = ()) 
         for mask, log, side in zip(masks, (a, b), Side, strict=True):
             if rule.side in (None, side) and log.members:
                 mask[:-1] = of_layout(rule, log)
+    elif isinstance(rule, RowsRule):
+        for mask, log in zip(masks, (a, b), strict=True):
+            mask[list(log.rows_kept)] = True
     else:
         for mask, ignored, tolerance in zip(
             masks,

@@ -9,6 +9,7 @@ from dataclasses import dataclass, field, replace
 
 from matchers.comparison import Comparison
 from matchers.logs.op_log import OpLog
+from matchers.ops.shapes import dimensions
 from matchers.ops.share import Holds
 from matchers.rules.emit import quoted
 from matchers.rules.file import RuleFile
@@ -22,6 +23,7 @@ from matchers.rules.model import (
     ModuleRule,
     OpRule,
     PairRule,
+    RowsRule,
     Rule,
     RuleProblem,
     RuleSet,
@@ -166,6 +168,8 @@ def _first_text(kind: type[Rule], c: Comparison, spot: RecordPair) -> str:
         both = a.op, b.op
     elif kind is IgnoreRule:
         return f"match: {_value(a.key or b.key)}"
+    elif kind is RowsRule:
+        both = a.rows, b.rows
     elif kind is LayoutRule:
         return f"match: {_value(b.key or a.key)}\nholds: {Holds.PARTIAL.label}"
     else:
@@ -186,3 +190,4 @@ class _RecordNames:
         self.key = key_reference(log, record) if there else ""
         self.module = str(log.modules[log.module[record]]) if there and log.module[record] >= 0 else ""
         self.op = log.op_name(record) if there else ""
+        self.rows = ", ".join([":"] * (len(dimensions(log.shape_text(record))) - 2) + ["0"]) if there else ""

@@ -22,6 +22,7 @@ from matchers.rules.model import (
     ModuleRule,
     OpRule,
     PairRule,
+    RowsRule,
     Rule,
     RuleProblem,
     RuleSet,
@@ -43,6 +44,7 @@ ORDER: Final[Mapping[str, str]] = {
     "apart": "The order has no effect.",
     "ignore": "The order has no effect.",
     "tolerance": "The uppermost rule that matches a pair applies.",
+    "rows": "The order has no effect; the logs are cut anew.",
     "layout": "The uppermost rule that matches an operation applies; the logs are merged anew.",
 }
 """Meaning of the rule order, by section."""
@@ -148,6 +150,8 @@ def rule_text(rule: Rule) -> str:
     if isinstance(rule, IgnoreRule):
         what = " ".join(part for part in (f"op {rule.op}" if rule.op else "", rule.match or "") if part)
         return what + _scope(rule.side, rule.phase)
+    if isinstance(rule, RowsRule):
+        return f"[{rule.a}] ↔ [{rule.b}]"
     if isinstance(rule, LayoutRule):
         return f"{rule.match}{_scope(rule.side, rule.phase)}: {rule.holds.label}"
     return f"{rule.match}{_scope(rule.side, rule.phase)} up to {rule.rtol:g}"
@@ -169,6 +173,8 @@ def matches(rule: Rule, use: RuleUsage) -> str:
         return f"makes {plural(n, 'pair')}{missed}"
     if isinstance(rule, ApartRule):
         return f"keeps {plural(n, 'pair')} apart"
+    if isinstance(rule, RowsRule):
+        return f"tells the common rows of {plural(n, 'pair')} of results"
     operations = plural(n, "operation")
     if isinstance(rule, ModuleRule):
         return f"renames the modules of {operations} of a"

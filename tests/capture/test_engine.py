@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -10,6 +11,7 @@ from matchers.comparison import Comparison, compare, noise_floor
 from matchers.explain.sentences import headline
 from matchers.explain.tensor_rows import row_sentences, worst_tokens
 from matchers.logs.parser import read_log
+from matchers.rules.model import RowsRule, RuleSet
 from matchers.verdict.expectation import Expectation
 from numtui.query.source_line import source_lines, split_location
 from tests.capture.runs import EXAMPLE, run_captured
@@ -81,6 +83,19 @@ class TestRows:
         tokens = worst_tokens(c)
         assert tokens is not None
         assert (tokens.many, tokens.differ) == (2, 0)
+
+    def test_a_rule_says_which_rows_are_the_same(self, tmp_path: Path) -> None:
+        c = by_rows(tmp_path)
+        others = RowsRule(a=":, 8", b=":, 0")
+        wrong = c.with_rules(RuleSet((others, RowsRule(a=":, :, 1", b="0, :, :"))))
+        assert [note.text for note in wrong.comparability.notes if note.kind == "rows"] == [
+            "compared by rows: 2 of 22 in a, of 2 in b (8, 19)"
+        ]
+        assert "embedding" in wrong.a.keys[int(wrong.row_a[wrong.cause.argmax()])]
+        used, unused = wrong.usage
+        assert used.matched > 50
+        assert "matches nothing: no pair of results has rows of 3 dimensions" in str(unused.problem)
+        assert not wrong.with_rules(RuleSet((replace(others, enabled=False),))).red.any()
 
     @pytest.mark.parametrize(
         ("bug", "told"),

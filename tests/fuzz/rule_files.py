@@ -19,6 +19,7 @@ from matchers.rules.model import (
     ModuleRule,
     OpRule,
     PairRule,
+    RowsRule,
     Rule,
     RuleSet,
     Side,
@@ -75,6 +76,7 @@ SIDE = st.sampled_from([None, Side.A, Side.B])
 PHASE = st.sampled_from([None, *Phase])
 WHY = st.none() | st.text(st.characters(codec="utf-8"), max_size=12) | st.just("because: # it is\n- so")
 PLACES = st.sampled_from(["layers.{i}/op_{n}_add", "{rest:path}", "x{{y}}", "{x}/{n+1}"])
+INDICES = st.lists(st.sampled_from(["0", "12", ":", "3:", ":7", "2:5"]), min_size=1, max_size=3).map(", ".join)
 BY_KIND: dict[type[Rule], st.SearchStrategy[Rule]] = {
     PairRule: st.builds(PairRule, a=LISTS, b=LISTS, why=WHY),
     ApartRule: st.builds(ApartRule, a=NAMES, b=NAMES, why=WHY),
@@ -92,6 +94,7 @@ BY_KIND: dict[type[Rule], st.SearchStrategy[Rule]] = {
     | st.builds(OpRule, a=ONE, b=LISTS, phase=PHASE, why=WHY),
     IgnoreRule: st.builds(IgnoreRule, side=SIDE, phase=PHASE, op=st.none() | NAMES, match=NAMES, why=WHY),
     ToleranceRule: st.builds(ToleranceRule, match=NAMES, rtol=st.floats(0, 1e300), side=SIDE, phase=PHASE, why=WHY),
+    RowsRule: st.builds(RowsRule, a=INDICES, b=INDICES, why=WHY),
     LayoutRule: st.builds(
         LayoutRule, match=NAMES, holds=st.sampled_from([*SHARES.values()]), side=SIDE, phase=PHASE, why=WHY
     ),

@@ -10,7 +10,7 @@ from matchers.arrays import Float64, Int64
 from matchers.ops.sketch import PROJECTIONS
 from matchers.ops.tensor_rows import TensorRows
 from matchers.pairing import common_rows as module
-from matchers.pairing.common_rows import common_rows
+from matchers.pairing.common_rows import common_rows, rows_told
 
 
 def rows(values: Float64, digests: Int64, of: tuple[int, ...] | None = None) -> TensorRows:
@@ -66,6 +66,20 @@ def test_many_rows_are_found_by_digests_alone() -> None:
     (found,) = common_rows([(x, y)])
     assert found is not None
     assert found.a.tolist() == list(range(many - 1, 0, -1))
+
+
+def test_rows_that_are_told_need_not_be_near_and_are_the_same_numbered_through() -> None:
+    random = np.random.default_rng(4)
+    x, y = random.standard_normal((6, PROJECTIONS)), random.standard_normal((2, PROJECTIONS))
+    pairs = [
+        (rows(x, np.arange(6), (2, 3)), rows(y, np.arange(9, 11), (2, 1))),
+        (rows(x, np.arange(6)), rows(y, np.arange(9, 11))),
+    ]
+    told = rows_told([(":, 2", ":, 0"), ("0, 7", "0, 0")], [(one.of, other.of) for one, other in pairs])
+    assert [which.tolist() for _, which in told.values()] == [[0], [0]]
+    for found in common_rows(pairs, {of: common for of, (common, _) in told.items()}):
+        assert found is not None
+        assert (found.a.tolist(), found.b.tolist()) == ([2, 5], [0, 1])
 
 
 def test_rows_of_the_same_dimensions_are_all_common() -> None:

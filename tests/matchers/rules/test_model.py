@@ -20,6 +20,7 @@ from matchers.rules.model import (
     ModuleRule,
     OpRule,
     PairRule,
+    RowsRule,
     Rule,
     RuleSet,
     Side,
@@ -271,6 +272,12 @@ def test_what_ranks_may_hold() -> None:
     assert rules.rules == (LayoutRule(match="x", holds=Holds.PARTIAL),)
     (problem,) = rules.problems
     assert str(problem) == "r:5:12: 'holds' must be replica, shard, partial or unknown, not 'norm'"
+
+
+def test_rows_are_named_as_a_text_or_a_list() -> None:
+    rules = parse_rules("rows:\n  - {a: [0, 9], b: '[0,0]'}\n  - {a: [x], b: ':'}\n", "r")
+    assert rules.rules == (RowsRule(a="0, 9", b="0, 0"),)
+    assert str(rules.problems[0]).startswith("r:3:9: 'a' must be an index of rows such as ':, 9'")
 
 
 def test_text_is_text_whatever_yaml_would_make_of_it() -> None:
