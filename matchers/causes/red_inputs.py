@@ -67,11 +67,14 @@ def inputs_of_pairs(c: Rows, flow_a: Ragged, flow_b: Ragged, rows: Int64) -> Inp
     """The inputs of some rows with pairs, ascending.
 
     Position by position for pairs of single records; each on its own for groups, whose sides list different inputs.
+    Of micro-batches that are read as one, those of the last one, and what an operation without a partner gives others.
     """
     grouped = c.pairing.assembled[c.pair[rows]]
     parts = [_single_inputs(c, flow_a, flow_b, rows[~grouped], int(rows[0]))]
+    sides = (("a", flow_a, c.at_a), ("b", flow_b, c.at_b))
+    parts += [_of_other_batches(c, *side, rows[~grouped]) for side in sides]
     of_group = marked(rows[grouped], len(c))
-    for side, flow, at in (("a", flow_a, c.at_a), ("b", flow_b, c.at_b)):
+    for side, flow, at in sides:
         reader, maker = at[flow.row], _at(at, flow.value)
         inside = of_group[reader]
         row, maker = reader[inside].astype(np.int64), maker[inside]
@@ -138,6 +141,23 @@ def _single_inputs(c: Rows, flow_a: Ragged, flow_b: Ragged, rows: Int64, first: 
         np.concatenate((unhashed & known & equal & later, no)),
         np.concatenate((known & ~equal, no)),
     )
+
+
+def _of_other_batches(c: Rows, side: str, flow: Ragged, at: Int32, rows: Int64) -> Inputs:
+    """What operations of one run alone give other micro-batches of some rows than the last one, which stands for all.
+
+    The other run reads in its place what the last one reads.
+    """
+    log, _ = c.side(side)
+    maker, last = _at(at, flow.value), np.append(log.joined, -1)
+    other = (last[flow.row] >= 0) & (last[flow.value] < 0) & marked_at(c.pair < 0, maker)
+    edge = np.flatnonzero(other & marked(rows, len(c))[at[flow.row]])
+    reader = flow.row[edge]
+    instead = _at(at, flow.at(last[reader], edge - flow.start[reader], -1))
+    edge, instead = edge[instead != maker[edge]], instead[instead != maker[edge]]
+    no = np.zeros(len(edge), bool)
+    made = (maker[edge], instead) if side == "a" else (instead, maker[edge])
+    return Inputs(at[flow.row[edge]].astype(np.int64), *made, no, no, no, no, no, no)
 
 
 def _digests(log: OpLog, record: Int64, at: Int64, place: Int64) -> tuple[Hash, Bool]:

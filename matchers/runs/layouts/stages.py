@@ -16,7 +16,7 @@ import numpy as np
 
 from matchers.arrays import Bool, Int64, marked
 from matchers.laws.law import Kind
-from matchers.logs.columns import Texts
+from matchers.logs.columns import Ragged, Texts
 from matchers.logs.op_log import OpLog, Phase
 from matchers.logs.raw_record import MEMBERS
 from matchers.ops.batch_numbers import micro_batch_numbers
@@ -85,18 +85,21 @@ def _joined(ranks: RankLogs, stages: Sequence[int], other: OpLog | None, first: 
     """The log of a pipeline, whose ranks are given in the order of their stages; `first`: of each rank's pipeline."""
     names = {} if other is None else names_in(other, ranks, stages)
     pieces, places, keys = list[Piece](), list[Int64](), list[Int64]()
+    numbers, messages = [_numbers(ranks.logs[rank]) for rank in stages], list(_messages(ranks, stages))
+    passes = [_passes(ranks.logs[rank], number) for rank, number in zip(stages, numbers, strict=True)]
+    turns = _turns([ranks.flows[rank] for rank in stages], numbers, passes, messages)
     start = 0
     for stage, rank in enumerate(stages):
         rows = np.flatnonzero(~_serving(ranks, rank) & ~unused_passes(ranks.logs[rank]))
-        number = _numbers(ranks.logs[rank]).astype(np.int32)
+        number = numbers[stage].astype(np.int32)
         log = renamed(replace(ranks.logs[rank], micro_batch=number), names.get(rank, {}))
         place = np.full(len(log), -1)
         place[rows] = start + np.arange(len(rows))
         start += len(rows)
         pieces.append(Piece(log, rows, None, rank))
         places.append(place)
-        keys.append(_order(log, stage, len(stages))[:, rows])
-    for source, row, target, received in _messages(ranks, stages):
+        keys.append(_order(numbers[stage], passes[stage], turns[stage], stage)[:, rows])
+    for source, row, target, received in messages:
         places[target][received] = places[source][row]
     log = joined(pieces[0].log, pieces, places)
     told = {
@@ -131,18 +134,61 @@ def _numbers(log: OpLog) -> Int64:
     return np.where(np.isin(number, used), np.searchsorted(used, number), -1)
 
 
-def _order(log: OpLog, stage: int, stages: int) -> Int64:
-    """int64[3, n]: micro-batch, direction, and turn of the stage, by which records are sorted.
+def _passes(log: OpLog, number: Int64) -> Int64:
+    """int64[n]: which pass a record belongs to, that of the record before it if to none; -1 before the first one.
 
-    What is of no micro-batch stays behind the record before it.
+    Twice the micro-batch, and one more for the backward pass.
     """
-    n, number = len(log), log.micro_batch.astype(np.int64)
-    backward = (log.phase == Phase.BACKWARD).astype(np.int64)
-    last = np.flatnonzero(number >= 0)[-1:]
-    at = np.maximum.accumulate(np.where(number >= 0, np.arange(n), -1))
-    key = np.stack((number[at], backward[at], np.where(backward[at] > 0, stages - 1 - stage, stage)))
-    key[:, at < 0] = np.array([[-1], [0], [stage]])
-    key[:, np.arange(n) > (last[0] if len(last) else -1)] = np.array([[n], [0], [stage]])
+    at = np.maximum.accumulate(np.where(number >= 0, np.arange(len(log)), -1))
+    return np.where(at >= 0, 2 * number[at] + (log.phase[at] == Phase.BACKWARD), -1)
+
+
+def _turns(
+    flows: Sequence[Ragged],
+    numbers: Sequence[Int64],
+    passes: Sequence[Int64],
+    messages: Sequence[tuple[int, int, int, int]],
+) -> list[Int64]:
+    """Of each stage int64[n]: how many messages of its pass, one after the other, a record comes after.
+
+    A rank that computes several stages has several turns in a pass.
+
+    Args:
+        numbers, passes, messages: as of `_numbers`, `_passes` and `_messages`.
+    """
+    turns = [np.zeros(len(of), np.int64) for of in passes]
+    sends = {(source, passes[source][row], row) for source, row, _, _ in messages}
+    left = list[tuple[int, int, int, Int64]]()
+    for source, row, target, received in messages:
+        flow = flows[target]
+        reader = flow.row[flow.value == received]
+        if not (numbers[target][reader] >= 0).any():
+            continue
+        at = int(reader[numbers[target][reader] >= 0][0])
+        of = passes[target][at]
+        began = any(stage == target and each == of and sent < at for stage, each, sent in sends)
+        behind = np.flatnonzero(passes[target] == of)
+        left.append((source, row, target, behind[behind >= at] if began else behind))
+    for _ in left:  # a message follows at most all others
+        late = [one for one in left if turns[one[2]][one[3]].min() <= turns[one[0]][one[1]]]
+        if not late:
+            break
+        for source, row, target, behind in late:
+            turns[target][behind] = np.maximum(turns[target][behind], turns[source][row] + 1)
+    return turns
+
+
+def _order(number: Int64, passes: Int64, turn: Int64, stage: int) -> Int64:
+    """int64[3, n]: pass, turn, and stage, by which records are sorted.
+
+    What is of no micro-batch stays behind the record before it; of what comes before and after all of them, stages
+    follow each other.
+    """
+    n = len(number)
+    after = np.arange(n) > np.flatnonzero(number >= 0)[-1:].max(initial=-1)
+    outside = (passes < 0) | after
+    key = np.stack((np.where(after & (passes >= 0), np.iinfo(np.int64).max, passes), turn, np.full(n, stage)))
+    key[1, outside] = stage
     return key
 
 

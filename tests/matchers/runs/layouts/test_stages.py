@@ -11,10 +11,13 @@ import numpy as np
 import pytest
 
 from matchers.comparison import Comparison, compare
+from matchers.logs.parser import read_log
 from matchers.ops.unused_passes import unused_passes
 from matchers.runs.check import check_run
 from matchers.runs.finding import Check
 from matchers.runs.layouts.read import layouts_differ, read_both
+from matchers.runs.layouts.stages import with_stages_joined
+from matchers.runs.rank_logs import RankLogs
 from matchers.runs.run import find_run
 from matchers.status import Status
 from tests.captured import Step, captured_log, write_captured
@@ -179,6 +182,25 @@ def test_a_bug_in_the_second_stage_is_its_own(tmp_path: Path) -> None:
     c = compared(tmp_path, second(factor=1.01))
     assert {c.b.keys[int(c.row_b[row])] for row in np.flatnonzero(c.cause)} <= {"layers.1/op_0_mm", "layers.1/op_1_mm"}
     assert c.cause.any()
+
+
+def test_a_rank_with_several_stages_has_several_turns_in_a_pass(tmp_path: Path) -> None:
+    """Layers 0 and 2 are on one rank, 1 and 3 on the other; what either computes is one log, in the order of layers."""
+    ranks, read = [list[Step](), list[Step]()], BATCHES[0]
+    for layer in range(4):
+        rank, got = layer % 2, f"run/op_{layer}_recv_" if layer else ""
+        if got:
+            message = {**group((layer - 1) // 2, 1 - rank), "phase": "prepare"}
+            ranks[rank].append(Step(key=got, reads=[None], changed={0: read}, fields=message))
+        made = product(rank, 0, read, got, name=layer)
+        ranks[rank].append(made)
+        if layer < 3:
+            sent = group(layer // 2, 1 - rank)
+            ranks[rank].append(Step(key=f"run/op_{layer}_send", reads=made.gives, made=[made.key], fields=sent))
+        read = read @ WEIGHTS[rank]
+    run = find_run(written(tmp_path / "two", ranks, [["layers.0.weight"], ["layers.1.weight"]]))
+    (log,) = with_stages_joined(RankLogs(run, {k: read_log(path) for k, path in run.paths.items()})).logs.values()
+    assert list(log.keys) == [f"layers.{layer}/op_0_mm" for layer in range(4)]
 
 
 def dry(number: int) -> Step:
