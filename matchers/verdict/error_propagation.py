@@ -187,10 +187,12 @@ def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: floa
     measured: list[float] = np.where(known, verdicts.error, 0.0).tolist()
     # a norm shows little of an error that later sketches show in full
     unknown = (~np.isfinite(verdicts.error) | (of.by_norms & sketched) | terms) & ~alike
+    # other positions that pick the same values bring no error of these
+    picked = ~of.whole & (~unknown | (known & (verdicts.error < RESOLUTION)))
     blocks = ~of.open & (status >= Status.SHAPE) & ~terms
     walk = _Walk(Inputs.of(a, b, pairing, case.flow, nodes), nodes, blocks, guesses=bool(unknown.any()))
     adds = (additions(a)[case.i] & additions(b)[case.j]).tolist()
-    own, hides, is_open, changes, unseen, guessed, is_whole = (
+    own, hides, is_open, changes, unseen, guessed, same_picked = (
         column.tolist()
         for column in (
             nodes.own,
@@ -199,7 +201,7 @@ def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: floa
             np.where(terms, 0.0, of.norm),
             of.unseen,
             unknown,
-            of.whole,
+            picked,
         )
     )
     judge = _Judge(of, verdicts)
@@ -226,11 +228,11 @@ def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: floa
                 errors[k], earned[k], norms[k] = received.error, received.earned, received.norm
             else:
                 blocked[k] = True
-        elif guessed[k]:
-            errors[k] = max(errors[k], received.error + unseen[k])
+            continue
+        came = received.values if same_picked[k] else received.error
+        if guessed[k]:
+            errors[k] = max(errors[k], came + unseen[k])
         elif hides[k] or errors[k] < RESOLUTION:
-            # other positions that pick the same values bring no error of these
-            came = received.error if is_whole[k] else received.values
             errors[k], earned[k] = max(errors[k], came), max(earned[k], min(came, received.earned))
     return judge.result, judge.limit
 

@@ -371,3 +371,34 @@ def test_an_operation_of_one_micro_batch_alone_brings_no_error_that_excuses() ->
     read = Inputs.of(c.a, c.b, c.pairing, c.flow, nodes)
     assert not read.error[read.node == int(c.pair[at(c, "n/op_2_add")])].any()
     assert "n/op_2_add" in causes(c)
+
+
+def picked(parts: int, *, factor: float = 1.0) -> OpLog:
+    """Rows of a batch by the order of their scores, in each part of it by itself, and what is computed of them."""
+    rng, steps = np.random.default_rng(4), list[Step]()
+    samples, weight = rng.standard_normal((64, 16)).astype(np.float32), rng.standard_normal((16, 1)).astype(np.float32)
+    for number, batch in enumerate(np.split(samples, parts)):
+        noise = (parts - 1) * 2e-6 * rng.standard_normal((len(batch), 1))  # of another order of sums
+        scores = (batch @ weight * (1 + noise)).astype(np.float32)
+        chosen = (scores[:, 0] > 0).astype(np.int64)
+        order = np.argsort(chosen, kind="stable")
+        rows = batch[order]
+        made = np.tanh(rows)
+        made[0] *= np.float32(factor)
+        ops = ("mm", "sort", "floor_divide", "index", "tanh")
+        keys = [f"router/op_{number}_{op}" for op in ops]
+        gives = [[scores], [np.sort(chosen), order], [order], [rows], [made]]
+        reads = [[batch, weight], [scores], [order], [batch, order], [rows]]
+        makers = [["", ""], keys[:1], keys[1:2], ["", keys[2]], keys[3:4]]
+        steps += [
+            Step(key=key, gives=out, reads=read, made=by, fields={"micro_batch": number})
+            for key, out, read, by in zip(keys, gives, reads, makers, strict=True)
+        ]
+    return captured_log(steps)
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.5])
+def test_positions_in_parts_that_pick_the_same_rows_excuse_nothing_of_them(factor: float) -> None:
+    c = compare(picked(1), picked(2, factor=factor), expectation=ORDER)
+    assert c.status[at(c, "router/op_0_index")] == Status.CLOSE
+    assert causes(c) == ["router/op_0_tanh"] * (factor != 1)
