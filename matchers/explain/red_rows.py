@@ -14,6 +14,7 @@ from matchers.explain.first_difference import FROM_PYTHON, determinism_of, start
 from matchers.explain.subject import Subject
 from matchers.logs.op_log import Phase
 from matchers.logs.tells import IMPORTED
+from matchers.ops.batch_numbers import batch_ranks
 from matchers.ops.dataflow import upstream
 from matchers.ops.last_contents import GRADIENT
 from matchers.ops.laws import law_of
@@ -21,6 +22,7 @@ from matchers.ops.nonfinite import broken_text
 from matchers.status import Role, Status
 from matchers.verdict.content_verdicts import ContentVerdict
 from matchers.verdict.list_lengths import length
+from matchers.verdict.loss_scale import mean_or_loss
 from matchers.verdict.reason import Reason
 from matchers.verdict.relative_error import relative_difference
 from matchers.verdict.tolerance import EPSILON, growth_factor
@@ -55,6 +57,9 @@ def difference(of: Subject) -> str:
 def red_headline(of: Subject) -> str:
     """The headline of a red row: what it was asked otherwise, or else what differs."""
     further = of.is_further
+    if of.is_cause and of.pair >= 0 and (ranks := mean_or_loss(of.c.a, of.c.b, of.c.pairing, of.pair)):
+        one, other = "ab" if batch_ranks(of.c.a) == 1 else "ba"
+        return f"UNDECIDED: {one} divides the loss by {ranks}; {other} lacks that, or a mean over its {ranks} ranks"
     asked = asked_otherwise(of.c, of.row) if of.is_cause or further or of.reason == Reason.ARGUMENTS else ""
     if not asked and of.is_cause and of.role == Role.UNKNOWN and (start := start_of(of.c, of.row)):
         return f"FIRST CAUSE: {start}"

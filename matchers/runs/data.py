@@ -10,11 +10,12 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
+from matchers.ops.laws import communicating
 from matchers.runs.finding import Check, Finding, Made, Stage, Unmade
 from matchers.runs.gradients import Gradients
-from matchers.runs.rank_logs import RankLogs, odd_ranks, together
+from matchers.runs.rank_logs import RankLogs, connected, odd_ranks, together
 
-__all__ = ["check_data"]
+__all__ = ["check_data", "readers_of_batches"]
 
 _CHECK = Check.DATA
 _MOST = 2 / 3
@@ -43,6 +44,23 @@ def check_data(ranks: RankLogs, gradients: Gradients) -> Iterator[Finding | Made
         for found in together({rank: ranks.batch[rank] for rank in group}):
             if len({*found} - wrong) > 1:
                 yield _finding(ranks, "batch read twice: these ranks reduce gradients together", found, group)
+
+
+def readers_of_batches(ranks: RankLogs) -> list[tuple[int, ...]]:
+    """The ranks that read each batch together; those that read one twice, by mistake, are apart. Batches are known."""
+    found: dict[tuple[str, ...], list[int]] = {}
+    for rank in ranks.logs:
+        found.setdefault(ranks.batch[rank], []).append(rank)
+    sharing = connected([*ranks.sharing, *((rank,) for rank in ranks.logs)])
+    if all(any({*of} <= {*each} for each in sharing) for of in found.values()):
+        return [tuple(of) for of in found.values()]
+    _, apart = _groups(ranks, Gradients(ranks))
+    out: dict[tuple[object, ...], list[int]] = {}
+    for batch, of in found.items():
+        for rank in of:
+            place = [group.index(rank) for group in apart if rank in group]
+            out.setdefault((batch, *place), []).append(rank)
+    return [tuple(of) for of in out.values()]
 
 
 def _groups(ranks: RankLogs, gradients: Gradients) -> tuple[list[tuple[int, ...]], list[tuple[int, ...]]]:
@@ -80,6 +98,9 @@ def _overlaps(group: Sequence[int], others: Iterable[Sequence[int]]) -> bool:
 
 
 def _finding(ranks: RankLogs, text: str, wrong: Sequence[int], group: Sequence[int]) -> Finding:
-    rows = np.flatnonzero(ranks.logs[wrong[0]].input_digests.count)[:1].tolist()
+    log = ranks.logs[wrong[0]]
+    rows = np.flatnonzero((log.input_digests.count > 0) & ~communicating(log))[
+        :1
+    ].tolist()  # what gathers weights first
     first = wrong[0], *(rows or [-1])
     return ranks.finding(_CHECK, text, wrong, group, first, subject="batch", stage=Stage.BEFORE)

@@ -33,7 +33,7 @@ from matchers.verdict.judge_values import Limits
 from matchers.verdict.reason import Reason
 from matchers.verdict.slots import SlotVerdict, judge_results
 
-__all__ = ["EXACT", "terms_without_factor", "without_scale"]
+__all__ = ["EXACT", "mean_or_loss", "terms_without_factor", "without_scale"]
 
 EXACT = 1e-5
 """Relative deviation of a ratio that is the factor, as printed numbers tell it."""
@@ -206,6 +206,20 @@ def _loss_scale(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> flo
         if (abs(ratio[red] / factor - 1) < EXACT).mean() > _SHARE and _without(totals, factor):
             return factor
     return 1.0
+
+
+def mean_or_loss(a: OpLog, b: OpLog, pairing: Pairing, pair: int) -> int:
+    """n, where one run divides a loss by its n micro-batches, and the n ranks of the other divide nothing; 0 otherwise.
+
+    Losses and totals are both n times as large there. Ranks may divide either, and no log tells which was meant.
+    """
+    one, other = batch_ranks(a), batch_ranks(b)
+    number = numel(a)[a.shape[pairing.lead_a[pair]]] == 1
+    if one == other or not (number and rows_where(a, lambda law: law.scales)[pairing.lead_a[pair]]):
+        return 0
+    ratio, factor = float(_ratio(a, b, pairing)[pair]), one / other
+    undivided = abs(ratio / factor - 1) < EXACT and abs(_ratio_of_totals(a, b) / factor - 1) < _ABOUT
+    return max(one, other) if undivided and min(one, other) == 1 else 0
 
 
 def _without(totals: float, factor: float) -> bool:

@@ -24,6 +24,7 @@ from matchers.ops.placement import AS_PARTS, CONTRADICTED, MERGED, NOT_SUMMED, u
 from matchers.ops.run_info import MERGED_FINDINGS, contradictions
 from matchers.ops.shapes import dimensions
 from matchers.runs.check import check_logs
+from matchers.runs.data import readers_of_batches
 from matchers.runs.finding import Check, listed
 from matchers.runs.layouts.batches import as_micro_batches
 from matchers.runs.layouts.inferred import with_inferred_placements
@@ -41,8 +42,9 @@ __all__ = ["virtual_log"]
 
 _OF_EACH = (Check.FINITE, Check.RECOMPUTE)
 """Checks of each rank by itself."""
-_WITH_PLACE = (Check.REPLICAS, Check.REPLICATED_STAYS, Check.TRAINED, Check.ODD_ONE_OUT)
-"""Checks that say at which record ranks begin to differ. Parameters that nothing updates have a forward one at most."""
+_WITH_PLACE = (Check.DATA, Check.REPLICAS, Check.REPLICATED_STAYS, Check.TRAINED, Check.ODD_ONE_OUT)
+"""Checks that say at which record ranks begin to be wrong. Parameters that nothing updates have a forward one at most.
+"""
 _NOT_MERGED = (
     "could not be merged",
     ": the logs do not say which parts of tensors, or copies, each rank holds; one rank stands for itself alone",
@@ -175,14 +177,17 @@ def _with_unsummed(log: OpLog) -> OpLog:
 def _with_findings(log: OpLog, ranks: RankLogs) -> OpLog:
     """The log with what its ranks contradict each other in, which the merged records do not show."""
     found = [one for one in check_logs(ranks.run, ranks.logs).findings if one.check not in _OF_EACH]
-    told = [f"{one.subject}: {one.text}, ranks {listed(one.ranks)}" for one in found]
+    told = [
+        f"{'' if one.text.startswith(one.subject) else f'{one.subject}: '}{one.text}, ranks {listed(one.ranks)}"
+        for one in found
+    ]
     run = {**log.header.run, MERGED_FINDINGS: [*_mistaken(ranks), *told]}
     begins = {
         f"{place.rank}:{place.line}": text.encode(errors="backslashreplace")
         for one, text in reversed([*zip(found, told, strict=True)])
         if one.check in _WITH_PLACE
         for place in one.places[:1]
-        if one.check == Check.REPLICATED_STAYS or ranks.logs[place.rank].phase[place.row] != Phase.FORWARD
+        if one.check in (Check.DATA, Check.REPLICATED_STAYS) or ranks.logs[place.rank].phase[place.row] != Phase.FORWARD
     }
     marks = {
         row: begins[first]
@@ -209,10 +214,7 @@ def _by_batch(ranks: RankLogs, role: Role, wholes: Wholes) -> list[tuple[int, ..
     first result in common; else all have one.
     """
     if any(ranks.batch.values()):
-        found: dict[tuple[str, ...], list[int]] = {}
-        for rank in role.ranks:
-            found.setdefault(ranks.batch[rank], []).append(rank)
-        return [tuple(group) for group in found.values()]
+        return readers_of_batches(RankLogs(ranks.run, {rank: ranks.logs[rank] for rank in role.ranks}))
     first = [first_results(ranks.logs[rank], by_bits=False)[0] for rank in role.ranks]
     apart = all(first) and len(set().union(*first)) == sum(map(len, first))
     log = ranks.logs[role.reference]

@@ -3,13 +3,20 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from matchers.logs.parser import read_log
+from matchers.ops.placement import CONTRADICTED
+from matchers.runs.data import readers_of_batches
 from matchers.runs.finding import Check, Stage
-from tests.matchers.runs.simulated import Faults, Layout, Plan, SimulatedRun, checked, said, simulate
+from matchers.runs.layouts.virtual_log import virtual_log
+from matchers.runs.rank_logs import RankLogs
+from matchers.runs.run import find_run
+from tests.matchers.runs.simulated import Faults, Layout, Plan, SimulatedRun, checked, said, simulate, write_run
 from tests.matchers.runs.strategies import plans
 from tests.needs import examples
 
@@ -28,7 +35,7 @@ def test_a_batch_that_is_read_twice(layout: Layout, read: dict[int, int], twice:
     (found,) = checked(simulate(Plan(layout=layout), Faults(batches=read))).findings
     assert (found.check, found.stage, found.subject, found.ranks) == (Check.DATA, Stage.BEFORE, "batch", twice)
     assert found.text.startswith("batch read twice")
-    assert found.places[0].key == ("layers.0.norm/op_0_" + ("_allgather_base_" if layout.sharded else "mul"))
+    assert found.places[0].key == f"layers.0.norm/op_{int(layout.sharded)}_mul", "not what gathers its weights"
 
 
 @pytest.mark.parametrize(
@@ -48,6 +55,25 @@ def test_a_batch_that_differs_on_ranks_that_share_one(
     (found,) = checked(simulate(Plan(layout=layout), Faults(batches={rank: batch}))).findings
     assert (found.check, found.stage, found.ranks) == (Check.DATA, Stage.BEFORE, odd)
     assert (found.text, found.dimension) == ("batch differs on ranks that share one", "tp")
+
+
+@pytest.mark.parametrize(
+    ("layout", "read", "readers"),
+    [
+        (Layout(dp=2), {1: 0}, [(0,), (1,)]),
+        (Layout(dp=3, sharded=True), {2: 1}, [(0,), (1,), (2,)]),
+        (Layout(dp=3, tp=2), {}, [(0, 1), (2, 3), (4, 5)]),
+        (Layout(dp=3, tp=2), {4: 0, 5: 0}, [(0, 1), (2, 3), (4, 5)]),
+    ],
+)
+def test_ranks_that_read_a_batch_twice_are_apart_and_begin_to_be_wrong_there(
+    layout: Layout, read: dict[int, int], readers: list[tuple[int, ...]], tmp_path: Path
+) -> None:
+    run = find_run(str(write_run(simulate(Plan(layout=layout), Faults(batches=read)), tmp_path)))
+    ranks = RankLogs(run, {rank: read_log(path) for rank, path in run.paths.items()})
+    assert sorted(readers_of_batches(ranks)) == readers
+    told = virtual_log(ranks, [ranks.logs[0]]).texts(CONTRADICTED)
+    assert {text[:16] for text in told.values()} == ({"batch read twice"} if read else set())
 
 
 def statistics(run: SimulatedRun, numel: int) -> SimulatedRun:
