@@ -260,10 +260,12 @@ def test_totals_without_the_mean_leave_open_which_division_is_missing(total: flo
     """Where ranks share the micro-batches of the other run: that of the loss, or that of the sum over ranks."""
     loss, logs = np.float32(3)[()], list[OpLog]()
     for ranks, scale, of in ((1, 1.0, 1.0), (2, 2.0, total)):
-        told = {"gives": [loss * np.float32(scale / 2)], "reads": [loss]}
-        divided = [Step(key=f"train/op_{k}_div", **told, fields={"micro_batch": k}) for k in range(2)]
+        part = loss * np.float32(scale / 2)
+        divided = [
+            Step(key=f"train/op_{k}_div", gives=[part], reads=[loss], fields={"micro_batch": k}) for k in range(2)
+        ]
         logs.append(captured_log([*divided, *step(2, scale=scale, total=of)], batch_ranks=ranks))
-    c = compare(*logs, expectation=ORDER)
+    c = compare(logs[0], logs[1], expectation=ORDER)
     said = "UNDECIDED: a divides the loss by 2; b lacks that, or a mean over its 2 ranks"
     assert (headline(c, int(c.at_a[0])) == said) == (total == 2)
     assert c.red.any() == (total == 2)

@@ -387,8 +387,8 @@ def picked(parts: int, *, factor: float = 1.0) -> OpLog:
         made[0] *= np.float32(factor)
         ops = ("mm", "sort", "floor_divide", "index", "tanh")
         keys = [f"router/op_{number}_{op}" for op in ops]
-        gives = [[scores], [np.sort(chosen), order], [order], [rows], [made]]
-        reads = [[batch, weight], [scores], [order], [batch, order], [rows]]
+        gives: list[list[Any]] = [[scores], [np.sort(chosen), order], [order], [rows], [made]]
+        reads: list[list[Any]] = [[batch, weight], [scores], [order], [batch, order], [rows]]
         makers = [["", ""], keys[:1], keys[1:2], ["", keys[2]], keys[3:4]]
         steps += [
             Step(key=key, gives=out, reads=read, made=by, fields={"micro_batch": number})
