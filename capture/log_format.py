@@ -77,6 +77,7 @@ SUPERSET = (
     "Overload",
     "Arguments",
     "Inputs",
+    "Input statistics",
     "Random",
     "Read",
     "Stack",

@@ -32,7 +32,7 @@ from matchers.causes.unpaired_branches import Branches
 from matchers.laws.law import Form
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import shared_ids
-from matchers.logs.op_log import NO_DIGEST, OpLog, Phase, once_per_log
+from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog, Phase, once_per_log
 from matchers.ops.collectives import awaiting
 from matchers.ops.dataflow import downstream, fed_by, upstream
 from matchers.ops.laws import copies, drawing, law_of, rows_where
@@ -96,8 +96,9 @@ class _Search:
         self._folded = c.a.batches > 1 or c.b.batches > 1
         # not judged, or within the tolerance: their results may differ
         self._passive = (c.verdict >= Status.CLOSE) & (c.verdict < Status.SHAPE)
-        # norms of micro-batches hide a difference that a mask, say, is larger than
-        self._hides = c.bound & (c.verdict <= Status.CLOSE) & self._folded
+        self._by_norms = _by_norms(c)
+        # norms of micro-batches hide a difference that a mask, say, is larger than; norms alone any sign
+        self._hides = c.bound & (c.verdict <= Status.CLOSE) & (self._by_norms | self._folded)
         self._fed, self._carries = self._led_by(red, red)
         self.explained = np.zeros(len(c), bool)
 
@@ -230,10 +231,12 @@ class _Search:
         # in place of a weight, of whose numbers more than the norm is not known: elements were moved, not cast
         moved = reads.other_bits & (np.minimum(reads.a, reads.b) < 0) & (c.reason != Reason.OTHER_DTYPE)[reads.row]
         suspect[alike] |= moved[alike]
-        if self._folded:
-            # the norms of micro-batches do not show that elements were moved
+        # norms alone, and those of micro-batches, do not show that elements were moved or negated
+        unseen = self._folded | (self._by_norms[reads.row] & (np.minimum(reads.a, reads.b) >= 0))
+        if np.any(unseen):
             makes = ~c.by_row(copies)
-            suspect[alike] |= (extra_a & marked_at(makes, reads.a) | extra_b & marked_at(makes, reads.b))[alike]
+            moved = extra_a & marked_at(makes, reads.a) | extra_b & marked_at(makes, reads.b)
+            suspect[alike] |= (unseen & moved)[alike]
         if suspect.any():  # what a region hands on to another phase is no mistake where its own results agree
             suspect &= marked_at(self._open, reads.a) | marked_at(self._open, reads.b)
         suspect &= ~((extra_a | both) & marked_at(self._fed[0], reads.a))
@@ -317,8 +320,8 @@ class _Search:
             self.explained[reads.row[led]] = True
 
     def _insertions(self) -> None:
-        """Operations between partners, whose effect the norms of folded micro-batches do not show."""
-        if not self._folded:
+        """Operations between partners, whose effect norms alone, or those of folded micro-batches, do not show."""
+        if not self._hides.any():
             return
         c, reads, flow = self._c, self._reads, self._flow
         # what was asked or given otherwise needs no other explanation
@@ -339,7 +342,8 @@ class _Search:
             led = fed_by(of_run, start & hides, hides) & pairs & ~self.explained
             if led.any():
                 self._cause[row], self.explained[led] = True, True
-
+        if not self._folded:
+            return
         # of the terms of micro-batches, the same value does not mean the same share: a loss divided by one
         same = (pairs & ~self.explained & ~marked(reads.row[reads.differs], len(c)))[reads.row]
         makes = ~c.by_row(copies) & ~self._fed_alone
@@ -406,6 +410,13 @@ def _draws_in_step(log: OpLog) -> Bool:
 
 def _lines(log: OpLog) -> Int64:
     return log.location
+
+
+def _by_norms(c: Rows) -> Bool:
+    """bool[r]: pairs of whose results both logs tell norms alone, which show neither signs nor order."""
+    others = sum(1 << STATISTICS.index(name) for name in ("Min", "Max", "Mean"))
+    tell = [(log.present & others > 0) | (log.digests.count > 0) for log in (c.a, c.b)]
+    return (c.pair >= 0) & ~marked_at(tell[0], c.row_a) & ~marked_at(tell[1], c.row_b)
 
 
 def _altered(c: Rows, one: Int64, other: Int64, tolerance: Float64) -> Bool:

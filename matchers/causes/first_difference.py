@@ -17,6 +17,7 @@ import numpy as np
 from matchers.arrays import Bool
 from matchers.logs.op_log import NO_DIGEST, Phase
 from matchers.ops.dataflow import downstream
+from matchers.ops.input_statistics import statistics_apart
 from matchers.ops.laws import law_of
 from matchers.ops.shapes import sharded_runs
 from matchers.ops.start import known_digests
@@ -378,7 +379,10 @@ def _differ(c: Rows, i: int, j: int, k: int) -> bool | None:
             return False  # equal bits, or not read on either side
         return None if NO_DIGEST in (one, other) else True
     x, y = float(norms[0][k]), float(norms[1][k])
-    return None if math.isnan(x) or math.isnan(y) else x != y
+    if math.isnan(x) or math.isnan(y):
+        return None
+    told, other = statistics_apart(c.a, c.b, np.array([i]), np.array([j]), np.array([k]))
+    return x != y or bool(told[0] > 0 or other[0])
 
 
 def _alike(c: Rows, row: int) -> bool:

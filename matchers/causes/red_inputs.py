@@ -10,6 +10,7 @@ from matchers.arrays import Bool, Hash, Int32, Int64, columns, marked, marked_at
 from matchers.logs.columns import Ragged, repeated
 from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.ops.dataflow import downstream
+from matchers.ops.input_statistics import statistics_apart
 from matchers.ops.laws import on_lists
 from matchers.ops.module_path import canonical
 from matchers.ops.shapes import numel
@@ -17,6 +18,7 @@ from matchers.ops.values import parameter_names
 from matchers.rows import Rows
 from matchers.status import Status
 from matchers.verdict.relative_error import relative
+from matchers.verdict.tolerance import EXTREMES
 
 __all__ = ["Inputs", "flow_of_red_tensors", "inputs_of_pairs"]
 
@@ -102,6 +104,9 @@ def _single_inputs(c: Rows, flow_a: Ragged, flow_b: Ragged, rows: Int64, first: 
     later = row > first
     with np.errstate(invalid="ignore"):
         differs = relative(value_a, value_b) > np.where(later, 0.0, c.tolerance[row])
+    # numbers that see what the norms do not: a sign
+    told, other = statistics_apart(a, b, i[owner], j[owner], place)
+    differs |= (told > np.where(later, 0.0, EXTREMES * c.tolerance[row])) | (other & (later | (c.tolerance[row] == 0)))
     digests = [_digests(*of) for of in ((a, i[owner], at_a, place), (b, j[owner], at_b, place))]
     # a norm that one log alone has says nothing of what partners made, if the other does not tell the bits either
     untold_a, untold_b = (

@@ -23,6 +23,7 @@ from matchers.ops.arguments import (
 )
 from matchers.ops.autocast import autocast_at
 from matchers.ops.common_numbers import tell_inputs
+from matchers.ops.input_statistics import statistics_apart, statistics_read, tell_statistics
 from matchers.ops.json_values import parsed_object
 from matchers.ops.last_contents import GRADIENT
 from matchers.ops.laws import law_of
@@ -182,6 +183,7 @@ def facts_of(c: Comparison, row: int) -> list[Fact]:
     for k, name in enumerate(STATISTICS):
         scale = _scale(c, i, j, name) if i >= 0 and j >= 0 else math.nan
         facts += _numbers(_STATISTIC_NAMES[name], _statistic(c.a, i, k), _statistic(c.b, j, k), scale)
+    facts += _read_numbers(c, row)
     facts += _measured(c, row, i, j)
     for name, of in _TEXTS:
         facts += _texts(name, *_sides(c, row, of))
@@ -265,6 +267,7 @@ def inputs_of(c: Comparison, row: int) -> tuple[InputFact, ...]:
     made_b = c.flow.b[j].tolist() if c.flow is not None and j >= 0 else []
     digests_a, digests_b = (list(log.input_digests[r]) if r >= 0 else [] for log, r in ((c.a, i), (c.b, j)))
     names = [log.texts("Parameter").get(r, "").split(";") for log, r in ((c.a, i), (c.b, j))]
+    told = dict(_differing_statistics(c, row))
     out = []
     for k in range(max(len(values_a), len(values_b))):
         x, y = _get(values_a, k), _get(values_b, k)
@@ -273,11 +276,37 @@ def inputs_of(c: Comparison, row: int) -> tuple[InputFact, ...]:
         if bits is not None:
             agrees = bits
             difference = "0" if bits else difference if difference not in ("", "0") else OTHER_BITS
+        elif agrees is not False and k in told:
+            difference, agrees = told[k], False
         maker_a = int(made_a[k]) if k < len(made_a) else -1
         maker_b = int(made_b[k]) if k < len(made_b) else -1
         name = next((known[k] for known in names if k < len(known) and known[k]), "")
         out.append(InputFact(k, _number(x), _number(y), difference, agrees, maker_a, maker_b, name, bits))
     return tuple(out)
+
+
+def _differing_statistics(c: Comparison, row: int) -> Iterator[tuple[int, str]]:
+    """Yield the inputs of which more than a norm is told and differs, and by how much."""
+    i, j = int(c.row_a[row]), int(c.row_b[row])
+    if min(i, j) < 0 or not tell_statistics(c.a, c.b):
+        return
+    places = np.arange(min(len(c.a.inputs[i]), len(c.b.inputs[j])))
+    error, other = statistics_apart(c.a, c.b, np.full(len(places), i), np.full(len(places), j), places)
+    for k in np.flatnonzero((error > 0) | other).tolist():
+        yield k, f"{error[k]:.1e}" if error[k] > 0 else OTHER_BITS
+
+
+def _read_numbers(c: Comparison, row: int) -> Iterator[Fact]:
+    """Yield extremes and mean of inputs that these tell apart."""
+    i, j = int(c.row_a[row]), int(c.row_b[row])
+    for k, _ in _differing_statistics(c, row):
+        x, y = statistics_read(c.a, i, k).tolist(), statistics_read(c.b, j, k).tolist()
+        size = max(map(abs, (*x[:2], *y[:2])))
+        for name, one, other in zip(("min", "max", "mean"), x, y, strict=False):
+            if not (math.isnan(one) or math.isnan(other)):
+                yield from _numbers(f"{name} of input {k}", one, other, size)
+        if x[3] != y[3] and not (math.isnan(x[3]) or math.isnan(y[3])):
+            yield Fact(f"checksum of input {k}", f"{x[3]:.0f}", f"{y[3]:.0f}", "≠", False)
 
 
 def _same_bits(digests_a: Sequence[np.uint64], digests_b: Sequence[np.uint64], k: int) -> bool | None:

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 
+import numpy as np
+
 from matchers.causes.contradicted import contradiction
 from matchers.causes.given_buffers import given_in
 from matchers.causes.unsummed import unsummed_side
@@ -221,7 +223,15 @@ def _unpaired(of: Subject) -> str:
         return f"FIRST CAUSE: only {side} has this operation, which makes {gradient}"
     asked = f" at its line {asked};" if (asked := asked_at_its_line(of.c, of.row)) else ""
     then = "its consumers diverge" if red else "red rows follow"
+    if _keeps_norm(log, record):
+        return f"LIKELY CAUSE: only {side} has this operation; norms miss signs and order, and {then}"
     return f"FIRST CAUSE: only {side} has this operation;{asked} {then}"
+
+
+def _keeps_norm(log: OpLog, record: int) -> bool:
+    """True if the result has the norm of the first input, and no other number tells the two apart."""
+    told = log.present[record] & ~np.uint8(1) or len(log.digests[record]) or not len(log.outputs[record])
+    return not told and bool(np.array_equal(log.outputs[record][:1], log.inputs[record][:1]))
 
 
 def _gradient_made(of: Subject, reader: int) -> str:

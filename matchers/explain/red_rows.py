@@ -16,6 +16,7 @@ from matchers.logs.op_log import Phase
 from matchers.logs.tells import IMPORTED
 from matchers.ops.batch_numbers import batch_ranks
 from matchers.ops.dataflow import upstream
+from matchers.ops.input_statistics import tell_statistics
 from matchers.ops.last_contents import GRADIENT
 from matchers.ops.laws import law_of
 from matchers.ops.nonfinite import broken_text
@@ -236,7 +237,8 @@ def inputs_agree(of: Subject) -> str:
     if c.inputs_equal[row] and not any(fact.bits is False for fact in inputs):  # noise is judged as if it were equal
         return f"{which} {'is' if n == 1 else 'are'} bitwise equal"
     blind = next((log.tells.inputs for log in (c.a, c.b) if log.header.format in IMPORTED and log.tells.inputs), "")
-    how = f" in {blind} norm{'s' * (n != 1)}{_unlike_before(of)}" if blind else ""
+    more_told = f"{blind} norm{'s' * (n != 1)}" + ", extremes and mean" * tell_statistics(c.a, c.b)
+    how = f" in {more_told}{_unlike_before(of)}" if blind else ""
     return f"{which} {'agrees' if n == 1 else 'agree'}{how}{beside}"
 
 

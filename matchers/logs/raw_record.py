@@ -115,7 +115,8 @@ def _lines(lines: list[bytes], log: OpLog, record: int) -> tuple[str, ...]:
 _CALL = ("Overload", "Arguments", "Inputs")
 """Fields that a `Call` line stands for."""
 _BEFORE = ("Shape", "L2 norm", "Min", "Max", "Mean", "Output hash", "Input hashes", "Input producers", "Location",
-    "Phase", *_CALL, "Random", "Read", "Seq", "Digest", "Input digests", "Counts", "Sketch", "Mutated")  # fmt: skip
+    "Phase", *_CALL, "Random", "Read", "Seq", "Digest", "Input digests", "Input statistics", "Counts", "Sketch",
+    "Mutated")  # fmt: skip
 _AFTER = ("Placement", "Group", "Exchanged", "Rows", "Stack", "Recompute", "Micro-batch", "Parameter", "User hash")
 """Order of the fields in plain logs: before and after `Output k`."""
 _ORDER = {name: k - len(_BEFORE) for k, name in enumerate(_BEFORE)} | {name: k + 1 for k, name in enumerate(_AFTER)}

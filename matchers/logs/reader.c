@@ -51,19 +51,20 @@ typedef struct { Column value, start; } List;
 
 /* Fields, those of one first letter together. */
 enum {
-    ARGUMENTS, COUNTS, CALL, DIGEST, EXCHANGED, FROM, GROUP, INPUT_HASHES, INPUT_PRODUCERS, INPUT_DIGESTS, INPUTS, L1,
+    ARGUMENTS, COUNTS, CALL, DIGEST, EXCHANGED, FROM, GROUP, INPUT_HASHES, INPUT_PRODUCERS, INPUT_DIGESTS,
+    INPUT_STATISTICS, INPUTS, L1,
     L2, LOCATION, LIKE, MIN, MAX, MEAN, MUTATED, MICRO_BATCH, NAMED, OUTPUT_HASH, OUT, OVERLOAD, PHASE, PLACEMENT,
     PARAMETER, RECOMPUTE, RANDOM, READ, ROWS, SHAPE, SEQ, SKETCH, STACK, USER_HASH, FIELDS
 };
 static const char *const NAMES[FIELDS] = {
     "Arguments", "Counts", "Call", "Digest", "Exchanged", "From", "Group", "Input hashes", "Input producers",
-    "Input digests", "Inputs", "L1 norm", "L2 norm", "Location", "Like", "Min", "Max", "Mean", "Mutated", "Micro-batch",
+    "Input digests", "Input statistics", "Inputs", "L1 norm", "L2 norm", "Location", "Like", "Min", "Max", "Mean", "Mutated", "Micro-batch",
     "Named", "Output hash", "Out", "Overload", "Phase", "Placement", "Parameter", "Recompute", "Random", "Read", "Rows",
     "Shape", "Seq", "Sketch", "Stack", "User hash"
 };
 enum {
     T_PLACEMENT, T_STACK, T_PARAMETER, T_MUTATED, T_SKETCH, T_GROUP, T_EXCHANGED, T_USER_HASH, T_OVERLOAD, T_ARGUMENTS,
-    T_INPUTS, T_RANDOM, T_READ, T_NAMED, T_ROWS, TEXTS
+    T_INPUTS, T_RANDOM, T_READ, T_NAMED, T_ROWS, T_INPUT_STATISTICS, TEXTS
 };
 /* Texts that a record of a compact log may take from another one. */
 enum { S_PLACEMENT, S_STACK, S_SKETCH, S_OVERLOAD, S_ARGUMENTS, S_INPUTS, SHARED };
@@ -135,7 +136,7 @@ typedef struct {
     TEXT(X, "User hash", texts[T_USER_HASH]) TEXT(X, "Overload", texts[T_OVERLOAD])                                    \
     TEXT(X, "Arguments", texts[T_ARGUMENTS]) TEXT(X, "Inputs", texts[T_INPUTS]) TEXT(X, "Random", texts[T_RANDOM])     \
     TEXT(X, "Read", texts[T_READ]) TEXT(X, "Named", texts[T_NAMED]) TEXT(X, "Rows", texts[T_ROWS])                     \
-    TEXT(X, "Output", further)                                                                                         \
+    TEXT(X, "Input statistics", texts[T_INPUT_STATISTICS]) TEXT(X, "Output", further)                                  \
     X("Output name", "i4", further_name) TABLE(X, "Output names", further_names)                                       \
     X("problem line", "i8", problem_line) TABLE(X, "problem", problem_text) X("outside line", "i8", outside_line)      \
     TABLE(X, "outside", outside_text) X("digest text", "S", digest_text)
@@ -709,6 +710,7 @@ static void read_field(Reader *r, int field, Text value)
     case RANDOM: set_text(r, T_RANDOM, value); break;
     case READ: set_text(r, T_READ, value); break;
     case ROWS: set_text(r, T_ROWS, value); break;
+    case INPUT_STATISTICS: set_text(r, T_INPUT_STATISTICS, value); break;
     /* what refers to other records waits for the end of this one; cut off, it says nothing */
     case LIKE: if (!r->cut) r->like = value; break;
     case OUT: if (!r->cut) r->out = value; break;

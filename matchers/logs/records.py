@@ -41,7 +41,7 @@ LISTS: Final[Mapping[str, type[np.number[Any]]]] = {
 }
 TABLES = ("modules", "ops", "shapes", "locations")
 TEXTS = ("Placement", "Stack", "Parameter", "Mutated", "Sketch", "Group", "Exchanged", "User hash", "Overload",
-    "Arguments", "Inputs", "Random", "Read", "Named", "Rows")  # fmt: skip
+    "Arguments", "Inputs", "Random", "Read", "Named", "Rows", "Input statistics")  # fmt: skip
 MAX_PROBLEMS = 1000
 """Problems that are kept; all are counted."""
 

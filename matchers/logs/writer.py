@@ -13,7 +13,7 @@ __all__ = ["written"]
 
 _LAST = ("Placement", "Group", "Exchanged", "Rows", "Stack")
 """Fields that stand behind further outputs, in this order."""
-_CALL = ("Overload", "Arguments", "Inputs", "Random", "Read")
+_CALL = ("Overload", "Arguments", "Inputs", "Input statistics", "Random", "Read")
 
 
 def written(log: OpLog) -> Iterator[str]:

@@ -25,6 +25,7 @@ from numpy.typing import NDArray
 from matchers.arrays import Bool, Hash, Int64, columns, marked, numbered_together
 from matchers.logs.columns import Ragged, repeated
 from matchers.logs.hashing import float_bits, mix, shared_ids
+from matchers.logs.input_statistics import FIELD
 from matchers.logs.op_log import MARKS, NO_DIGEST, OTHER_UNKNOWN, Folding, OpLog, Phase, is_mark
 from matchers.ops.arguments import odd_arguments
 from matchers.ops.batch_alignment import aligned
@@ -221,7 +222,7 @@ class _Parts:
             micro_batch=np.where(log.micro_batch > 0, 0, log.micro_batch),
             extra={
                 **log.extra,
-                "User hash": log.texts("User hash").changed(dict.fromkeys(k.tolist(), b"")),
+                **{name: log.texts(name).changed(dict.fromkeys(k.tolist(), b"")) for name in ("User hash", FIELD)},
                 "Arguments": log.texts("Arguments").changed(odd_arguments(log, self.rows, self.start, lead)),
             },
             folding=Folding(log, self.batches, self.into, is_term, by_part),

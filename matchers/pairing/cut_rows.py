@@ -32,7 +32,7 @@ __all__ = ["on_common_rows"]
 
 _ANY: Final = b"[?]"
 _OF_BATCH: Final = ("batch", "batch_digest")
-_DROPPED: Final = ("Mutated", "Inputs", "Exchanged")
+_DROPPED: Final = ("Mutated", "Inputs", "Input statistics", "Exchanged")
 """Fields about other rows, too."""
 
 

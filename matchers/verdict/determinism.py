@@ -19,6 +19,7 @@ import numpy as np
 from matchers.arrays import Bool, Hash, Int64, columns, numbered_together
 from matchers.logs.hashing import mix, shared_ids
 from matchers.logs.op_log import OpLog, Phase
+from matchers.ops.input_statistics import alike
 from matchers.ops.laws import rows_where
 from matchers.ops.module_path import NO_MODULE
 from matchers.ops.run_info import same_kernels
@@ -53,7 +54,7 @@ def equal_inputs(a: OpLog, b: OpLog, i: Int64, j: Int64, by_digest: Bool) -> tup
         np.bincount(log.inputs.row[np.isnan(log.inputs.value)], minlength=len(log)) > 0 for log in (a, b)
     )
     same = (a.inputs.count[i] == b.inputs.count[j]) & (a.fingerprints("inputs")[i] == b.fingerprints("inputs")[j])
-    return np.asarray(same & ~unknown_a[i] & ~unknown_b[j]), False
+    return np.asarray(same & ~unknown_a[i] & ~unknown_b[j] & alike(a, b, i, j)), False
 
 
 @columns

@@ -16,6 +16,7 @@ import numpy as np
 from matchers.arrays import Bool, Float64, Int32, Int64, marked
 from matchers.laws.law import Form
 from matchers.logs.columns import Ragged
+from matchers.logs.input_statistics import FIELD
 from matchers.logs.op_log import NO_DIGEST, OpLog, Phase, is_mark
 from matchers.ops.batch_numbers import batch_ranks, own_micro_batches
 from matchers.ops.dataflow import DataFlow
@@ -338,7 +339,7 @@ def _scaled(b: OpLog, records: Int64, factor: float, flow: DataFlow, whole: Bool
             sketches = decode_sketches([texts.raw(row) for row in which]) * factor
             lines = [base64.b64encode(values.astype("<f8").tobytes()) for values in sketches]
             extra[name] = texts.changed(dict(zip(which, lines, strict=True)))
-        elif name.startswith("Output "):
+        elif name == FIELD or name.startswith("Output "):
             extra[name] = texts.changed(dict.fromkeys(which, b""))
     return replace(
         b, stats=stats, outputs=outputs, digests=digests, inputs=inputs, input_digests=input_digests, extra=extra

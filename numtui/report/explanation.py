@@ -283,7 +283,8 @@ def _agreement(of: Subject, fact: InputFact) -> str:
     if any(_holds_parts(c, row) for row in (of.row, *makers)):
         return f"{bits}, and the sides may hold parts of it"
     if fact.a == fact.b:
-        return f"{bits}, no norm of it is logged" if "nan" in fact.a else f"{bits}, equal norms"
+        apart = ", other extremes, mean or checksum" * (fact.bits is None and fact.agrees is False)
+        return f"{bits}, no norm of it is logged{apart}" if "nan" in fact.a else f"{bits}, equal norms{apart}"
     return f"{bits}, norms differ"
 
 

@@ -23,6 +23,7 @@ from matchers.logs.imported.json_shapes import Content, Shapes, is_number, is_wh
 from matchers.logs.imported.makers import Makers
 from matchers.logs.imported.measured import Dumped, fields_of, printed
 from matchers.logs.imported.torch_file import read_torch
+from matchers.logs.input_statistics import FIELD, pack
 from matchers.logs.op_log import NO_DIGEST, Phase
 from matchers.logs.source import LogSource
 
@@ -32,14 +33,18 @@ _PATTERN = re.compile(rb'\A(?:\xef\xbb\xbf)?\s*\{\s*"task"\s*:[^{]*"level"\s*:[^
 _HEAD = re.compile(r'\s*\{[^{]*?"data"\s*:\s*\{')
 _LEVEL = re.compile(r'"level"\s*:\s*"(\w+)"')
 _NAME = re.compile(r'"[^"\n]+\.(?:forward|backward|parameters_grad)(?:\.\d+)?"\s*:')
-_FRAME = re.compile(r"File (.+), line (\d+), in ")
+_FRAME = re.compile(r"File (.+), line (\d+), in ([^\s,]*)")
 _LIBRARY = re.compile(r"[/\\](?:site-packages|torch|msprobe)[/\\]")
 _STATISTICS: Final = (("Norm", "L2 norm"), ("Min", "Min"), ("Max", "Max"), ("Mean", "Mean"))
 _KNOWN: Final = ("dtype", *(key for key, _ in _STATISTICS))
 """Keys of a tensor in a dump."""
 _NUMBERS: Final = (float, int)
+_WHOLE: Final = 1 << 53
+"""Whole numbers up to this one are numbers of a float64; of a longer checksum, the last bits tell a difference, too."""
 _PHASES: Final[Mapping[str, Phase]] = {"optimizer": Phase.OPTIMIZER, "clip_grad": Phase.GRADIENTS}
 """By the name of what encloses an entry."""
+_FRAMES = 16
+"""Frames of a stack that are kept, the innermost ones."""
 _LARGEST_BESIDE = 1 << 30
 _NOTHING: Final[tuple[list[float], list[int]]] = ([], [])
 _OF_OUTPUTS: Final[Sequence[tuple[str, Any]]] = (
@@ -202,6 +207,11 @@ class _Reader:
         inputs = [self._tensor(told, content) for told in (entry.backward if backward else entry.forward)]
         outputs = [self._tensor(told, content) for told in entry.outputs]
         texts = {NATIVE_KEY: text}
+        location, stack = self._places.get(text, ("", ""))
+        if stack:
+            texts["Stack"] = stack
+        if told := _statistics(inputs):
+            texts[FIELD] = told
         if self._by_module and name.module is not None and entry.parameters is not None:
             names = [f"{module}.{parameter}".lstrip(".") for parameter in entry.parameters]
             texts["Parameter"] = ";".join([*[""] * len(inputs), *map(escape, names)])
@@ -225,7 +235,7 @@ class _Reader:
                 norm,
                 norms,
                 producers,
-                self._places.get(text, ""),
+                location,
                 Phase.BACKWARD if backward else _PHASES.get(parent, Phase.FORWARD),
                 stats,
                 counts,
@@ -328,6 +338,17 @@ class _Reader:
         return norm, known, values, checksum, None
 
 
+def _statistics(inputs: Sequence[_Tensor]) -> str:
+    """What is told of inputs besides norms, as a log has it; empty if that is nothing, or digests tell all."""
+    if not any(read is None and (sum_ >= 0 or type(values[2]) is float) for _, _, values, sum_, read in inputs):
+        return ""
+    told: list[float] = []
+    for _, _, values, checksum, _ in inputs:
+        told += [value if type(value) in _NUMBERS else math.nan for value in values[2:]]
+        told.append(checksum % _WHOLE if checksum >= 0 else math.nan)
+    return pack(told)
+
+
 def _finite(values: tuple[Any, ...]) -> bool:
     """True for a tensor of finite elements: its norm or mean is infinite only as msprobe adds in the dtype of it."""
     return all(isinstance(value, _NUMBERS) and math.isfinite(value) for value in values[2:4])
@@ -384,13 +405,16 @@ def _beside(columns: Columns, name: str) -> dict[str, Any]:
     return told if isinstance(told, dict) else {}
 
 
-def _places(stacks: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
-    """Yield the name of each entry and the innermost line of its stack outside of libraries."""
+def _places(stacks: Mapping[str, Any]) -> Iterator[tuple[str, tuple[str, str]]]:
+    """Yield the name of each entry, and the innermost line and the whole of its stack outside of libraries."""
     for told in stacks.values():
         if isinstance(told, list) and len(told) == 2 and all(isinstance(one, list) for one in told):
             frames = (_FRAME.match(frame) for frame in told[1] if isinstance(frame, str))
-            own = next((frame for frame in frames if frame and not _LIBRARY.search(frame[1])), None)
-            yield from ((str(name), f"{own[1]}:{own[2]}") for name in told[0] if own)
+            own = [frame for frame in frames if frame and not _LIBRARY.search(frame[1])]
+            if own:
+                stack = " < ".join(escape(":".join(frame.groups())) for frame in own[:_FRAMES])
+                place = f"{own[0][1]}:{own[0][2]}", stack
+                yield from ((str(name), place) for name in told[0])
 
 
 def _open(source: LogSource, columns: Columns) -> tuple[Pieces, str]:

@@ -17,6 +17,7 @@ import numpy as np
 
 from matchers.arrays import Bool, Float64, Hash, Int64
 from matchers.logs.columns import Ragged, Texts
+from matchers.logs.input_statistics import FIELD
 from matchers.logs.op_log import NO_DIGEST, OF_PARTS, OpLog
 from matchers.ops.combine import combine, joined, with_values
 from matchers.ops.json_values import number
@@ -62,7 +63,8 @@ class _Merge:
         outputs, digests = self._outputs()
         inputs, input_digests = self._inputs()
         changed = np.flatnonzero((held.holds != Holds.REPLICA) | np.isin(np.arange(len(log)), list(held.odd)))
-        texts = {"Placement": log.texts("Placement"), LAYOUT: log.texts(LAYOUT), "User hash": changed.tolist()}
+        texts = {"Placement": log.texts("Placement"), LAYOUT: log.texts(LAYOUT)}
+        texts |= dict.fromkeys(("User hash", FIELD), changed.tolist())
         out = replace(
             log,
             header=replace(log.header, run=_run_info([of.header.run for of in self._logs])),

@@ -13,13 +13,13 @@ from matchers.logs.parser import read_log
 _STACK = "\n  # File: /home/u/model.py:7 in forward, code: x = f(x)\n"
 
 
-def _log(path: Path, *, negated: bool) -> Path:
-    """An addition whose second input is negated or not, which no L1 norm shows."""
+def _log(path: Path, extra: str = "") -> Path:
+    """An addition, with another operation or none before its second input, of which no L1 norm tells."""
     x, y, z, out = (f"t${k}: f32[2, 4]" for k in range(4))
     call = "    aten::{}({})  ->  {}  # {{'input_hash': (({},), {{}}), 'hash': {}}}\n"
     lines = ["  [nn.Mod] M\n", call.format("relu", "t$9: f32[2, 4]", x, 1.5, 2.5), call.format("exp", x, y, 2.5, 3.25)]
-    lines += [_STACK, call.format("neg", y, z, 3.25, 3.25)] if negated else []
-    lines.append(call.format("add.Tensor", f"{x}, {z if negated else y}", out, "2.5, 3.25", 4.5 if negated else 5.75))
+    lines += [_STACK, call.format(extra, y, z, 3.25, 3.25)] if extra else []
+    lines.append(call.format("add.Tensor", f"{x}, {z if extra else y}", out, "2.5, 3.25", 4.5 if extra else 5.75))
     path.write_text("".join(lines))
     return path
 
@@ -30,7 +30,12 @@ def _said(a: Path, b: Path) -> str:
     return headline(c, row)
 
 
-def test_what_one_run_alone_does_before_is_named_as_norms_do_not_see_it(tmp_path: Path) -> None:
-    a, b = _log(tmp_path / "a", negated=False), _log(tmp_path / "b", negated=True)
-    assert _said(a, b).endswith("all inputs agree in L1 norms, but b alone runs neg before (model.py:7)")
-    assert _said(b, a).endswith("all inputs agree in L1 norms, but a alone runs neg before (model.py:7)")
+def test_what_one_run_alone_does_is_named_as_norms_do_not_see_it(tmp_path: Path) -> None:
+    a, b = _log(tmp_path / "a"), _log(tmp_path / "b", "neg")
+    said = "LIKELY CAUSE: only {} has this operation; norms miss signs and order, and its consumers diverge"
+    assert (_said(a, b), _said(b, a)) == (said.format("b"), said.format("a"))
+
+
+def test_a_copy_that_one_run_alone_makes_is_no_cause_and_is_named(tmp_path: Path) -> None:
+    said = _said(_log(tmp_path / "a"), _log(tmp_path / "b", "clone"))
+    assert said.endswith("all inputs agree in L1 norms, but b alone runs clone before (model.py:7)")

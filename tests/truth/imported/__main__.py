@@ -22,7 +22,7 @@ import subprocess
 import sys
 import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -145,12 +145,29 @@ def place(told: Mapping[str, Any]) -> tuple[str, str]:
     return (str(next(iter(found["a_keys"] or found["b_keys"]), "")), found["location"]) if found else ("", "")
 
 
-def right(key: str, module: str, line: str = "") -> bool:
-    """Return True if an operation lies in a module, or in its source where its log has no modules."""
+def right(key: str, module: str, frames: Sequence[str] = ()) -> bool:
+    """Return True if an operation lies in a module, or is called in its source where its log has no modules.
+
+    Args:
+        frames: the source lines that call it, each inside the next.
+    """
     name = key.rpartition("/")[0]
     if name != NO_MODULE:
         return f".{module}." in f".{name}."
-    return int(line.rpartition(":")[2] or 0) in _lines(_CLASSES[module.rpartition(".")[2]])
+    source = _lines(_CLASSES[module.rpartition(".")[2]])
+    return any(int(frame.rpartition(":")[2] or 0) in source for frame in frames if _MODEL in frame)
+
+
+_MODEL = "model.py:"
+
+
+def frames_of(logs: Iterable[OpLog], key: str, line: str) -> Sequence[str]:
+    """The source lines that call an operation, of a log with stacks; else the one that is known."""
+    for log in logs:
+        rows = [row for row in log.texts("Stack") if log.keys[row] == key]
+        if rows:
+            return [frame.rpartition(":")[0] for frame in log.texts("Stack")[rows[0]].split(" < ")]
+    return [line]
 
 
 @cache
@@ -243,7 +260,8 @@ def _line(bed: _Bed, form: Form, own: OpLog, *, verbose: bool) -> str:
         found = place(_told(files["healthy"], files[bug], form.options))
         # a trace of routers shows a layer's error at its router
         wanted = module if form.own else ".".join(module.split(".")[:2])
-        verdict = "right" if right(found[0], wanted, found[1]) else "other" if found[0] else "missed"
+        frames = frames_of((read_log(files[case]) for case in (bug, "healthy")), *found)
+        verdict = "right" if right(found[0], wanted, frames) else "other" if found[0] else "missed"
         cells.append(f"{verdict:<{len(bug) + 2}}")
         if verbose and verdict != "right":
             cells.append(f"({' '.join(found)})  ")

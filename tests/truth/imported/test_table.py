@@ -13,19 +13,20 @@ from tests.truth.imported.__main__ import FORMS, Like, like_own, place, right
 
 
 @pytest.mark.parametrize(
-    ("key", "line", "expected"),
+    ("key", "frames", "expected"),
     [
-        ("layers.1.attention.wo/op_0_mm", "", True),
-        ("model.layers.1.attention/op_0_mul", "", True),
-        ("layers.1.attention_norm/op_0_pow", "", False),
-        ("layers.10.attention/op_0_mul", "", False),
-        ("<none>/op_4_mul", "examples/model.py:134", True),
-        ("<none>/op_4_mul", "examples/model.py:66", False),
-        ("", "", False),
+        ("layers.1.attention.wo/op_0_mm", [], True),
+        ("model.layers.1.attention/op_0_mul", [], True),
+        ("layers.1.attention_norm/op_0_pow", [], False),
+        ("layers.10.attention/op_0_mul", [], False),
+        ("<none>/op_4_mul", ["examples/model.py:134"], True),
+        ("<none>/op_4_mm", ["examples/model.py:99", "examples/model.py:134", "examples/train.py:9"], True),
+        ("<none>/op_4_mul", ["examples/model.py:66", "examples/train.py:134"], False),
+        ("", [""], False),
     ],
 )
-def test_a_bug_is_right_in_its_module_or_in_its_source(key: str, line: str, expected: bool) -> None:
-    assert right(key, "layers.1.attention", line) == expected
+def test_a_bug_is_right_in_its_module_or_in_its_source(key: str, frames: list[str], expected: bool) -> None:
+    assert right(key, "layers.1.attention", frames) == expected
 
 
 def test_the_first_cause_is_meant_or_else_the_first_difference() -> None:

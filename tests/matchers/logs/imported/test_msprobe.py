@@ -12,11 +12,14 @@ import numpy as np
 import pytest
 
 from matchers.comparison import Comparison, compare
+from matchers.explain.facts import facts_of, inputs_of
+from matchers.explain.sentences import headline
 from matchers.laws.functions import dispatched
 from matchers.logs.imported.makers import Makers
 from matchers.logs.op_log import STATISTICS, Phase
 from matchers.logs.parser import read_log
 from matchers.logs.raw_record import raw_record
+from matchers.logs.writer import written
 from matchers.runs.run import find_run
 from matchers.status import Role, Status
 from matchers.verdict.expectation import Expect, Expectation
@@ -230,3 +233,50 @@ def test_what_returns_its_input_unchanged_is_the_maker_from_then_on() -> None:
 )
 def test_functions_are_called_as_what_torch_dispatches(function: str, dimensions: list[int], operation: str) -> None:
     assert dispatched(function, tuple(dimensions)) == operation
+
+
+def _negated(path: Path) -> Path:
+    """The dump with another sign of what the second layer reads and returns."""
+    told = json.loads(path.read_text())
+    call = told["data"]["Functional.linear.1.forward"]
+    for tensor in (call["input_args"][0], call["output"][0]):
+        low, high, mean = tensor["Min"], tensor["Max"], tensor["Mean"]
+        tensor |= {"Min": -high, "Max": -low, "Mean": -mean}
+        if "md5" in tensor:
+            tensor["md5"] = f"{int(tensor['md5'], 16) ^ 1:08x}"
+    path.write_text(json.dumps(told))
+    return path
+
+
+@pytest.mark.parametrize("summary", ["statistics", "md5"])
+@pytest.mark.parametrize("converted", [False, True])
+def test_a_minus_that_is_not_logged_is_seen_in_the_extremes_of_what_is_read(
+    summary: str, converted: bool, tmp_path: Path
+) -> None:
+    a, b = (msprobe(tmp_path / side, "L1", summary=summary) for side in "ab")
+    logs = [read_log(a), read_log(_negated(b))]
+    if converted:
+        for log, path in zip(logs, (a, b), strict=True):
+            path.write_text("".join(written(log)))
+        logs = [read_log(a), read_log(b)]
+    c = compare(logs[0], logs[1])
+    (row,) = np.flatnonzero(c.cause).tolist()
+    assert (c.a.keys[int(c.row_a[row])], c.role[row]) == ("<none>/op_2_mm", Role.UNKNOWN)
+    told, weight = inputs_of(c, row)
+    assert (told.a, told.agrees, weight.agrees) == (told.b, False, True)
+    assert headline(c, row).endswith("input 0 already differs: suspect an uncaptured operation just upstream")
+    shown = {fact.name: fact for fact in facts_of(c, row)}
+    assert shown["min of input 0"].a == f"-{shown['max of input 0'].b}"
+    assert ("checksum of input 0" in shown) == (summary == "md5")
+    c = compare(c.a, c.a)
+    assert not c.red.any()
+    assert all(fact.agrees for fact in inputs_of(c, row))
+
+
+def test_stacks_are_those_outside_of_libraries(tmp_path: Path) -> None:
+    path = msprobe(tmp_path)
+    frames = ["File /x/site-packages/torch/f.py, line 1, in f, \n y", "File /m.py, line 3, in forward, \n z",
+        "File /t.py, line 9, in <module>, \n m(x)"]  # fmt: skip
+    path.with_name("stack.json").write_text(json.dumps({"0": [["Torch.tanh.0.forward"], frames]}))
+    log = read_log(path)
+    assert (log.location_text(1), log.texts("Stack")[1]) == ("/m.py:3", "/m.py:3:forward < /t.py:9:<module>")
