@@ -4,8 +4,8 @@ A key is split at its last `/`: the 90,000 keys of a large log have some two tho
 slash) and eight thousand tails (`op_3_mul`). Templates are matched against those, globs against whole keys; numpy maps
 the matches to rows.
 
-A row is found by its key as logged and, if different, by its key with the module renamed by the rules. An index lives
-as long as its log.
+A row is found by its key as logged and, if different, by its key with the module renamed by the rules, and by what
+another tool's log calls it. An index lives as long as its log.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from typing import Final
 import numpy as np
 
 from matchers.arrays import Bool, Int64, marked
+from matchers.logs.imported.format import NATIVE_KEY
 from matchers.logs.op_log import OpLog
 from matchers.rules.kept import Kept
 from matchers.rules.pattern import Captures, Glob, Pattern
@@ -137,7 +138,7 @@ class _KeyTable:
 
 
 class KeyIndex:
-    """The keys of one log, under their logged names and under those that the rules give their modules.
+    """The keys of one log, under their logged names, those that the rules give their modules, and another tool's.
 
     Lookups are kept, because rules change one at a time.
 
@@ -147,12 +148,11 @@ class KeyIndex:
         pairs: what templates pair with the rows of other logs, kept for those who make the pairs.
     """
 
-    def __init__(self, size: int, raw: _KeyTable, renamed: _KeyTable | None) -> None:
+    def __init__(self, size: int, of_log: _PerLog, renamed: _KeyTable | None) -> None:
         self.number = next(_NUMBERS)
         self.size = size
-        self._raw = raw
+        self._of_log = of_log
         self._renamed = renamed
-        self._tables = (raw,) if renamed is None else (raw, renamed)
         self._nothing: Bool = np.zeros(size, bool)
         self._nothing.setflags(write=False)
         self._masks = Kept[Bool](_MAX_KEPT)
@@ -160,8 +160,14 @@ class KeyIndex:
         self._read = Kept[Matches](_MAX_KEPT)
         self.pairs = Kept[object](_MAX_PAIRS)
 
+    @cached_property
+    def _tables(self) -> Sequence[_KeyTable]:
+        """The keys as logged, renamed, and of another tool."""
+        found = (self._of_log.names, self._renamed, self._of_log.native)
+        return [table for table in found if table is not None]
+
     def named(self, key: str) -> Int64:
-        """Rows with this key, in order; renamed keys count only if no logged key is equal."""
+        """Rows with this key, in order; other keys count only if no logged key is equal."""
         return next((rows for table in self._tables if len(rows := table.named(key))), _NO_ROWS)
 
     def find(self, reference: str) -> Int64:
@@ -207,13 +213,14 @@ class KeyIndex:
         return out
 
     def _matching(self, pattern: Pattern) -> Matches:
-        out = self._raw.matching(pattern)
-        renamed = [] if self._renamed is None else self._renamed.matching(pattern)
-        if renamed:
+        out = self._tables[0].matching(pattern)
+        for table in self._tables[1:]:
+            if not (others := table.matching(pattern)):
+                continue
             taken = np.zeros(self.size, bool)
             for _, rows in out:
                 taken[rows] = True
-            more = ((captures, rows[~taken[rows]]) for captures, rows in renamed)
+            more = ((captures, rows[~taken[rows]]) for captures, rows in others)
             out = sorted([*out, *(found for found in more if len(found[1]))], key=lambda found: int(found[1][0]))
         return out
 
@@ -224,6 +231,13 @@ class _PerLog:
     def __init__(self, log: OpLog) -> None:
         self.names = _KeyTable(log.keys, np.arange(len(log)))
         self.indices = Kept[KeyIndex](4)
+        self._native = log.texts(NATIVE_KEY)
+
+    @cached_property
+    def native(self) -> _KeyTable | None:
+        """The names that another tool's log has; None for a log of our own."""
+        rows = self._native.rows.astype(np.int64)
+        return _KeyTable([self._native[row] for row in rows.tolist()], rows) if len(rows) else None
 
 
 def _per_log(log: OpLog) -> _PerLog:
@@ -238,7 +252,7 @@ def index_of(log: OpLog, modules: Sequence[str]) -> KeyIndex:
     """The index of a log with its modules renamed to `modules` (entry by entry of `log.modules`)."""
     kept, names = _per_log(log), tuple(modules)
     return kept.indices.get(names) or kept.indices.put(
-        names, KeyIndex(len(log), kept.names, _renamed(log, kept.names, names))
+        names, KeyIndex(len(log), kept, _renamed(log, kept.names, names))
     )
 
 

@@ -28,7 +28,7 @@ def check_finite(ranks: RankLogs) -> Iterator[Finding | Made | Unmade]:
     found: dict[str, list[tuple[int, int]]] = {}
     read = 0
     for rank, log in ranks.logs.items():
-        read += int(np.count_nonzero(~np.isnan(log.outputs.first()) | (log.counts[0] >= 0)))
+        read += int(np.count_nonzero(~np.isnan(log.outputs.first()) | (log.counts[0] >= 0) | (log.present > 0)))
         for row in _beginnings(log, ranks.flows[rank])[:1].tolist():
             found.setdefault(log.keys[row], []).append((rank, row))
     how = "made of finite values"

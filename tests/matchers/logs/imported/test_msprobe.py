@@ -20,6 +20,9 @@ from matchers.logs.op_log import STATISTICS, Phase
 from matchers.logs.parser import read_log
 from matchers.logs.raw_record import raw_record
 from matchers.logs.writer import written
+from matchers.rules.file import parse_rules
+from matchers.runs.check import check_run
+from matchers.runs.finding import Check
 from matchers.runs.run import find_run
 from matchers.status import Role, Status
 from matchers.verdict.expectation import Expect, Expectation
@@ -121,6 +124,17 @@ def test_steps_and_ranks_are_told_by_folders(tmp_path: Path) -> None:
     assert find_run(str(tmp_path / "step2")).paths == {0: str(tmp_path / "step2" / "rank0" / "dump.json")}
     assert find_run(str(tmp_path / "step2" / "rank0")).paths == {0: str(tmp_path / "step2" / "rank0" / "dump.json")}
     assert find_run(str(msprobe(tmp_path / "one" / "step0" / "proc812").parents[1])).step is None
+
+
+def test_a_run_is_checked_by_its_statistics(tmp_path: Path) -> None:
+    path = msprobe(tmp_path)
+    (made,) = (made for made in check_run(find_run(str(tmp_path))).made if made.check == Check.FINITE)
+    assert made.many == len(read_log(path))
+    told = json.loads(path.read_text())
+    told["data"]["Torch.tanh.1.forward"]["output"][0] |= dict.fromkeys(("Max", "Min", "Mean", "Norm"), math.nan)
+    path.write_text(json.dumps(told, indent=1))
+    (found,) = check_run(find_run(str(tmp_path))).findings
+    assert (found.check, found.subject) == (Check.FINITE, "layers.1/op_0_tanh")
 
 
 def test_damage_costs_the_entries_in_which_it_lies(tmp_path: Path) -> None:
@@ -280,3 +294,16 @@ def test_stacks_are_those_outside_of_libraries(tmp_path: Path) -> None:
     path.with_name("stack.json").write_text(json.dumps({"0": [["Torch.tanh.0.forward"], frames]}))
     log = read_log(path)
     assert (log.location_text(1), log.texts("Stack")[1]) == ("/m.py:3", "/m.py:3:forward < /t.py:9:<module>")
+
+
+def test_rules_may_have_the_names_of_the_dump(tmp_path: Path) -> None:
+    a, b = read_log(msprobe(tmp_path / "a")), read_log(msprobe(tmp_path / "b", scale=1.5))
+    rules = parse_rules(
+        "pairs: [{a: Functional.linear.0.forward, b: Functional.linear.1.forward}]\n"
+        'templates: [{a: "Torch.tanh.{n}.forward", b: "Torch.tanh.{n}.forward"}]\n'
+        'ignore: [{match: "Functional.linear.*.backward"}]\n'
+    )
+    found = compare(a, b, rules)
+    assert found.row_b[found.row_a == 0].tolist() == [2]
+    ignored = [a.keys[int(row)] for row in found.row_a[found.excluded_by >= 0]]
+    assert ignored == [key for key in OF_FUNCTIONS if key.endswith("linear_backward")]
