@@ -31,9 +31,7 @@ class NotKept(Exception):
 
 
 def same_bits(value: torch.Tensor, part: torch.Tensor) -> bool:
-    """Return True if two tensors of one shape have the same bits."""
-    if value.dtype != part.dtype:
-        return False
+    """Return True if two tensors of one shape and dtype have the same bits."""
     with unnoticed():
         x, y = (t.detach().contiguous().cpu().view(-1).view(torch.uint8) for t in (value, part))
         return torch.equal(x, y)
@@ -107,14 +105,14 @@ class KeptRun:
         part: torch.Tensor,
         placement: Mapping[str, Any] | None,
     ) -> torch.Tensor:
-        """Return the values of a tensor, in the shape of `part`.
+        """Return the values of a tensor, in the shape and dtype of `part`.
 
         Raises:
             NotKept: there are none.
         """
         try:
             with unnoticed():
-                value = self._value(call, kind, path, part, placement).to(part.device)
+                value = self._value(call, kind, path, part, placement).to(part.device, part.dtype)
         except (NoWhole, Refused, OSError) as reason:
             raise NotKept(str(reason)) from None
         if value.shape != part.shape:

@@ -69,9 +69,13 @@ class KeptBoundaries:
         """Return what modules are given that is this same tensor, with one gradient: by module, call and name."""
         return self._of_tensor.get(self._tensor_of.get((module, nth, name), ("", "")), set())
 
+    def gradient(self, place: tuple[str, int, str]) -> str:
+        """Return the digest of the gradient of an input; empty if none was kept."""
+        return self._tensor_of.get(place, ("", ""))[1]
+
     @cached_property
     def _tensor_of(self) -> dict[tuple[str, int, str], tuple[str, str]]:
-        """By module, call and name of an input: its content, and that of its gradient."""
+        """By module, call and name of an input: its content before any graft, and that of its gradient."""
         found: dict[tuple[str, int, str], tuple[str, str]] = {}
         for (module, _, nth), of in self._calls.items():
             call = of[min(of)][1]

@@ -188,8 +188,9 @@ class _Both:
 
         A layout may give a module a tensor of its own, whose gradient is one term of what all readers add up.
         """
-        one, other = (kept.read_alike(key[0], key[2], name) for kept in (self.a, self.b))
-        return {place for place in one if self.b.has((place[0], None, place[1]))} <= other
+        alike = self.a.read_alike(key[0], key[2], name)
+        own = self.b.gradient((key[0], key[2], name))  # a graft changes the content between two that read one tensor
+        return all(self.b.gradient(place) == own != "" for place in alike if self.b.has((place[0], None, place[1])))
 
     def errors(self, key: Key, side: str, *, whole_numbers: bool = False) -> dict[str, list[_Error]]:
         """Return the errors of the tensors of a side, by name; of those of whole numbers only if asked."""

@@ -5,12 +5,16 @@ from __future__ import annotations
 import json
 from collections.abc import Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from capture.keeping.bundle import read_bundle
+from capture.keeping.form import find_bundles
 from numtui.cli.main import main
 from numtui.experiments.capturing import CaptureCommand
 from numtui.report.called_modules import Called
+from numtui.report.elements import read_tensor
 
 SCRIPT = """
 import sys
@@ -116,6 +120,42 @@ optimizer.step()
 pytestmark = [pytest.mark.torch, pytest.mark.slow]
 
 
+MIXED = """
+import sys, torch
+from torch import nn
+
+class Unit(nn.Module):
+    def __init__(self, turned):
+        super().__init__()
+        self.norm, self.mix, self.turn = nn.LayerNorm(8), nn.Linear(8, 8), nn.Linear(4, 8) if turned else None
+    def forward(self, x, time=None):
+        y = self.mix(self.norm(x))
+        return x + (y if self.turn is None else y * self.turn(time))
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.time, self.head = nn.Linear(8, 4), nn.Linear(8, 3)
+        self.units = nn.ModuleList(Unit(number > 1) for number in range(4))
+    def forward(self, x):
+        time = self.time(x)
+        for unit in self.units:
+            x = unit(x) if unit.turn is None else unit(x, time)
+        return self.head(x)
+
+def made():
+    torch.manual_seed(3)
+    return Net()
+
+# trains
+dtype = getattr(torch, sys.argv[1])
+model = made().to(dtype)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+model(torch.randn(16, 8, generator=torch.Generator().manual_seed(5)).to(dtype)).square().mean().backward()
+optimizer.step()
+"""
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A script, and a run of it without bugs that kept the boundaries of its modules."""
@@ -198,6 +238,56 @@ def test_all_blocks_are_grafted_at_once(folder: Path, tmp_path: Path, capsys: py
         "units.1",
         "units.2",
     ]
+
+
+def test_the_own_error_of_a_block_in_bfloat16_is_the_one_that_it_has_alone(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Beside float64. The batch has no gradient, and that of a tensor which several blocks read is a sum."""
+    from tests.capture.runs import run_captured
+
+    (tmp_path / "script.py").write_text(MIXED)
+    run_captured(tmp_path / "script.py", tmp_path / "a", "float32", "--save boundary:*")
+    assert main(isolated(tmp_path, tmp_path / "out", "bfloat16", "--all", "--format", "json")) == 0
+    told = {each["module"]: each for each in json.loads(capsys.readouterr().out)["own_errors"]}
+    alone = alone_in_bfloat16(tmp_path / "a", MIXED)
+    assert [name for name in told if name.startswith("units.")] == [*alone]
+    for name, (forward, backward, weights) in alone.items():
+        assert told[name]["forward"] == pytest.approx(forward, rel=0.01)
+        assert told[name]["weights"] == pytest.approx(weights, rel=0.01)
+        assert told[name]["backward"] == (pytest.approx(backward, rel=0.01) if name == "units.1" else None)
+
+
+def alone_in_bfloat16(run: Path, script: str) -> dict[str, tuple[float, float, float]]:
+    """Return the errors of each unit alone against float64, in ε: of its output, input's gradient and weights'."""
+    import torch
+
+    defined: dict[str, Any] = {}
+    exec(script.partition("# trains")[0], defined)
+    (bundle,) = (read_bundle(folder) for folder in find_bundles(run))
+    calls = {call["module"]: call for call in bundle.boundaries}
+
+    def computed(name: str, dtype: torch.dtype) -> list[list[torch.Tensor]]:
+        unit = defined["made"]().get_submodule(name).to(dtype)
+        kept = [read_tensor(bundle.folder, told).values for told in calls[name]["inputs"].values()]
+        inputs = [torch.tensor(values).to(dtype).requires_grad_() for values in kept]
+        output = unit(*inputs)
+        (told,) = calls[name]["output_gradients"].values()
+        output.backward(torch.tensor(read_tensor(bundle.folder, told).values).to(dtype))
+        gradients = [parameter.grad for parameter in unit.parameters() if parameter.grad is not None]
+        assert inputs[0].grad is not None
+        return [[output.detach()], [inputs[0].grad], gradients]
+
+    def error(wide: list[torch.Tensor], narrow: list[torch.Tensor]) -> float:
+        one, other = (torch.cat([each.flatten().double() for each in of]) for of in (wide, narrow))
+        return float((other - one).norm() / one.norm()) / 2**-7
+
+    found = {}
+    for name in (name for name in calls if name.startswith("units.") and name.count(".") == 1):
+        of = zip(computed(name, torch.float64), computed(name, torch.bfloat16), strict=True)
+        forward, backward, weights = (error(wide, narrow) for wide, narrow in of)
+        found[name] = forward, backward, weights
+    return found
 
 
 def test_an_interrupted_isolation_goes_on(
