@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 
 from numtui.experiments.worktree import Worktree
 from numtui.query.commits import Repository
@@ -22,7 +23,8 @@ class Change:
 
     Attributes:
         path: the file in the repository.
-        what: of the cause they touch: `its line`, `its function`, `a line on its data path`.
+        what: of the cause they touch: `its line`, `its function`, `a line on its data path`; `elsewhere in its file`
+            where they touch none of these.
         diff: as `git diff` writes them; cut after 60 lines.
     """
 
@@ -39,22 +41,27 @@ def changes_of(worktree: Worktree, commit: str, places: Sequence[str]) -> tuple[
     """
     files = tuple(worktree.files(commit))
     told: dict[str, Change] = {}
+    elsewhere: list[Change] = []
     for number, place in enumerate(places):
         name, line = split_location(place)
         path = _path_of(name, files)
         if path is None or path in told:
             continue
         hunks = [*_hunks(worktree.changes(commit, path))]
-        near = [("a line on its data path" if number else "its line", (line, line))]
-        if not number and (around := Repository(str(worktree.repository), path).function(commit, line)):
-            near.append(("its function", around))
+        if number:
+            near = [("a line on its data path", (line, line))]
+        else:
+            near = [("its line", (line, line))]
+            if around := Repository(str(worktree.repository), path).function(commit, line):
+                near.append(("its function", around))
+            elsewhere = [Change(path, "elsewhere in its file", _cut([text for *_, text in hunks]))] if hunks else []
         for what, (first, last) in near:
             touched = [text for begin, end, text in hunks if begin <= last and first <= end]
             if touched and path not in told:
                 told[path] = Change(path, what, _cut(touched))
         if told and not number:
             break
-    return tuple(told.values())
+    return tuple(told.values() or elsewhere)
 
 
 def _path_of(name: str, files: Sequence[str]) -> str | None:
@@ -66,7 +73,7 @@ def _path_of(name: str, files: Sequence[str]) -> str | None:
 def _hunks(diff: str) -> Iterator[tuple[int, int, str]]:
     """Yield first and last line in the new file, and text, of each hunk."""
     begins = [found.start() for found in _HUNK.finditer(diff)]
-    for start, end in zip(begins, [*begins[1:], len(diff)], strict=True):
+    for start, end in pairwise([*begins, len(diff)]):
         text = diff[start:end].rstrip("\n")
         found = _HUNK.match(text)
         assert found is not None
