@@ -2,8 +2,8 @@
 
 Another eps may move a result by less than its tolerance, and it is another computation all the same. So a difference
 counts at any size, unless another form of the same step explains it: a dimension counted from the other end, a size
-that follows from the shapes of the tensors, a factor of the layout, a number that Python computed from a tensor and
-that differs by rounding, or inputs that differ by what makes up for it.
+that follows from the shapes of the tensors, a limit of the dtype, a factor of the layout, a number that Python computed
+from a tensor and that differs by rounding, or inputs that differ by what makes up for it.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ from matchers.verdict.digests import other_bits, shared_inputs
 from matchers.verdict.reason import Reason
 from matchers.verdict.relative_error import relative
 from matchers.verdict.slots import SlotVerdict
-from matchers.verdict.tolerance import UNSURE, default_tolerance
+from matchers.verdict.tolerance import EPSILON, UNSURE, default_tolerance
 
 __all__ = [
     "asked_elsewhere",
@@ -58,6 +58,13 @@ _OF_PYTHON = 9
 """Significant digits from which on a number is one that Python computed."""
 _OF_FLOAT32 = 7
 """The same of one that entered a tensor, which has no more."""
+
+
+_LIMITS = {
+    name: ((EPSILON[name] - 2) * 2.0**power, (2 - EPSILON[name]) * 2.0**power, EPSILON[name])
+    for name, power in (("float64", 1023), ("float32", 127), ("bfloat16", 127), ("float16", 15))
+}
+"""The lowest and the largest finite number, and ε, by dtype."""
 
 
 def other_arguments(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
@@ -217,6 +224,8 @@ def explained_by(a: OpLog, b: OpLog, i: int, j: int, difference: ArgumentDiffere
     if _flags(difference.a) and _flags(difference.b):
         return "results that one run does not need"
     pairs = list(_numbers(difference.a, difference.b))
+    if pairs and dtypes[0] != dtypes[1] and all(_of_dtype(v, w, *dtypes) for v, w in pairs):
+        return "the number of each dtype"
     layouts = any(a.header.run.get(name) != b.header.run.get(name) for name in ("world_size", "mesh"))
     layouts |= bool(a.members or b.members)
     if other := _other_shapes(_shapes(a, i), _shapes(b, j), difference, pairs, layouts):
@@ -233,6 +242,12 @@ def explained_by(a: OpLog, b: OpLog, i: int, j: int, difference: ArgumentDiffere
     limit = default_tolerance(a.dtype_text(i) if enters else "float32") if computed else ROUNDING
     close = all(math.isclose(v, w, rel_tol=limit) or _in_float32(v, w) or _in_float32(w, v) for v, w in pairs)
     return "rounding" if close else ""
+
+
+def _of_dtype(v: float, w: float, *dtypes: str) -> bool:
+    """True if each is the lowest, largest or smallest distinguishable number of its dtype, as a mask is filled with."""
+    x, y = (_LIMITS.get(name, ()) for name in dtypes)
+    return any(v == one and w == other for one, other in zip(x, y, strict=False))
 
 
 def _in_float32(v: float, w: float) -> bool:

@@ -17,6 +17,7 @@ from itertools import islice
 import numpy as np
 
 from matchers.comparison import Comparison
+from matchers.explain.arguments import argument_reasons
 from matchers.explain.sentences import format_error, headline
 from matchers.logs.op_log import Phase
 from matchers.ops.module_path import canonical, template
@@ -167,7 +168,8 @@ def findings_of(comparisons: Sequence[Comparison]) -> Findings:
 
 def _signatures(c: Comparison) -> Iterator[Signature]:
     named = _names_in_reference(c)
-    for rows in (*c.starts, *c.further_causes):
+    places = (*c.starts, *c.further_causes)
+    for rows in (part for place in places for part in _asked_apart(c, place)):
         row = rows[0]
         log, record = c.shown(row)
         module = log.module_name(record)
@@ -192,6 +194,19 @@ def _signatures(c: Comparison) -> Iterator[Signature]:
             sentence=headline(c, row),
             places=tuple(islice(locations(c, "b", j), _MAX_LOCATIONS)) if j >= 0 and c.flow is not None else (),
         )
+
+
+def _asked_apart(c: Comparison, rows: Sequence[int]) -> list[list[int]]:
+    """Split the rows of one place that the reference asks the same and the other run does not: each may have a commit.
+
+    What both ask otherwise from row to row, such as a factor that depends on the layer, stays together.
+    """
+    asked: dict[tuple[str, str], list[int]] = {}
+    for row in rows:
+        told = [each for each, why in argument_reasons(c, row) if not why] if c.asked_otherwise[row] else []
+        asked.setdefault((str([(each.name, each.a) for each in told]), str([each.b for each in told])), []).append(row)
+    in_reference = {one for one, _ in asked}
+    return [list(rows)] if len(in_reference) == len(asked) else list(asked.values())
 
 
 def _names_in_reference(c: Comparison) -> dict[str, str]:

@@ -176,6 +176,14 @@ def test_where_a_cast_puts_its_result_is_no_difference(tmp_path: Path) -> None:
     assert compare(a, b).reason[1] != Reason.ARGUMENTS
 
 
+@pytest.mark.parametrize(("dtype", "red"), [("bfloat16", False), ("float32", True)])
+def test_a_mask_is_filled_with_the_lowest_number_of_each_dtype(tmp_path: Path, dtype: str, red: bool) -> None:
+    one, other = ({"value": value} for value in (-3.4028234663852886e38, -3.3895313892515355e38))
+    a, b = log(tmp_path, "a", one), log(tmp_path, "b", other, dtype=dtype, **CLOSE)
+    c = compare(a, b)
+    assert (c.reason[pair(c)] == Reason.ARGUMENTS) == red
+
+
 @pytest.mark.parametrize(
     ("one", "other"),
     [
