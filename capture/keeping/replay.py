@@ -188,6 +188,8 @@ def _performed(job: Mapping[str, Any], python: str, running: Running) -> list[An
                     running.told(names[min(len(found), len(names) - 1)], len(found) / len(names))
         finally:
             patience.cancel()
+            if process.poll() is None:  # the user has interrupted this one, and the signal did not reach its group
+                running.kill()
             running.started(None)
         if running.cancelled:
             raise ReplayError("cancelled")

@@ -36,6 +36,7 @@ __all__ = [
     "Severity",
     "call_extent",
     "captured",
+    "changed_by",
     "compare_run_info",
     "contradictions",
     "cut_gradients",
@@ -132,8 +133,8 @@ _TABLES = (
 )
 _OF_KERNELS = ("device", "threads", "deterministic", "precision", "attention", "backends", "environment", "world_size")
 """Entries that decide which kernel an operation runs."""
-_FORWARD = "forward"
-"""The setting of which `_units` tells."""
+_TOLD_APART = ("forward", "changes_run", "perturb", "synthetic")
+"""Settings of which `_units` and `_changed` tell."""
 _HARMLESS_VERSIONS = ("python", "numpy")
 _MAX_CUTS = 3
 
@@ -152,6 +153,7 @@ def compare_run_info(a: Mapping[str, Any], b: Mapping[str, Any], *, draws: bool)
         *_models(a, b),
         *(note for entry in _ENTRIES for note in _entry(a, b, *entry)),
         *_units(a, b),
+        *_changed(a, b),
         *_generators(a, b, draws),
         *(
             Note(Severity.HARMLESS, "command", text)
@@ -186,7 +188,14 @@ def captured(log: OpLog) -> str:
         without = "" if len(log.dtypes) else " without shapes and dtypes, judged as float32,"
         return f"by {log.header.tool},{without} completeness unknown"
     run = log.header.run
-    return coverage_sentence(run.get("step"), told) if (told := table(run, "coverage")) else ""
+    covered = coverage_sentence(run.get("step"), told) if (told := table(run, "coverage")) else ""
+    changed = f"changed by {changes}" if (changes := changed_by(run)) else ""
+    return ", ".join(filter(None, (covered, changed)))
+
+
+def changed_by(run: Mapping[str, Any]) -> str:
+    """The options of the capture that changed the run, as `--perturb 1`; empty for none. Untrusted text."""
+    return ", ".join(map(str, _list(table(run, "settings"), "changes_run")))
 
 
 def of_call(run: Mapping[str, Any]) -> bool:
@@ -279,7 +288,7 @@ def _entry(
             # a library that only one run loaded, a variable that only one set
             x, y = of_a.get(line), of_b.get(line)
             told = (of_a and of_b) and (name in ("environment", "settings") or None not in (x, y))
-            if told and line != _FORWARD and x != y and not same_value(x, y):
+            if told and line not in _TOLD_APART and x != y and not same_value(x, y):
                 light = name == "versions" and line in _HARMLESS_VERSIONS
                 yield Note(Severity.HARMLESS if light else severity, kind, _against(f"{what} {line}", x, y))
         return
@@ -293,6 +302,13 @@ def _against(what: str, x: object, y: object) -> str:
     if is_private(x) and is_private(y):
         return f"{what} differs (kept private)"
     return f"{what} is {shown(x)} in a and {shown(y)} in b"
+
+
+def _changed(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
+    one, other = changed_by(a), changed_by(b)
+    if one != other:
+        told = [f"{side} was changed by {options}" for side, options in (("a", one), ("b", other)) if options]
+        yield Note(Severity.SUSPICIOUS, "capture", ", ".join(told))
 
 
 # The start of the step

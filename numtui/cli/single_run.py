@@ -9,6 +9,7 @@ from typing import TextIO
 import numpy as np
 
 from matchers.logs.cache import read_cached
+from matchers.ops.run_info import changed_by
 from matchers.single_run import SingleRun, dtype_changes, explain_single, single_run
 from matchers.status import Status
 from numtui.cli.output import ExitCode, complain_briefly, deliver
@@ -63,6 +64,8 @@ def _lines(c: SingleRun, name: str) -> Iterator[str]:
     told += f"; {plural(c.a.problem_count, 'unreadable spot')}" if c.a.problem_count else ""
     first = f"{safe_text(name, 200)}: {plural(len(c), 'operation')}, {broken:,} of them with NaN or Inf"
     yield first + safe_text(told, 1_000)
+    if options := changed_by(c.a.header.run):
+        yield f"  changed by {safe_text(options, 300)}"
     if groups:
         yield ""
         yield "Recompute mismatches:"

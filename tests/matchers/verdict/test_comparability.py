@@ -150,6 +150,12 @@ def test_the_same_run_info_says_nothing() -> None:
             "harmless",
             "the command lines differ: --lr 1 only in b",
         ),
+        (
+            {"settings": {"sketch": True, "perturb": 3, "changes_run": ["--perturb 3", "--graft 0=runs/a"]}},
+            "capture",
+            "suspicious",
+            "b was changed by --perturb 3, --graft 0=runs/a",
+        ),
     ],
 )
 def test_every_difference_is_named_with_its_weight(changed: dict[str, Any], kind: str, weight: str, text: str) -> None:
