@@ -5,23 +5,25 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from functools import cache
+from functools import lru_cache
+from itertools import chain
 from typing import Any, Final, NamedTuple
 
 from matchers.laws.law import Kind, Law
 from matchers.laws.register import law
 from matchers.logs.imported.columns import Columns, Row
 from matchers.logs.imported.format import NATIVE_KEY
+from matchers.logs.imported.json_shapes import HOLE, apart_of, as_text
 from matchers.logs.imported.makers import Makers
 from matchers.logs.op_log import Phase
 
-__all__ = ["Call", "Calls", "Nesting", "encloses"]
+__all__ = ["Call", "Calls", "Form", "Nesting"]
 
-_TENSOR = re.compile(r"t(?:\$(\d+))?: (\w+)\[([^\]]*)\]")
+_TENSOR = re.compile(rf"t(?:\$({HOLE}|\d+))?: (\w+)\[([^\]]*)\]")
 """A tensor among results: its number, dtype and sizes."""
-_NUMBER = re.compile(r"t(?:\$(\d+))?: \w+\[")
-"""A tensor among arguments; a pattern that begins with a letter is twice as fast as one that looks before it."""
-_DTENSOR = re.compile(r"dt(?:\$\d+)?: \w+\[")
+_NUMBER = re.compile(rf"t(?:\$({HOLE}|\d+))?: \w+\[")
+"""A tensor among arguments."""
+_DTENSOR = re.compile(rf"dt(?:\$(?:{HOLE}|\d+))?: \w+\[")
 _NORMS: Final = {float}
 _FIRST_LIST = re.compile(r"\[(?:'[^']*'(?:, )?)+\]")
 """A list of tensors as the first argument."""
@@ -37,6 +39,80 @@ _DTYPES: Final[Mapping[str, str]] = {
 }
 
 
+class Form(NamedTuple):
+    """What calls with the same texts have in common, but for the numbers in these.
+
+    Attributes:
+        name: of the operation without namespace and overload, or of a kernel.
+        law: of the operation.
+        dtensor: it is of DTensor, whose local calls follow.
+        encloses: others follow at a greater depth: it is a call of a function, without a namespace, or of DTensor.
+        unhashed: it is an operation of which DebugMode has no hash because it returns nothing.
+        wanted: what its `Call.numbers` are, by their places among the numbers of arguments and result, or as they are:
+            first those of tensors that are read, then those of tensors that are made, empty where there is none, then
+            the sizes of the first result.
+        read, made, written: how many tensors are read, made, and are in a list that is the first argument.
+        returns: the log tells a result.
+        dtype: of the first result.
+        sizes: the first result's, with holes; None without one.
+    """
+
+    name: str
+    law: Law
+    dtensor: bool
+    encloses: bool
+    unhashed: bool
+    wanted: tuple[int | str, ...]
+    read: int
+    made: int
+    written: int
+    returns: bool
+    dtype: str
+    sizes: str | None
+
+    @classmethod
+    @lru_cache(maxsize=4096)
+    def of(cls, called: str, arguments: str, result: str) -> Form:
+        """Return the form of calls, from the name with namespace and overload, and from texts with holes."""
+        qualified = "::" in called
+        name = called.rpartition("::")[2].partition(".")[0] if qualified else called
+        dtensor = _DTENSOR.search(arguments) is not None
+        texts = arguments + result
+
+        def number(of: re.Match[str], before: int) -> int | str:
+            return texts.count(HOLE, 0, before + of.start(1)) if of[1] == HOLE else of[1] or ""
+
+        read, made = [*_NUMBER.finditer(arguments)], [*_TENSOR.finditer(result)]
+        wanted = [number(one, 0) for one in read] + [number(one, len(arguments)) for one in made]
+        sizes = made[0][3] if made else None
+        if made and sizes is not None:
+            first = texts.count(HOLE, 0, len(arguments) + made[0].start(3))
+            wanted += range(first, first + sizes.count(HOLE))
+        written = _FIRST_LIST.match(arguments)
+        return cls(
+            name,
+            law(name),
+            dtensor,
+            not qualified or dtensor,
+            qualified and not result and not dtensor,
+            tuple(wanted),
+            len(read),
+            len(made),
+            len(_NUMBER.findall(written[0])) if written else 0,
+            bool(result),
+            _DTYPES.get(made[0][2], made[0][2]) if made else "",
+            sizes,
+        )
+
+    @classmethod
+    def with_numbers(cls, called: str, arguments: str, result: str) -> tuple[Form, tuple[Any, ...]]:
+        """Return the form of a call and its `Call.numbers`, from its texts as DebugMode writes them."""
+        (before, numbers), (after, more) = apart_of(arguments), apart_of(result)
+        numbers += more
+        form = cls.of(called, before, after)
+        return form, tuple([numbers[one] if isinstance(one, int) else one for one in form.wanted])
+
+
 class Call(NamedTuple):
     """A call of an operation or a kernel.
 
@@ -44,18 +120,16 @@ class Call(NamedTuple):
         line: in the file, from 1.
         number: the one it has in DebugMode's list of calls, as text; empty if the log does not say.
         module: with the class of the root; empty outside of all.
-        name: with namespace and overload.
-        arguments, result: as DebugMode writes them.
-        inputs, outputs: numbers of each tensor that was read.
+        numbers: those in its texts that its form asks for.
+        inputs, outputs: hashes of each tensor.
         tensors: number of tensors among inputs and among outputs, where the texts do not tell.
     """
 
     line: int
     number: str
     module: str
-    name: str
-    arguments: str
-    result: str
+    form: Form
+    numbers: tuple[Any, ...]
     inputs: list[Any]
     outputs: list[Any]
     location: str = ""
@@ -118,7 +192,7 @@ class Calls:
         self._paths: dict[str, str] = {}
         self._each = 1
         """Numbers of each tensor."""
-        self._maker: dict[str, int] = {}
+        self._maker: dict[Any, int] = {}
         self._maker_of_norm = Makers()
 
     def add(self, call: Call) -> None:
@@ -134,49 +208,49 @@ class Calls:
             self._columns.waiting = 0
             for before in waiting:
                 self.add(before)
-        if hashed or ("::" in call.name and not call.result and not has_dtensor(call.arguments)):
+        if hashed or call.form.unhashed:
             self._enter(call, hashed=hashed)
 
     def finish(self) -> None:
         """Add the calls of a log without any hash."""
         for call in self._waiting:
-            if not has_dtensor(call.arguments):
+            if not call.form.dtensor:
                 self._enter(call, hashed=False)
 
     def _enter(self, call: Call, *, hashed: bool) -> None:
-        line, number, module, called, arguments, result, before, after, location, phase, tensors = call
-        numbers = _NUMBER.findall(arguments)
-        made = _TENSOR.findall(result) if result else []
-        many = (len(numbers), len(made)) if tensors is None else tensors
+        line, number, module, form, numbers, before, after, location, phase, tensors = call
+        read, made, of = form.read, form.made, form.law
+        many = (read, made) if tensors is None else tensors
         outputs, whole = self._norms(after, many[1])
         inputs, _ = self._norms(before, many[0])
-        name, of = _operation(called)
-        if len(numbers) != len(inputs):
-            numbers = numbers if not inputs else [""] * len(inputs)
-        known, of_norm = self._maker, self._maker_of_norm.of
-        norms = inputs or [math.nan] * len(numbers)
-        producers = [
-            known[tensor] if tensor in known else of_norm(norm) for tensor, norm in zip(numbers, norms, strict=True)
-        ]
-        results = [told[0] for told in made]
-        if of.aliases and not of.writes and numbers:
+        made_by, of_norm = self._maker, self._maker_of_norm.of
+        known = numbers[:read]
+        if not inputs:
+            producers = [made_by.get(tensor, -1) for tensor in known]
+        elif read == len(inputs):
+            producers = [
+                made_by[tensor] if tensor in made_by else of_norm(norm)
+                for tensor, norm in zip(known, inputs, strict=True)
+            ]
+        else:
+            producers = [*map(of_norm, inputs)]
+        results = numbers[read : read + made]
+        if of.aliases and not of.writes and producers:
             place = of.passes_on if of.passes_on is not None and of.passes_on < len(producers) else 0
             self._keep(results, outputs, producers[place])
             return
-        told = bool(result) or tensors is not None
+        told = form.returns or tensors is not None
         if hashed and told and not (made or outputs or whole or of.writes):  # gives Python a number
             return
         row = len(self._columns)
-        if not made and of.writes and (written := _FIRST_LIST.match(arguments)):
-            results = _NUMBER.findall(written[0])
+        if not made and of.writes:
+            results = known[: form.written]
         texts = {NATIVE_KEY: number} if number else {}
         if whole:
             texts["User hash"] = ", ".join(map(str, whole))
-        _, dtype, sizes = made[0] if made else ("", "", None)
-        shape, dtype = "" if sizes is None else f"[{sizes}]", _DTYPES.get(dtype, dtype)
-        path = self._path(module)
-        told_of = path, name, shape, dtype, outputs, inputs, producers, location, phase
-        self._columns.add(Row(line, *told_of, {}, (), (), (), False, -1, texts))
+        shape = "" if form.sizes is None else _shape(form.sizes, numbers[read + made :])
+        told_of = self._path(module), form.name, shape, form.dtype, outputs, inputs, producers
+        self._columns.add(Row(line, *told_of, location, phase, {}, (), (), (), False, -1, texts))
         unfinished = of.collective is not None and of.collective.kind is not Kind.WAIT
         self._keep(results, [] if unfinished else outputs, row)
 
@@ -192,10 +266,10 @@ class Calls:
         told = any(isinstance(value, float) for value in values)
         return norms if told else [], [] if None in whole else [n for n in whole if n is not None]
 
-    def _keep(self, numbers: Sequence[str], norms: Sequence[float], row: int) -> None:
+    def _keep(self, numbers: Sequence[Any], norms: Sequence[float], row: int) -> None:
         """Note what made tensors of these numbers and norms."""
         for number in numbers:
-            if number:
+            if number != "":
                 self._maker[number] = row
         for norm in norms:
             if norm % 1 > 0:  # neither NaN nor infinite
@@ -211,18 +285,8 @@ class Calls:
         return path
 
 
-@cache
-def _operation(name: str) -> tuple[str, Law]:
-    """The name of an operation without namespace and overload, and its law; other names are those of kernels."""
-    short = name.rpartition("::")[2].partition(".")[0] if "::" in name else name
-    return short, law(short)
-
-
-def encloses(name: str, arguments: str) -> bool:
-    """True for a call that others follow at a greater depth: of a function, without a namespace, or of DTensor."""
-    return "::" not in name or has_dtensor(arguments)
-
-
-def has_dtensor(arguments: str) -> bool:
-    """True for the arguments of a call of DTensor, whose local calls follow."""
-    return "dt" in arguments and _DTENSOR.search(arguments) is not None
+@lru_cache(maxsize=4096)
+def _shape(sizes: str, numbers: tuple[Any, ...]) -> str:
+    """The shape of a row, from sizes with holes."""
+    filled = zip(sizes.split(HOLE), [*map(as_text, numbers), ""], strict=True)
+    return f"[{''.join(chain.from_iterable(filled))}]"

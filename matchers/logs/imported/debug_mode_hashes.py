@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from matchers.logs.columns import decode
 from matchers.logs.imported.columns import Columns
-from matchers.logs.imported.debug_mode import Call, Calls
+from matchers.logs.imported.debug_mode import Call, Calls, Form
 from matchers.logs.imported.format import Format
 from matchers.logs.imported.json_leaves import leaves
 from matchers.logs.op_log import Phase
@@ -75,9 +75,8 @@ def _call(key: re.Match[str], fields: dict[str, str], line: int, columns: Column
         line=line,
         number=fields.get("Call index", ""),
         module=module,
-        name=key[2],
-        arguments="",
-        result="",
+        form=Form.of(key[2], "", ""),
+        numbers=(),
         inputs=values[0],
         outputs=values[1],
         phase=Phase.FORWARD if module else Phase.OTHER,

@@ -10,10 +10,21 @@ from typing import Any
 
 from matchers.errors import LogError
 from matchers.logs.imported.columns import Columns
-from matchers.logs.imported.debug_mode import Call, Calls, Nesting, encloses
+from matchers.logs.imported.debug_mode import Call, Calls, Form, Nesting
 from matchers.logs.imported.format import Format
 from matchers.logs.imported.json_pieces import NOT_AS_EXPECTED, Pieces
-from matchers.logs.imported.json_shapes import Content, Shapes, is_number, is_whole, picker, raw, unescaped
+from matchers.logs.imported.json_shapes import (
+    Content,
+    Parts,
+    Place,
+    Shapes,
+    is_number,
+    is_whole,
+    picker,
+    raw,
+    unescaped,
+    whole,
+)
 from matchers.logs.op_log import Phase
 from matchers.logs.source import LogSource
 
@@ -27,6 +38,8 @@ _KNOWN_VERSION = "1"
 _LARGEST_HEAD = 64 << 10
 _SPOT = 256
 """Calls between two reports of progress."""
+_APART = ("op_name", "args_str", "kwargs_str", "output_str")
+"""Keys of texts that name tensors by their numbers."""
 _LIBRARY = ("/torch/", "\\torch\\")
 """Parts of the paths of torch's own files."""
 
@@ -61,7 +74,7 @@ def _open(source: LogSource, columns: Columns) -> Pieces:
 
 def _read(source: LogSource, columns: Columns) -> Iterator[None]:
     calls, reader = Calls(columns), _Reader()
-    shapes = Shapes(reader.plan)
+    shapes = Shapes(reader.plan, _APART)
     for number, (line, _, value) in enumerate(_open(source, columns).values("]", _next_call, columns, shapes)):
         try:
             shape, content = value
@@ -114,19 +127,19 @@ class _Reader:
 
     def _call(self, value: Any, name: str, before: Any, after: Any) -> _Plan:
         operation = name == "op_name"
-        texts = [value["args_str"], value.get("kwargs_str") or ""] if operation else [value["kwargs_str"], ""]
-        pick = picker(value["call_depth"], value[name], value.get("output_str") or "", *texts)
+        texts = [value["args_str"], value.get("kwargs_str")] if operation else [value["kwargs_str"]]
+        told = _told(value[name], texts, value.get("output_str"))
+        depth_of = raw(value["call_depth"])
         inputs, outputs = _numbers(before), _numbers(after)
         where = self._place(value.get("stack_trace"), value.get("fwd_stack_trace"))
         nesting = self._nesting
 
         def read(content: Content, number: int, line: int) -> Call:
-            depth, name, result, arguments, more = pick(content)
-            name, arguments = str(name), f"{arguments}{more}"
-            nesting.leave(int(depth) + (operation and encloses(name, arguments)))
+            form, numbers = told(content)
+            nesting.leave(int(depth_of(content)) + (operation and form.encloses))
             location, phase = where(content)
-            told = str(result), inputs(content), outputs(content)
-            return Call(line, str(number), nesting.module, name, arguments, *told, location, phase)
+            hashes = inputs(content), outputs(content)
+            return Call(line, str(number), nesting.module, form, numbers, *hashes, location, phase)
 
         return read
 
@@ -148,6 +161,21 @@ class _Reader:
             return (_location(str(of_forward if backward else own)) if own or backward else ""), phase
 
         return read
+
+
+def _told(name: Any, arguments: list[Any], result: Any) -> Callable[[Content], tuple[Form, tuple[Any, ...]]]:
+    """Return what tells the form of a call, and the numbers that this asks for, from its texts."""
+    if isinstance(name, Parts) or any(isinstance(text, Place) for text in (name, *arguments, result)):  # an escape
+        name_of, result_of, arguments_of = whole(name), whole(result), [*map(whole, arguments)]
+        return lambda content: Form.with_numbers(
+            name_of(content), "".join([one(content) for one in arguments_of]), result_of(content)
+        )
+    parts = [text if isinstance(text, Parts) else Parts(str(text or ""), ()) for text in (*arguments, result)]
+    *before, after = [part.pattern for part in parts]
+    form = Form.of(str(name), "".join(before), after)
+    places = [place for part in parts for place in part.places]
+    pick = picker(*(places[one] if isinstance(one, int) else one for one in form.wanted))
+    return lambda content: (form, pick(content))
 
 
 def _numbers(value: Any) -> Callable[[Content], list[Any]]:

@@ -10,7 +10,7 @@ from typing import Any
 
 from matchers.logs.columns import decode
 from matchers.logs.imported.columns import Columns
-from matchers.logs.imported.debug_mode import Call, Calls, Nesting, encloses
+from matchers.logs.imported.debug_mode import Call, Calls, Form, Nesting
 from matchers.logs.imported.format import Format
 from matchers.logs.imported.json_leaves import leaves
 from matchers.logs.source import LogSource
@@ -58,7 +58,7 @@ class _Reader:
             self._nesting.enter(depth, match[1], match[2])
         elif match := _KERNEL.fullmatch(body):
             self._nesting.leave(depth)
-            self._kernel = self._call(number, match[1], match[2], "", [], [])
+            self._kernel = self._call(number, Form.with_numbers(match[1], match[2], ""), [], [])
         elif not body.startswith(_REDISTRIBUTION):
             self._operation(number, depth, body)
 
@@ -71,9 +71,9 @@ class _Reader:
                 self._first_other, f"{many:,} line{'s are' if many > 1 else ' is'} not of DebugMode, from here on"
             )
 
-    def _call(self, line: int, name: str, arguments: str, result: str, inputs: list[Any], outputs: list[Any]) -> Call:
+    def _call(self, line: int, told: tuple[Form, tuple[Any, ...]], inputs: list[Any], outputs: list[Any]) -> Call:
         nesting = self._nesting
-        return Call(line, "", nesting.module, name, arguments, result, inputs, outputs, self._location, nesting.phase)
+        return Call(line, "", nesting.module, *told, inputs, outputs, self._location, nesting.phase)
 
     def _remark(self, body: str) -> bool:
         """Read a line of a comment; False for one that means nothing."""
@@ -102,8 +102,8 @@ class _Reader:
         if match is None or not told.endswith(")"):
             self._columns.problem(line, "not a line of DebugMode")
             return
-        arguments = match[2][:-1]
-        self._nesting.leave(depth + encloses(match[1], arguments))
+        of_call = Form.with_numbers(match[1], match[2][:-1], result)
+        self._nesting.leave(depth + of_call[0].encloses)
         inputs: list[Any] = []
         outputs: list[Any] = []
         if mark:
@@ -112,7 +112,7 @@ class _Reader:
                 inputs, outputs = (_numbers(value.get(name)) for name in ("input_hash", "hash"))
             except (ValueError, AttributeError, RecursionError):
                 self._columns.problem(line, "the hashes of the operation are no numbers")
-        self._calls.add(self._call(line, match[1], arguments, result, inputs, outputs))
+        self._calls.add(self._call(line, of_call, inputs, outputs))
 
 
 def _numbers(value: Any) -> list[Any]:

@@ -9,7 +9,7 @@ from itertools import islice
 from matchers.logs.columns import decode
 from matchers.logs.imported.columns import Columns
 from matchers.logs.imported.json_pieces import NOT_AS_EXPECTED
-from matchers.logs.imported.json_shapes import SPAN, Content, Shapes, shape_and_content
+from matchers.logs.imported.json_shapes import SPAN, Content, Shapes
 from matchers.logs.source import LogSource
 
 __all__ = ["line_of", "read_lines"]
@@ -35,22 +35,13 @@ def read_lines(source: LogSource, columns: Columns, shapes: Shapes[Callable[[Con
                 raw = text[start:at]
                 try:
                     if raw.strip():
-                        shape, content = shape_and_content(_valid(raw))
+                        shape, content = shapes.one(json.loads(raw))
                         shapes.plan(shape)(content, number)
                 except NOT_AS_EXPECTED as error:
                     columns.cut_off |= not raw.endswith(b"\n")
                     columns.problem(number, f"not a record of this format: {error}")
                 number += 1
             yield
-
-
-def _valid(raw: bytes) -> str:
-    """The text of a line that is JSON; raises ValueError for any other."""
-    value = json.loads(raw)
-    try:
-        return raw.decode()
-    except UnicodeDecodeError:  # JSON may have other encodings
-        return json.dumps(value)
 
 
 def line_of(source: LogSource, _path: str, line: int, _key: str) -> Iterator[str]:

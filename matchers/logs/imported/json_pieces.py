@@ -9,7 +9,7 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final
 
 from matchers.logs.imported.columns import Columns
-from matchers.logs.imported.json_shapes import SPAN, Shapes, shape_and_content, word
+from matchers.logs.imported.json_shapes import SPAN, Shapes, word
 from matchers.logs.records import MAX_PROBLEMS
 from matchers.logs.source import LogSource
 
@@ -46,8 +46,6 @@ class Pieces:
         self.at = 0
         self._line, self._line_at = 1, 0
         """The line of a place."""
-        self._before = 0
-        """The place where the last value began."""
 
     @property
     def line(self) -> int:
@@ -114,7 +112,7 @@ class Pieces:
                 yield line, name, None
                 self._seek(next_value)
             else:
-                yield line, name, value if shapes is None else shape_and_content(self.text[self._before : self.at])
+                yield line, name, value if shapes is None else shapes.one(value)
         if damaged == MAX_PROBLEMS:
             columns.problem(self.line, "so much is damaged that the rest was not read")
         elif not self._skip():
@@ -152,7 +150,7 @@ class Pieces:
                     continue
                 self.at = max(wrong, self.at + 1)
                 raise _Damaged from None
-            self._before, self.at = self.at, end
+            self.at = end
             return found
 
     def _seek(self, find: Callable[[str, int], int]) -> None:

@@ -1,8 +1,9 @@
 /* Splits JSON texts into shape and content: `json_shapes.py` says how, and does the same more slowly (docs/importers.md).
  *
  * A shape is the text without spaces, in which a mark stands for each number, and for each string with a digit, an escape
- * or a character beyond ASCII: thousands of records of a log have one shape. What is no JSON, is nested deeper than DEPTH,
- * or has a number of thousands of digits is left to the caller. Nothing is allocated; no output is larger than the text.
+ * or a character beyond ASCII; of strings that are taken apart, for each number in them: thousands of records of a log have
+ * one shape. What is no JSON, is nested deeper than DEPTH, or has a number of thousands of digits is left to the caller.
+ * Nothing is allocated; no output is larger than the text.
  */
 
 #include <float.h>
@@ -14,6 +15,7 @@ enum { WHOLE = 1, REAL, TEXT, ESCAPED, LARGE, DEPTH = 64, LONGEST_NUMBER = 4000,
 typedef struct {
     const uint8_t *text;
     int64_t size;
+    const char *apart;                  /* keys of texts to take apart, each with a zero after it, and one more */
     int by_line;
     int64_t lines;                      /* line breaks so far */
     uint8_t *shape, *strings, *hard;    /* each entry with a line break after it */
@@ -46,8 +48,43 @@ static void add(uint8_t *out, int64_t *size, const uint8_t *from, int64_t many)
 
 static int is_hex(uint8_t c) { return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
 
+static int64_t number(Split *s, int64_t i);
+
+static int is_wordlike(uint8_t c)
+{
+    return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '.';
+}
+
+/* True for the key, with its quotes, of a text to take apart. */
+static int is_apart(const Split *s, int64_t start, int64_t end)
+{
+    const size_t many = (size_t)(end - start - 2);
+    for (const char *one = s->apart; *one; one += strlen(one) + 1)
+        if (strlen(one) == many && !memcmp(one, s->text + start + 1, many))
+            return 1;
+    return 0;
+}
+
+/* Add the text between two places to the shape, with marks for the numbers in it that no letter or point touches. */
+static void take_apart(Split *s, int64_t i, int64_t end)
+{
+    for (; i < end; i++) {
+        const uint8_t *c = s->text + i;
+        if (is_digit(*c) && !is_wordlike(c[-1])) {
+            const Split before = *s;
+            const int64_t after = number(s, i);
+            if (after > 0 && !is_wordlike(s->text[after])) {
+                i = after - 1;
+                continue;
+            }
+            *s = before;
+        }
+        s->shape[s->shapes++] = *c;
+    }
+}
+
 /* The place after the string that begins here; -1: it is none. A key is part of the shape. */
-static int64_t string(Split *s, int64_t i, int key)
+static int64_t string(Split *s, int64_t i, int key, int apart)
 {
     const int64_t start = ++i;
     int digit = 0, escaped = 0;
@@ -75,7 +112,11 @@ static int64_t string(Split *s, int64_t i, int key)
         } else if (!s->text[i] || !strchr("\"\\/bfnrt", s->text[i]))
             return -1;
     }
-    if (!key && (digit || escaped || i - start > LONGEST_PLAIN)) {
+    if (apart && !escaped) {
+        s->shape[s->shapes++] = '"';
+        take_apart(s, start, i);
+        s->shape[s->shapes++] = '"';
+    } else if (!key && (digit || escaped || i - start > LONGEST_PLAIN)) {
         s->shape[s->shapes++] = escaped ? ESCAPED : TEXT;
         add(s->strings, &s->string_bytes, s->text + start, i - start);
         s->many_strings++;
@@ -181,14 +222,18 @@ static int64_t number(Split *s, int64_t i)
 static int64_t value(Split *s, int64_t i)
 {
     uint8_t open[DEPTH];
-    int depth = 0, key = 0;
+    int depth = 0, key = 0, apart = 0;
     for (;;) {
         i = space(s, i);
         if (i >= s->size)
             return -1;
         const uint8_t c = s->text[i];
         if (key) {
-            if (c != '"' || (i = string(s, i, 1)) < 0 || (i = space(s, i)) >= s->size || s->text[i] != ':')
+            const int64_t start = i;
+            if (c != '"' || (i = string(s, i, 1, 0)) < 0)
+                return -1;
+            apart = is_apart(s, start, i);
+            if ((i = space(s, i)) >= s->size || s->text[i] != ':')
                 return -1;
             s->shape[s->shapes++] = ':';
             i++;
@@ -201,12 +246,13 @@ static int64_t value(Split *s, int64_t i)
             if (i >= s->size || depth == DEPTH)
                 return -1;
             open[depth++] = c;
+            apart = 0;
             if (s->text[i] != c + 2) {  /* the bracket that closes it */
                 key = c == '{';
                 continue;
             }
         } else if (c == '"') {
-            i = string(s, i, 0);
+            i = string(s, i, 0, apart);
         } else if (c == '-' || is_digit(c) || c == 'N' || c == 'I') {
             i = number(s, i);
         } else {
@@ -218,6 +264,7 @@ static int64_t value(Split *s, int64_t i)
             }
             i = after;
         }
+        apart = 0;
         for (;;) {  /* what has ended here */
             if (i < 0 || !depth)
                 return i;
@@ -242,11 +289,12 @@ static int64_t value(Split *s, int64_t i)
    A record is five numbers: line breaks before it, the place after it, and the number of numbers, strings and hard numbers
    up to its end. Between values there may be spaces, commas and colons; with `by_line` line breaks alone, and each value
    fills its line. `used`: bytes of shapes, strings and hard numbers. */
-int64_t json_split(const uint8_t *text, int64_t size, int by_line, int last, int64_t most, int64_t *record,
-                   uint8_t *shape, double *numbers, uint8_t *strings, int64_t *hard_number, uint8_t *hard, int64_t *used)
+int64_t json_split(const uint8_t *text, int64_t size, const char *apart, int by_line, int last, int64_t most,
+                   int64_t *record, uint8_t *shape, double *numbers, uint8_t *strings, int64_t *hard_number, uint8_t *hard,
+                   int64_t *used)
 {
-    Split s = {.text = text, .size = size, .by_line = by_line, .shape = shape, .strings = strings, .hard = hard,
-               .number = numbers, .hard_number = hard_number};
+    Split s = {.text = text, .size = size, .apart = apart, .by_line = by_line, .shape = shape, .strings = strings,
+               .hard = hard, .number = numbers, .hard_number = hard_number};
     int64_t i = 0, found = 0;
     Split before = s;
     while (found < most) {

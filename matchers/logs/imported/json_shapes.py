@@ -12,8 +12,10 @@ from __future__ import annotations
 import ctypes
 import json
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
+from itertools import chain
+from json.encoder import encode_basestring
 from operator import itemgetter
 from pathlib import Path
 from typing import Any, Final, Generic, NamedTuple, TypeVar
@@ -24,6 +26,7 @@ from capture import native_library
 from matchers.arrays import Float64
 
 __all__ = [
+    "HOLE",
     "INSTALLED",
     "NUMBERS",
     "SOURCE",
@@ -31,9 +34,11 @@ __all__ = [
     "TEXTS",
     "Content",
     "Long",
+    "Parts",
     "Place",
     "Record",
     "Shapes",
+    "apart_of",
     "as_text",
     "is_number",
     "is_whole",
@@ -42,6 +47,7 @@ __all__ = [
     "shape_of",
     "shape_and_content",
     "unescaped",
+    "whole",
     "word",
 ]
 
@@ -59,12 +65,15 @@ _WHOLE, _REAL, _TEXT, _ESCAPED, _LARGE = "\1\2\3\4\5"
 NUMBERS: Final = _WHOLE + _REAL + _LARGE
 """Kinds of places that have a number: a whole one, any other, or a whole one that a double does not have exactly."""
 TEXTS: Final = _TEXT + _ESCAPED
+HOLE: Final = "\0"
 _WORDS: Final = {kind.encode() for kind in TEXTS}
 _LONGEST_PLAIN: Final = 64
 _EXACT: Final = 1 << 53
-_TOKEN = re.compile(r'"((?:[^"\\]|\\.)*)"(?:\s*(:))?|(-?(?:\d[\d.eE+-]*|Infinity|NaN))|[^\s]', re.DOTALL)
-_APART = re.compile(r"[\d\\]|[^\x00-\x7f]")
+_NUMBER = re.compile(r"(?<![\w.])((?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?)(?![\w.])", re.ASCII)
+"""A number within a text, without a sign."""
+_APART = re.compile(r'[\d\\"]|[^ -\x7f]')
 _MARK = re.compile("[\1-\5]")
+_MARKED = re.compile(r'"(?:[^"\\]|\\.)*"|[\1-\5]', re.DOTALL)
 
 P = TypeVar("P")
 
@@ -79,6 +88,18 @@ class Place(NamedTuple):
 
     at: int
     kind: str
+
+
+class Parts(NamedTuple):
+    """A text that was taken apart.
+
+    Attributes:
+        pattern: what is the same in each record of a shape, with a `HOLE` for each number.
+        places: of the numbers.
+    """
+
+    pattern: str
+    places: tuple[Place, ...]
 
 
 class Long:
@@ -109,10 +130,13 @@ class Shapes(Generic[P]):
 
     Args:
         plan: makes the plan of a shape from a record with places for what changes.
+        apart: keys of texts of which the numbers alone change: they are `Parts` in a plan, if they have no escapes.
     """
 
-    def __init__(self, plan: Callable[[Any], P]) -> None:
+    def __init__(self, plan: Callable[[Any], P], apart: Collection[str] = ()) -> None:
         self._plan = plan
+        self._apart = apart
+        self._apart_bytes = b"".join(b"%b\0" % key.encode() for key in apart) + b"\0"
         self._known: dict[bytes, P] = {}
         self._compiled = _compiled()
 
@@ -123,7 +147,11 @@ class Shapes(Generic[P]):
             by_line: a record is what fills a line.
             last: no text follows.
         """
-        return iter(()) if self._compiled is None else _records(self._compiled, text, by_line, last)
+        return iter(()) if self._compiled is None else _records(self._compiled, text, self._apart_bytes, by_line, last)
+
+    def one(self, value: Any) -> tuple[bytes, Content]:
+        """Return shape and content of a record that `json` has decoded."""
+        return shape_and_content(value, self._apart)
 
     def plan(self, shape: bytes) -> P:
         """Return the plan of a shape; raises what the making of plans raises."""
@@ -134,13 +162,13 @@ class Shapes(Generic[P]):
         return found
 
 
-def _records(c: Any, text: bytes, by_line: bool, last: bool) -> Iterator[Record]:
+def _records(c: Any, text: bytes, apart: bytes, by_line: bool, last: bool) -> Iterator[Record]:
     size = len(text) + 16
     record, used = np.empty((_MOST, 5), np.int64), np.empty(3, np.int64)
     shapes, strings, hard = (np.empty(size + _MOST, np.uint8) for _ in range(3))
     numbers, hards = np.empty(size // 2, np.float64), np.empty(size // 2, np.int64)
     out = (record, shapes, numbers, strings, hards, hard, used)
-    many = c.json_split(text, len(text), by_line, last, _MOST, *(array.ctypes.data for array in out))
+    many = c.json_split(text, len(text), apart, by_line, last, _MOST, *(array.ctypes.data for array in out))
     if not many:
         return
     told = [bytes(array[:end]) for array, end in zip((shapes, strings, hard), used.tolist(), strict=True)]
@@ -165,33 +193,69 @@ def _compiled() -> ctypes.CDLL | None:
     if found is not None:
         number, pointer = ctypes.c_int64, ctypes.c_void_p
         found.json_split.restype = number
-        found.json_split.argtypes = (ctypes.c_char_p, number, ctypes.c_int, ctypes.c_int, number, *[pointer] * 7)
+        text, flag = ctypes.c_char_p, ctypes.c_int
+        found.json_split.argtypes = (text, number, text, flag, flag, number, *[pointer] * 7)
     return found
 
 
-def shape_and_content(text: str) -> tuple[bytes, Content]:
-    """Return shape and content of a text that is JSON."""
+def shape_and_content(value: Any, apart: Collection[str] = ()) -> tuple[bytes, Content]:
+    """Return shape and content of what `json` has decoded; `apart` as in `Shapes`. Recursive, as `json` is."""
     shape: list[str] = []
     numbers: list[float] = []
     strings: list[str] = []
-    for token in _TOKEN.finditer(text):
-        string, key, number = token.groups()
-        if number is not None:
-            whole = number.lstrip("-").isdigit()
-            if whole and (len(number.lstrip("-0")) > 18 or abs(int(number)) >= _EXACT):
-                shape.append(_LARGE)
-                strings.append(number)
+
+    def enter_number(number: float) -> str:
+        whole = isinstance(number, int)
+        if whole and abs(number) >= _EXACT:
+            strings.append(str(number))
+            return _LARGE
+        numbers.append(float(number))
+        return _WHOLE if whole else _REAL
+
+    def enter(value: Any, before: str, key: str = "") -> None:
+        kind = type(value)
+        if kind is float:
+            numbers.append(value)
+            shape.append(before + _REAL)
+        elif kind is str:
+            if key in apart and "\\" not in (text := encode_basestring(value)):
+                pattern, found = apart_of(text)
+                parts = zip(pattern.split(HOLE), [*map(enter_number, found), ""], strict=True)
+                shape.append(before + "".join(chain.from_iterable(parts)))
+            elif len(value) <= _LONGEST_PLAIN and not _APART.search(value):
+                shape.append(f'{before}"{value}"')
             else:
-                shape.append(_WHOLE if whole else _REAL)
-                numbers.append(float(int(number)) if whole else float(number))
-        elif string is None:
-            shape.append(token[0])
-        elif key is None and (len(string) > _LONGEST_PLAIN or _APART.search(string)):
-            shape.append(_ESCAPED if "\\" in string else _TEXT)
-            strings.append(string)
+                text = encode_basestring(value)[1:-1]
+                shape.append(before + (_ESCAPED if "\\" in text else _TEXT))
+                strings.append(text)
+        elif kind is int:
+            shape.append(before + enter_number(value))
+        elif kind is dict:
+            shape.append(before + "{")
+            comma = ""
+            for name, one in value.items():
+                enter(one, f"{comma}{encode_basestring(name)}:", name)
+                comma = ","
+            shape.append("}")
+        elif kind is list:
+            shape.append(before + "[")
+            comma = ""
+            for one in value:
+                enter(one, comma)
+                comma = ","
+            shape.append("]")
         else:
-            shape.append(f'"{string}"{key or ""}')
+            shape.append(before + ("null" if value is None else "true" if value else "false"))
+
+    enter(value, "")
     return "".join(shape).encode("utf-8", "surrogatepass"), [*numbers, *strings]
+
+
+def apart_of(text: str) -> tuple[str, list[float]]:
+    """Return a text with holes, and the numbers in them."""
+    words = _NUMBER.split(text.replace(HOLE, "\N{REPLACEMENT CHARACTER}"))
+    numbers = [int(one) if one.isdigit() else float(one) for one in words[1::2]]
+    return HOLE.join(words[::2]), numbers
 
 
 def word(shape: bytes, content: Content) -> str | None:
@@ -207,16 +271,21 @@ def _placed(shape: str) -> Any:
     numbers = sum(map(shape.count, (_WHOLE, _REAL)))
     at = {True: iter(range(numbers)), False: iter(range(numbers, len(shape)))}
 
-    def placed(mark: re.Match[str]) -> str:
-        return f'"\\u0000{ord(mark[0])} {next(at[mark[0] in (_WHOLE, _REAL)])}"'
+    def place(mark: re.Match[str]) -> str:
+        return f"\\u0000{ord(mark[0])} {next(at[mark[0] in (_WHOLE, _REAL)])}"
 
-    return _with_places(json.loads(_MARK.sub(placed, shape)))
+    def placed(found: re.Match[str]) -> str:
+        text = found[0]
+        return f'"{place(found)}"' if len(text) == 1 else _MARK.sub(lambda mark: f"{place(mark)}\\u0000", text)
+
+    return _with_places(json.loads(_MARKED.sub(placed, shape)))
 
 
 def _with_places(value: Any) -> Any:
-    if isinstance(value, str) and value.startswith("\0"):
-        kind, at = map(int, value[1:].split())
-        return Place(at, chr(kind))
+    if isinstance(value, str) and "\0" in value:
+        words = value.split("\0")
+        places = tuple(Place(int(at), chr(int(kind))) for kind, at in map(str.split, words[1::2]))
+        return places[0] if len(words) == 2 else Parts(HOLE.join(words[::2]), places)
     if isinstance(value, dict):
         return {key: _with_places(one) for key, one in value.items()}
     return [*map(_with_places, value)] if isinstance(value, list) else value
@@ -247,6 +316,15 @@ def picker(*wanted: Any) -> Callable[[Any], tuple[Any, ...]]:
 def raw(wanted: Any) -> Callable[[Any], Any]:
     """Return what takes one value from a content, a text as JSON has it (`unescaped`)."""
     return (lambda content: content[wanted.at]) if isinstance(wanted, Place) else (lambda _content: wanted)
+
+
+def whole(wanted: Any) -> Callable[[Any], str]:
+    """Return what takes one text from a content, also one that was taken apart; empty for null."""
+    if isinstance(wanted, Parts):
+        words, pick = wanted.pattern.split(HOLE), picker(*wanted.places)
+        return lambda content: "".join(chain(*zip(words, [*map(as_text, pick(content)), ""], strict=True)))
+    pick = picker("" if wanted is None else wanted)
+    return lambda content: as_text(*pick(content))
 
 
 def is_number(value: Any) -> bool:
