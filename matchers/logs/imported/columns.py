@@ -147,9 +147,11 @@ class Columns:
 
     def _enter(self, rows: Sequence[Row]) -> None:
         fields: dict[str, tuple[Any, ...]] = dict(zip(Row._fields, zip(*rows, strict=True), strict=True))
-        fields["module"] = tuple(module or _NONE for module in fields["module"])
+        if "" in fields["module"]:
+            fields["module"] = tuple([module or _NONE for module in fields["module"]])
         numbers = {name: array("i", self._interned(f"{name}s", fields[name])) for name in _NAMED}
-        numbers["line"] = array("i", [min(line, _MAX_LINE) for line in fields["line"]])
+        lines = fields["line"]
+        numbers["line"] = array("i", lines if max(lines) <= _MAX_LINE else [min(line, _MAX_LINE) for line in lines])
         numbers |= {name: array("i", fields[name]) for name in ("phase", "recompute", "micro_batch")}
         none = array("q", bytes(8 * len(rows)))
         lists = {
@@ -242,6 +244,8 @@ class Columns:
 
 def _told(rows: Sequence[Mapping[str, float]]) -> tuple[dict[str, array[float]], bytes]:
     """The statistics of rows by name, NaN where one has none, and which each has, as in `OpLog.present`."""
+    if not any(rows):
+        return {name: array("d", [math.nan]) * len(rows) for name in STATISTICS}, bytes(len(rows))
     names = [*map(tuple, rows)]
     bits = {own: sum(_BITS[name] for name in own) for own in {*names}}
     unknown = [math.nan] * len(rows)

@@ -25,6 +25,7 @@ _NUMBER = re.compile(rf"t(?:\$({HOLE}|\d+))?: \w+\[")
 """A tensor among arguments."""
 _DTENSOR = re.compile(rf"dt(?:\$(?:{HOLE}|\d+))?: \w+\[")
 _NORMS: Final = {float}
+_NO_STATISTICS: Final[Mapping[str, float]] = {}
 _FIRST_LIST = re.compile(r"\[(?:'[^']*'(?:, )?)+\]")
 """A list of tensors as the first argument."""
 _DTYPES: Final[Mapping[str, str]] = {
@@ -250,7 +251,7 @@ class Calls:
             texts["User hash"] = ", ".join(map(str, whole))
         shape = "" if form.sizes is None else _shape(form.sizes, numbers[read + made :])
         told_of = self._path(module), form.name, shape, form.dtype, outputs, inputs, producers
-        self._columns.add(Row(line, *told_of, location, phase, {}, (), (), (), False, -1, texts))
+        self._columns.add(Row(line, *told_of, location, phase, _NO_STATISTICS, (), (), (), False, -1, texts))
         unfinished = of.collective is not None and of.collective.kind is not Kind.WAIT
         self._keep(results, [] if unfinished else outputs, row)
 
@@ -271,9 +272,10 @@ class Calls:
         for number in numbers:
             if number != "":
                 self._maker[number] = row
+        keep = self._maker_of_norm.keep
         for norm in norms:
             if norm % 1 > 0:  # neither NaN nor infinite
-                self._maker_of_norm.keep(norm, row)
+                keep(norm, row)
 
     def _path(self, module: str) -> str:
         """The path of a module, without the class of the root."""

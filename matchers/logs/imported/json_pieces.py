@@ -97,10 +97,13 @@ class Pieces:
         damaged = 0
         name = ""
         while self._skip() not in ("", end) and damaged < MAX_PROBLEMS:
-            if shapes is not None and (found := self._many(shapes, named=named)):
-                yield from found
-                name = found[-1][1]
-                continue
+            if shapes is not None:
+                at = self.at
+                for entry in self._many(shapes, named=named):
+                    yield entry
+                    name = entry[1]
+                if self.at > at:
+                    continue
             line = self.line
             try:
                 if named:
@@ -121,23 +124,21 @@ class Pieces:
         while self.more():  # the digest of a file is of all its bytes
             self.at = len(self.text)
 
-    def _many(self, shapes: Shapes[Any], *, named: bool) -> list[tuple[int, str, Any]]:
-        """The entries from here on that are quickly split."""
+    def _many(self, shapes: Shapes[Any], *, named: bool) -> Iterator[tuple[int, str, Any]]:
+        """Yield the entries from here on that are quickly split."""
         text, line, end = self.text[self.at : self.at + SPAN].encode(), self.line, 0
         records = shapes.many(text)
-        found: list[tuple[int, str, Any]] = []
         if named:
             for (breaks, _, shape, content), (_, after, *value) in zip(records, records, strict=False):
                 if (name := word(shape, content)) is None:
                     break
-                found.append((line + breaks, name, value))
+                yield line + breaks, name, value
                 end = after
         else:
             for breaks, after, shape, content in records:
-                found.append((line + breaks, "", (shape, content)))
+                yield line + breaks, "", (shape, content)
                 end = after
         self.at += end if text.isascii() else len(text[:end].decode())
-        return found
 
     def _value(self) -> Any:
         while True:

@@ -134,10 +134,10 @@ class Shapes(Generic[P]):
     """
 
     def __init__(self, plan: Callable[[Any], P], apart: Collection[str] = ()) -> None:
-        self._plan = plan
         self._apart = apart
         self._apart_bytes = b"".join(b"%b\0" % key.encode() for key in apart) + b"\0"
-        self._known: dict[bytes, P] = {}
+        self.plan: Callable[[bytes], P] = _Plans(plan).__getitem__
+        """Returns the plan of a shape; raises what the making of plans raises."""
         self._compiled = _compiled()
 
     def many(self, text: bytes, *, by_line: bool = False, last: bool = False) -> Iterator[Record]:
@@ -153,12 +153,18 @@ class Shapes(Generic[P]):
         """Return shape and content of a record that `json` has decoded."""
         return shape_and_content(value, self._apart)
 
-    def plan(self, shape: bytes) -> P:
-        """Return the plan of a shape; raises what the making of plans raises."""
-        if (found := self._known.get(shape)) is None:
-            if len(self._known) == _MOST_SHAPES:
-                self._known.clear()
-            found = self._known[shape] = self._plan(_placed(shape.decode("utf-8", "surrogatepass")))
+
+class _Plans(dict[bytes, P]):
+    """Plans by shape, made when they are asked for first."""
+
+    def __init__(self, plan: Callable[[Any], P]) -> None:
+        super().__init__()
+        self._plan = plan
+
+    def __missing__(self, shape: bytes) -> P:
+        if len(self) == _MOST_SHAPES:
+            self.clear()
+        found = self[shape] = self._plan(_placed(shape.decode("utf-8", "surrogatepass")))
         return found
 
 
@@ -181,7 +187,7 @@ def _records(c: Any, text: bytes, apart: bytes, by_line: bool, last: bool) -> It
     for shape, (line, after, end, end_text, _) in zip(told[0].split(b"\n"), record[:many].tolist(), strict=False):
         if end - first < _LONG:
             short = numbers[first:end].tolist() if listed is None else listed[first:end]
-            yield line, after, shape, short + texts[first_text:end_text]
+            yield line, after, shape, short + texts[first_text:end_text] if end_text > first_text else short
         else:
             yield line, after, shape, Long(numbers[first:end], texts[first_text:end_text])
         first, first_text = end, end_text

@@ -47,6 +47,7 @@ def measured(tensor: Tensor, parts: int = 1) -> Measured:
     if tensor.values is None:
         return Measured(None, {}, (), digest, np.zeros(0))
     values = tensor.values.reshape(-1)
+    whole = values.dtype.kind in "biu"
     nan = inf = zero = 0
     l1 = squares = total = 0.0
     low, high = np.inf, -np.inf
@@ -55,7 +56,7 @@ def measured(tensor: Tensor, parts: int = 1) -> Measured:
         with np.errstate(invalid="ignore"):  # of a NaN that signals
             x = values[at : at + _CHUNK].astype(np.float64).reshape(-1, parts)
         zero += len(x) - int(np.count_nonzero(x if parts == 1 else x.any(axis=1)))
-        if np.isfinite(x).all():
+        if whole or np.isfinite(x).all():
             low, high = min(low, float(x.min(initial=np.inf))), max(high, float(x.max(initial=-np.inf)))
         else:
             finite = np.asarray(np.isfinite(x).all(axis=1))
@@ -159,7 +160,7 @@ def _numbered(first: int, many: int) -> Hash:
 def _digest(bits: NDArray[np.unsignedinteger]) -> int:
     data = np.ascontiguousarray(bits).reshape(-1).view(np.uint8)
     whole = len(data) // 8 * 8
-    total = int(_mixed(np.uint64(len(data)) + _FIRST)[0])
+    total = _mixed_size(len(data))
     words = data[:whole].view("<u8")
     for at in range(0, len(words), _CHUNK):
         piece = words[at : at + _CHUNK]
@@ -170,8 +171,9 @@ def _digest(bits: NDArray[np.unsignedinteger]) -> int:
     return total & (1 << 64) - 1
 
 
-_FIRST: Final = np.array([GAMMA], np.uint64)
-"""As `_numbered` has it of 0."""
+@lru_cache(maxsize=1024)
+def _mixed_size(size: int) -> int:
+    return int(_mixed(np.uint64(size) + _numbered(0, 1))[0])
 
 
 @cache

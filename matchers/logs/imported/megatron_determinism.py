@@ -6,7 +6,7 @@ import math
 import re
 from collections.abc import Callable, Iterator, Mapping
 from functools import cache
-from typing import Any, Final, NamedTuple
+from typing import Any, Final
 
 from matchers.errors import LogError
 from matchers.logs.imported.columns import UNREAD, Columns, Row
@@ -25,27 +25,22 @@ _SUMMARY: Final = {"l2_norm": "L2 norm", "minimum": "Min", "maximum": "Max", "me
 _NOT_FINITE: Final = {"nan": math.nan, "+inf": math.inf, "-inf": -math.inf}
 
 
-class _At(NamedTuple):
-    """The place and time of a record: its line, the module and the name of its row."""
-
-    line: int
-    module: str
-    name: str
-    phase: Phase
-    batch: int
+_At = tuple[int, str, str, Phase, int]
+"""Line, module, the name of its row, phase and micro-batch of a record."""
 
 
 def _row(
-    at: _At,
+    line: int,
     module: str,
     op: str,
     shape: str,
     dtype: str,
+    phase: Phase,
     stats: Mapping[str, float],
     digests: tuple[int, ...],
+    batch: int,
     texts: Mapping[str, str],
 ) -> Row:
-    line, _, _, phase, batch = at
     return Row(
         line, module, op, shape, dtype, (), UNREAD, (-1,), "", phase, stats, (), digests, (), False, batch, texts
     )
@@ -82,7 +77,7 @@ class _Reader:
             name = as_text(name)
             at = "" if iteration is None else f"iteration_{int(iteration)}."
             batch = -1 if batch is None else int(batch)
-            adding()(content, _At(line, f"{at}{name}", name, _PHASES.get(phase, Phase.OTHER), batch))
+            adding()(content, (line, f"{at}{name}", name, _PHASES.get(phase, Phase.OTHER), batch))
 
         return enter
 
@@ -97,10 +92,11 @@ class _Reader:
         pick = picker(*found.values())
 
         def add(content: Content, at: _At) -> None:
+            line, place, name, phase, batch = at
             for key, number in zip(found, map(float, pick(content)), strict=True):
-                module = at.module if key == "value" else f"{at.module}.{key}"
+                module = place if key == "value" else f"{place}.{key}"
                 stats = {"L2 norm": abs(number), **dict.fromkeys(("Min", "Max", "Mean"), number)}
-                self._columns.add(_row(at, module, "value", "[]", "", stats, (), {NATIVE_KEY: at.name}))
+                self._columns.add(_row(line, module, "value", "[]", "", phase, stats, (), batch, {NATIVE_KEY: name}))
 
         return add
 
@@ -116,10 +112,11 @@ class _Reader:
         pick = picker(told["dtype"], digest, summary.get("all_finite", True) if summary else True)
 
         def add(content: Content, at: _At) -> None:
+            line, module, name, phase, batch = at
             dtype, digest, finite = pick(content)
             digests: tuple[int, ...] = ()
             stats: dict[str, float] = {}
-            texts = {NATIVE_KEY: at.name}
+            texts = {NATIVE_KEY: name}
             if mode == "full":
                 digests = (int(digest[:16], 16),)
             elif mode == "sampled":
@@ -129,7 +126,7 @@ class _Reader:
             else:
                 stats = dict.fromkeys(_SUMMARY.values(), math.nan)
             shape, dtype = shape_of(sizes(content)), dtype.removeprefix("torch.")
-            self._columns.add(_row(at, at.module, "boundary", shape, dtype, stats, digests, texts))
+            self._columns.add(_row(line, module, "boundary", shape, dtype, phase, stats, digests, batch, texts))
 
         return add
 

@@ -57,7 +57,8 @@ class _Reader:
             if extra is not None:
                 place = f"{place}.mtp.{int(extra)}"
             module = f"step_{int(step)}.{place}"
-            row = Row(line, module, as_text(stage), phase=Phase.FORWARD, texts={NATIVE_KEY: place})
+            texts = {NATIVE_KEY: place}
+            row = Row(line, module, as_text(stage), inputs=UNREAD, producers=(-1,), phase=Phase.FORWARD, texts=texts)
             indices = np.array(content[first:last], "<i8")
             made: list[tuple[Dumped, int]] = []
             for name, dtype, pick_place in beside:
@@ -70,16 +71,14 @@ class _Reader:
     def _add(self, row: Row, tensor: Dumped, read: list[tuple[Dumped, int]]) -> int:
         """Add a row that reads others; return its number."""
         number = len(self._columns)
-        row = row._replace(inputs=UNREAD, producers=(-1,))
+        fields = fields_of([tensor])
         if read:
             numbers = [one.measured for one, _ in read]
-            row = row._replace(
-                inputs=[math.nan if one.l1 is None else one.l1 for one in numbers],
-                input_digests=[one.digest for one in numbers],
-                producers=[maker for _, maker in read],
-            )
-        fields = fields_of([tensor])
-        self._columns.add(row._replace(**{**fields, "texts": {**row.texts, **fields["texts"]}}))
+            fields["inputs"] = [math.nan if one.l1 is None else one.l1 for one in numbers]
+            fields["input_digests"] = [one.digest for one in numbers]
+            fields["producers"] = [maker for _, maker in read]
+        texts = {**row.texts, **fields.pop("texts")}
+        self._columns.add(row._replace(**fields, texts=texts))
         return number
 
     def _beside(self, name: str, dtype: str, place: Sequence[int]) -> Dumped | None:

@@ -94,7 +94,7 @@ class _Tree:
         }
 
     def _tensor(self, told: Any) -> _Tensor:
-        shape, numel = _sizes(str(told["shape"]))
+        shape, numel = _sizes(told["shape"])
         stats: dict[str, float] = {}
         for name, key in _PRINTED:
             if (value := _printed(told.get(key))) is not None:
@@ -105,7 +105,7 @@ class _Tree:
             stats["L2 norm"] = math.sqrt((numel - 1) * deviation**2 + numel * mean**2) if numel else 0.0
         file = told.get("value")
         read = self._read(file, shape, stats) if isinstance(file, str) and file.startswith("./") else None
-        return _Tensor(shape, str(told["dtype"]).removeprefix("torch."), stats, read)
+        return _Tensor(shape, told["dtype"].removeprefix("torch."), stats, read)
 
     def _read(self, value: str, shape: tuple[int, ...], stats: dict[str, float]) -> Dumped | None:
         """The elements of a tensor, from the file that it names beside the tree."""
