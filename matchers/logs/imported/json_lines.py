@@ -23,7 +23,8 @@ def read_lines(source: LogSource, columns: Columns, shapes: Shapes[Callable[[Con
         while at < len(text):
             start, first = at, number
             last = not whole and len(text) - at <= SPAN
-            for breaks, end, shape, content in shapes.many(text[at : at + SPAN], by_line=True, last=last):
+            piece = text[at : at + SPAN] if shapes.quick else b""
+            for breaks, end, shape, content in shapes.many(piece, by_line=True, last=last):
                 number, at = first + breaks, start + end
                 try:
                     shapes.plan(shape)(content, number)

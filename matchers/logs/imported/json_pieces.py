@@ -97,7 +97,7 @@ class Pieces:
         damaged = 0
         name = ""
         while self._skip() not in ("", end) and damaged < MAX_PROBLEMS:
-            if shapes is not None:
+            if shapes is not None and shapes.quick:
                 at = self.at
                 for entry in self._many(shapes, named=named):
                     yield entry

@@ -128,6 +128,9 @@ Record = tuple[int, int, bytes, Content]
 class Shapes(Generic[P]):
     """The shapes of one file so far, with the plan of each.
 
+    Attributes:
+        quick: `many` yields something: there is the compiled splitter.
+
     Args:
         plan: makes the plan of a shape from a record with places for what changes.
         apart: keys of texts of which the numbers alone change: they are `Parts` in a plan, if they have no escapes.
@@ -139,6 +142,7 @@ class Shapes(Generic[P]):
         self.plan: Callable[[bytes], P] = _Plans(plan).__getitem__
         """Returns the plan of a shape; raises what the making of plans raises."""
         self._compiled = _compiled()
+        self.quick = self._compiled is not None
 
     def many(self, text: bytes, *, by_line: bool = False, last: bool = False) -> Iterator[Record]:
         """Yield the records with which a text begins, as many as are quickly split, at most `_MOST`.
@@ -218,43 +222,74 @@ def shape_and_content(value: Any, apart: Collection[str] = ()) -> tuple[bytes, C
         numbers.append(float(number))
         return _WHOLE if whole else _REAL
 
-    def enter(value: Any, before: str, key: str = "") -> None:
+    def enter(value: Any, key: str = "") -> None:
         kind = type(value)
         if kind is float:
             numbers.append(value)
-            shape.append(before + _REAL)
+            shape.append(_REAL)
         elif kind is str:
             if key in apart and "\\" not in (text := encode_basestring(value)):
                 pattern, found = apart_of(text)
                 parts = zip(pattern.split(HOLE), [*map(enter_number, found), ""], strict=True)
-                shape.append(before + "".join(chain.from_iterable(parts)))
-            elif len(value) <= _LONGEST_PLAIN and not _APART.search(value):
-                shape.append(f'{before}"{value}"')
+                shape.extend(chain.from_iterable(parts))
+            elif len(value) <= _LONGEST_PLAIN and (plain := _plain(value)):
+                shape.append(plain)
             else:
                 text = encode_basestring(value)[1:-1]
-                shape.append(before + (_ESCAPED if "\\" in text else _TEXT))
+                shape.append(_ESCAPED if "\\" in text else _TEXT)
                 strings.append(text)
-        elif kind is int:
-            shape.append(before + enter_number(value))
         elif kind is dict:
-            shape.append(before + "{")
-            comma = ""
+            before = "{"
             for name, one in value.items():
-                enter(one, f"{comma}{encode_basestring(name)}:", name)
-                comma = ","
-            shape.append("}")
+                shape.append(before + _quoted(name))
+                enter(one, name)
+                before = ","
+            shape.append("}" if value else "{}")
         elif kind is list:
-            shape.append(before + "[")
-            comma = ""
+            flat = [*chain.from_iterable(value)] if {*map(type, value)} == {list} else value
+            if mark := _mark_of(flat):  # many at once
+                numbers.extend(map(float, flat))
+                rows = [value] if flat is value else value
+                text = ",".join([_marks(mark, len(row)) for row in rows])
+                shape.append(text if flat is value else f"[{text}]")
+                return
+            before = "["
             for one in value:
-                enter(one, comma)
-                comma = ","
-            shape.append("]")
+                shape.append(before)
+                enter(one)
+                before = ","
+            shape.append("]" if value else "[]")
+        elif kind is int:
+            shape.append(enter_number(value))
         else:
-            shape.append(before + ("null" if value is None else "true" if value else "false"))
+            shape.append("null" if value is None else "true" if value else "false")
 
-    enter(value, "")
+    enter(value)
     return "".join(shape).encode("utf-8", "surrogatepass"), [*numbers, *strings]
+
+
+def _mark_of(values: list[Any]) -> str:
+    """The mark of all values, if they are numbers of one kind that doubles have; else empty."""
+    kinds = {*map(type, values)}
+    if kinds == {float}:
+        return _REAL
+    return _WHOLE if kinds == {int} and max(map(abs, values)) < _EXACT else ""
+
+
+@lru_cache(maxsize=16)
+def _marks(mark: str, many: int) -> str:
+    return f"[{','.join(mark * many)}]"
+
+
+@lru_cache(maxsize=4096)
+def _plain(text: str) -> str:
+    """A short text as it stands in a shape; empty: in a content."""
+    return "" if _APART.search(text) else f'"{text}"'
+
+
+@lru_cache(maxsize=4096)
+def _quoted(key: str) -> str:
+    return f"{encode_basestring(key)}:"
 
 
 def apart_of(text: str) -> tuple[str, list[float]]:
