@@ -91,7 +91,7 @@ IMPORTED: Final[Mapping[str, Tells]] = {
     ),
     "torch.save (SGLang dumper)": _DUMPED._replace(modules=True),
     "torch.save": _RESULTS._replace(modules=True),
-    "safetensors": _RESULTS._replace(modules=True),
+    **dict.fromkeys(("safetensors", "safetensors (order of names)"), _RESULTS._replace(modules=True)),
 }
 """Other tools', by the format of the header."""
 

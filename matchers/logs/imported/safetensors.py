@@ -148,6 +148,7 @@ def _start(told: Any) -> int:
 def _read(source: Source, columns: Columns) -> Iterator[None]:
     rows: dict[str, Row] = {}
     files, order = _parts(source, columns.path)
+    columns.form = FORMAT.name if order else f"{FORMAT.name} (order of names)"
     for file in files:
         with nullcontext(source) if file is None else LogSource(str(file)) as opened:
             assert isinstance(opened, LogSource)

@@ -18,6 +18,7 @@ from matchers.runs.run import find_run, is_run
 from matchers.status import Status
 from tests.matchers.logs.imported.dumps import ACTIVATIONS, safetensors
 
+BY_NAME = "safetensors (order of names)"
 IN_ORDER = [f"layers.{layer}.{name}/op_0_tensor" for layer in (0, 1, 2, 10) for name in ("attention", "mlp")]
 
 
@@ -32,7 +33,7 @@ def test_a_file_has_its_tensors_by_name_with_their_numbers(tmp_path: Path) -> No
     path = tmp_path / "a.safetensors"
     path.write_bytes(safetensors(dict(reversed(list(ACTIVATIONS.items())))))
     log = read_log(path)
-    assert (log.header.format, list(log.keys), log.problems, log.complete) == ("safetensors", IN_ORDER, (), None)
+    assert (log.header.format, list(log.keys), log.problems, log.complete) == (BY_NAME, IN_ORDER, (), None)
     tensor = ACTIVATIONS["layers.2.mlp"].astype(float)
     assert (log.shape_text(5), log.dtype_text(5), log.counts[:, 5].tolist()) == ("[3, 4]", "float32", [12, 0, 0, 0])
     assert log.outputs[5][0] == pytest.approx(np.abs(tensor).sum())
@@ -66,7 +67,8 @@ def test_an_index_tells_the_order_unless_it_is_alphabetical(tmp_path: Path) -> N
     for names, read in ((ran, ran), (sorted(ran), [ran[1], ran[2], ran[0]])):
         index.write_text(json.dumps({"metadata": {}, "weight_map": {name: f"{name}.safetensors" for name in names}}))
         assert find_run(str(folder)).paths == {0: str(index)}
-        assert list(read_log(index).modules) == read
+        log = read_log(index)
+        assert (list(log.modules), log.header.format) == (read, "safetensors" if names is ran else BY_NAME)
 
 
 def test_an_index_names_no_files_elsewhere(tmp_path: Path) -> None:
