@@ -19,6 +19,7 @@ from matchers.causes.find import first_causes
 from matchers.causes.first_difference import Equality, FirstDifference, differences, first_difference
 from matchers.causes.further_causes import further_causes
 from matchers.causes.proven import proven
+from matchers.coverage.choices import choice_notes
 from matchers.coverage.cover import any_pair_compared
 from matchers.coverage.coverage import Coverage, coverage
 from matchers.logs.op_log import OpLog
@@ -112,7 +113,7 @@ class Comparison(Rows):
     @cached_property
     def comparability(self) -> Comparability:
         """Differences between the two runs as a whole."""
-        return comparability(
+        found = comparability(
             self.a,
             self.b,
             self.pairing,
@@ -121,6 +122,7 @@ class Comparison(Rows):
             expectation=self.expectation,
             red=bool(self.red.any()),
         )
+        return found.with_notes(choice_notes(self))
 
     @cached_property
     def mismatch_at(self) -> dict[int, RecomputeMismatch]:

@@ -25,7 +25,13 @@ __all__ = ["ENOUGH", "Cover", "any_pair_compared", "covers"]
 
 ENOUGH: Final = 0.5
 """A part of a log was not compared if this fraction of it is neither compared nor covered."""
-_DIFFERS: Final = (Reason.CANCELLATION, Reason.ROUNDING_UNLIMITED, Reason.REARRANGED, Reason.UNSIZED)
+_DIFFERS: Final = (
+    Reason.CANCELLATION,
+    Reason.ROUNDING_UNLIMITED,
+    Reason.CHOSEN_OTHERWISE,
+    Reason.REARRANGED,
+    Reason.UNSIZED,
+)
 """Reasons for not judging a result of which both runs have the same kind, with other bits."""
 _MEAN: Final = STATISTICS.index("Mean")
 _SUMMED: Final = 64 * 2.0**-24

@@ -20,6 +20,7 @@ from matchers.ops.module_path import NO_MODULE, canonical
 from matchers.ops.shapes import numel
 from matchers.rows import Rows
 from matchers.status import Status
+from matchers.verdict.reason import Reason
 
 __all__ = ["REASONS", "Part", "parts", "reasons"]
 
@@ -41,12 +42,14 @@ REASONS: Final = (
     ("is sharded", "are sharded"),
     ("is a term of a micro-batch", "are terms of micro-batches"),
     ("only communicates", "only communicate"),
+    ("is of rows chosen otherwise", "are of rows chosen otherwise"),
 )
 """Reasons for not comparing an operation, for one and for several."""
-_UNPAIRED, _NO_VALUES, _NOT_JUDGED, _SHARDED, _MICRO_BATCH, _COMMUNICATES = range(len(REASONS))
+_UNPAIRED, _NO_VALUES, _NOT_JUDGED, _SHARDED, _MICRO_BATCH, _COMMUNICATES, _CHOSEN = range(len(REASONS))
 """Shards that are read by the optimizer alone cannot be compared with the log of one rank: they are missing from a log,
 but from no phase or module. Terms of micro-batches of another size are compared as their sums. Communication makes no
-values: what it passes on is compared where it is used. They are missing nowhere.
+values: what it passes on is compared where it is used. What tokens make that rounding gives another expert cannot be
+compared, which is said of the runs as a whole. They are missing nowhere.
 """
 _REASON_OF: Final = np.full(len(Status), _NOT_JUDGED)
 _REASON_OF[[Status.ONLY_A, Status.ONLY_B]] = _UNPAIRED
@@ -96,6 +99,7 @@ def reasons(c: Rows) -> Int64:
         why[at[communicating(log) | alone]] = _COMMUNICATES
         if log.folding is not None:
             why[at[log.folding.terms]] = _MICRO_BATCH
+    why[c.reason == Reason.CHOSEN_OTHERWISE] = _CHOSEN
     return why
 
 
@@ -154,7 +158,7 @@ def _parts(log: OpLog, side: str, cover: NDArray[np.int8], why: Int64, fused: se
         why: by record, an index into `REASONS`.
         fused: the weights that one of the logs has fused.
     """
-    missing = (cover == Cover.UNCOVERED) & ~np.isin(why, (_COMMUNICATES, _MICRO_BATCH))
+    missing = (cover == Cover.UNCOVERED) & ~np.isin(why, (_COMMUNICATES, _MICRO_BATCH, _CHOSEN))
     if not missing.any():
         return
     counted = missing | (cover == Cover.COMPARED) | (cover == Cover.COVERED)

@@ -249,6 +249,12 @@ def _recomputed_copy(of: Subject) -> str:
     return f"recomputed copy{which}: run again in the backward pass"
 
 
+def _chosen(of: Subject) -> str:
+    if of.is_cause:
+        return _unpaired(of)
+    return "not judged: of other rows, by a choice that rounding decides, such as of experts"
+
+
 BY_REASON: Mapping[Reason, str | Callable[[Subject], str]] = {
     Reason.PENDING: "not paired yet",
     Reason.EQUAL_BITS: "equal: the digests match (bitwise)",
@@ -277,6 +283,7 @@ BY_REASON: Mapping[Reason, str | Callable[[Subject], str]] = {
     Reason.BATCH_STATISTICS: "not judged: batch statistics and random numbers depend on the size of micro-batches",
     Reason.UNKNOWN_LAYOUT: "not judged: the layout is not understood, in which healthy runs differ, too",
     Reason.ROUNDING_UNLIMITED: _unlimited,
+    Reason.CHOSEN_OTHERWISE: _chosen,
     Reason.ONLY_ONE_RUN: _unpaired,
     Reason.RECOMPUTED: _recomputed_copy,
     Reason.RULE: "ignored by a rule",

@@ -194,7 +194,7 @@ def judge_settings(case: Case, found: Judgement) -> Judgement:
     if not optimizer_differences(a.header.run, case.b.header.run) or _ends_equal(a, case.b):
         return found
     in_step = a.phase == Phase.OPTIMIZER
-    told = [(a if side == "a" else case.b).phase[row] for side, row in found.of_records]
+    told = [(a if side == "a" else case.b).phase[row] for side, row in found.red_records]
     updating = marked([row for written in case.contents[0].writers.values() for row in written], len(a))
     rows = np.flatnonzero(in_step & updating) if (in_step & updating).any() else np.flatnonzero(in_step)
     if not len(rows) or Phase.OPTIMIZER in told or (verdicts.status[in_step[pairing.lead_a]] >= Status.SHAPE).any():

@@ -121,6 +121,11 @@ class Judgement:
         nothing = np.zeros(len(case.i), bool)
         return cls(verdicts, case.b, case.i, case.j, parts=nothing, settled=nothing, scaled=nothing)
 
+    @property
+    def red_records(self) -> list[Place]:
+        """The single records that are red."""
+        return [place for place, slot in self.of_records.items() if slot.status.red]
+
     def claimed(
         self, which: Bool | Int64, status: Status | NDArray[np.int8], reason: Reason | NDArray[np.int8], **columns: Any
     ) -> Judgement:

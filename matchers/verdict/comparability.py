@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections import defaultdict
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -54,6 +54,10 @@ class Comparability:
     """Differences between two runs as a whole, the most severe first."""
 
     notes: tuple[Note, ...] = ()
+
+    def with_notes(self, notes: Iterable[Note]) -> Comparability:
+        """The same with further notes."""
+        return Comparability(tuple(sorted((*self.notes, *notes), key=lambda note: -note.severity)))
 
     @property
     def severity(self) -> Severity:
@@ -123,7 +127,7 @@ def comparability(
         notes = _softened(notes, _Given(a, b, pairing, flow), policy)
     if any(MERGED_RANKS in log.header.run for log in (a, b)):
         notes = list(map(_with_advice, notes))
-    return Comparability(tuple(sorted(notes, key=lambda note: -note.severity)))
+    return Comparability().with_notes(notes)
 
 
 def _draws(log: OpLog) -> bool:

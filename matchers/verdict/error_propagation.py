@@ -15,6 +15,8 @@ Where a third run has measured more noise at the operation (noise_floor.py), tha
 Whole numbers do not round, but noise can decide them: which of two nearly equal scores is the larger. Ranks may differ
 where the ranked values agree, and whole numbers where their sources differ by noise; values picked by them may differ
 by anything. Whole numbers that nothing but whole numbers decides pick the same values, in parts and as a whole.
+A choice, such as of the expert of a token, also decides how many rows the operations behind it have: results of other
+rows, and operations of one run alone that compute with these, are not judged.
 
 Size alone lets a bug hide behind noise of its size: 1 % in bfloat16 is one ε. But rounding points in all directions and
 leaves norms nearly as they are, while a wrong factor moves them by all of its error. So the norm is judged too: a
@@ -42,6 +44,7 @@ from matchers.verdict.micro_batch_terms import terms_of_micro_batches
 from matchers.verdict.propagation_columns import PropagationColumns
 from matchers.verdict.reason import Reason
 from matchers.verdict.received import Inputs, Nodes
+from matchers.verdict.slots import SlotVerdict
 from matchers.verdict.tolerance import (
     ANYTHING,
     DECIDED,
@@ -71,6 +74,7 @@ class Arithmetic:
         growth: factor by which the operation may enlarge it.
         noise: the error that a third run shows here; NaN where it shows none.
         norm, norm_limit: the relative change of the norm, and the largest one that rounding explains.
+        chosen: bool[n_a], bool[n_b], records without a partner that compute with what a choice picks otherwise.
     """
 
     reason: NDArray[np.int8]
@@ -81,6 +85,7 @@ class Arithmetic:
     noise: Float64
     norm: Float64
     norm_limit: Float64
+    chosen: tuple[Bool, Bool]
 
 
 def explain_by_arithmetic(case: Case, found: Judgement) -> Judgement:
@@ -101,7 +106,12 @@ def explain_by_arithmetic(case: Case, found: Judgement) -> Judgement:
         else slot
         for k, slot in verdicts.slots.items()
     }
-    return replace(found, verdicts=replace(told, slots=slots), arithmetic=result)
+    alone = {
+        (side, record): SlotVerdict("", status, Reason.CHOSEN_OTHERWISE, math.nan)
+        for side, chosen, status in zip("ab", result.chosen, (Status.ONLY_A, Status.ONLY_B), strict=True)
+        for record in np.flatnonzero(chosen).tolist()
+    }
+    return replace(found, verdicts=replace(told, slots=slots), arithmetic=result, of_records=alone)
 
 
 def _coarsest(case: Case) -> float:
@@ -117,6 +127,7 @@ def _coarsest(case: Case) -> float:
 _STATUS = {
     Reason.ROUNDING_EXPLAINED: Status.CLOSE,
     Reason.ROUNDING_UNLIMITED: Status.NOT_JUDGED,
+    Reason.CHOSEN_OTHERWISE: Status.NOT_JUDGED,
     Reason.MORE_THAN_ROUNDING: Status.DIVERGED,
     Reason.SYSTEMATIC: Status.DIVERGED,
 }
@@ -126,11 +137,12 @@ _STATUS = {
 class _Walk:
     """A pass over the nodes in the order of dispatch of a: producers before their consumers."""
 
-    def __init__(self, inputs: Inputs, nodes: Nodes, blocked: Bool, *, guesses: bool) -> None:
+    def __init__(self, inputs: Inputs, nodes: Nodes, blocked: Bool, *, guesses: bool, chooses: bool) -> None:
         """The nodes; until a pair is judged it brings no error: crossing pairs would excuse each other.
 
         Args:
             blocked: bool[p], the pair is red, so that its error explains nothing.
+            chooses: a pair decides a choice otherwise.
             guesses: errors that the logs do not show are supposed; otherwise `earned` and `errors` are one.
         """
         self._start = np.searchsorted(inputs.node, np.arange(nodes.nothing + 1)).tolist()
@@ -142,13 +154,15 @@ class _Walk:
         self.earned, self.norms = self.errors.copy() if guesses else self.errors, self.errors.copy()
         self.doubted: list[bool] = [False] * (nodes.nothing + 1)
         self.alone: list[bool] = [False] * (nodes.nothing + 1)
+        self._chooses = chooses
+        self.picked, self.chosen = self.alone.copy(), self.alone.copy()
         self.blocked: list[bool] = np.append(blocked, np.zeros(nodes.nothing + 1 - nodes.pairs, bool)).tolist()
 
     def received(self, node: int) -> _Received:
         """The largest error among the inputs of a node."""
         error = values = earned = norm = score = 0.0
-        picked = other = red = doubted = alone = False
-        errors, shown, norms, blocked = self.errors, self.earned, self.norms, self.blocked
+        picked = other = red = doubted = alone = chosen = False
+        errors, shown, norms, blocked, chooses = self.errors, self.earned, self.norms, self.blocked, self._chooses
         guesses = shown is not errors
         for u, v, printed, change, unless, largest, decided, crossed in self._inputs[
             self._start[node] : self._start[node + 1]
@@ -159,6 +173,9 @@ class _Walk:
             if unless > errors[u]:
                 printed = change = 0.0
             error, norm = max(error, printed, errors[u], errors[v]), max(norm, change, norms[u], norms[v])
+            if chooses:
+                decided = decided or self.picked[u] or self.picked[v]
+                chosen = chosen or self.chosen[u] or self.chosen[v]
             if not decided:
                 values = max(values, printed, errors[u], errors[v])
             if guesses:
@@ -167,7 +184,8 @@ class _Walk:
                 doubted = doubted or unproven
                 alone = alone or self.alone[u] or self.alone[v]
             score, picked, other = max(score, largest), picked or decided, other or crossed
-        return _Received(error, values, earned if guesses else error, norm, score, picked, other, red, doubted, alone)
+        earned = earned if guesses else error
+        return _Received(error, values, earned, norm, score, picked, other, red, doubted, alone, chosen)
 
 
 def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: float) -> tuple[Arithmetic, Float64]:
@@ -180,7 +198,8 @@ def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: floa
     settled = np.isin(status, (Status.EQUAL, Status.SAME_PRINT)) & ~alike
     by_others = decided_by_floats(a)[case.i] | decided_by_floats(b)[case.j] | ~of.decided
     whole = of.whole & by_others & ~settled
-    nodes = Nodes(a, b, pairing, of.own, coarsest, settled=settled, parts=found.parts, whole=whole)
+    masks = {"settled": settled, "parts": found.parts, "whole": whole}
+    nodes = Nodes(a, b, pairing, of.own, coarsest, ranked=of.ranked, **masks)
     # a term of each micro-batch differs by design, and hands on what it receives; positions in parts pick others
     terms = terms_of_micro_batches(case) & (status >= Status.SHAPE) & ~of.whole
     known = ~settled & np.isfinite(verdicts.error) & ~terms
@@ -188,11 +207,13 @@ def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: floa
     # a norm shows little of an error that later sketches show in full
     unknown = (~np.isfinite(verdicts.error) | (of.by_norms & sketched) | terms) & ~alike
     # other positions that pick the same values bring no error of these
-    picked = ~of.whole & (~unknown | (known & (verdicts.error < RESOLUTION)))
-    blocks = ~of.open & (status >= Status.SHAPE) & ~terms
-    walk = _Walk(Inputs.of(a, b, pairing, case.flow, nodes), nodes, blocks, guesses=bool(unknown.any()))
+    same_values = ~of.whole & (~unknown | (known & (verdicts.error < RESOLUTION)))
+    blocks = ~of.open & (status >= Status.SHAPE) & ~terms & ~of.other_rows
+    chosen = of.chooses & whole
+    inputs = Inputs.of(a, b, pairing, case.flow, nodes)
+    walk = _Walk(inputs, nodes, blocks, guesses=bool(unknown.any()), chooses=bool(chosen.any()))
     adds = (additions(a)[case.i] & additions(b)[case.j]).tolist()
-    own, hides, is_open, changes, unseen, guessed, same_picked = (
+    own, hides, is_open, changes, unseen, guessed, same_picked, other_rows, chooses = (
         column.tolist()
         for column in (
             nodes.own,
@@ -201,9 +222,12 @@ def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: floa
             np.where(terms, 0.0, of.norm),
             of.unseen,
             unknown,
-            picked,
+            same_values,
+            of.other_rows,
+            chosen,
         )
     )
+    counts = nodes.counts(a, b).tolist()
     judge = _Judge(of, verdicts)
     errors, earned, norms, blocked = walk.errors, walk.earned, walk.norms, walk.blocked
     for k in nodes.order.tolist():
@@ -216,6 +240,20 @@ def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: floa
             earned[k] = math.hypot(received.earned, own[k])
             walk.doubted[k] = received.doubted
             walk.alone[k] = own[k] > 0 or received.alone  # what moves elements makes no error of rounding's size
+            if received.of_others:
+                walk.chosen[k] = True
+                if counts[k - n]:
+                    walk.picked[k] = True
+                else:
+                    errors[k] = earned[k] = ANYTHING
+            continue
+        if other_rows[k]:
+            if received.of_others:
+                judge.choose(k)
+                walk.chosen[k], errors[k] = True, ANYTHING
+                earned[k] = errors[k]
+            else:
+                blocked[k] = True
             continue
         errors[k], earned[k], norms[k] = measured[k], measured[k], changes[k]
         explained = not is_open[k] or judge(k, received)
@@ -228,13 +266,17 @@ def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: floa
                 errors[k], earned[k], norms[k] = received.error, received.earned, received.norm
             else:
                 blocked[k] = True
+                continue
+        walk.chosen[k] = chooses[k] or received.chosen
+        if not explained:
             continue
         came = received.values if same_picked[k] else received.error
         if guessed[k]:
             errors[k] = max(errors[k], came + unseen[k])
         elif hides[k] or errors[k] < RESOLUTION:
             errors[k], earned[k] = max(errors[k], came), max(earned[k], min(came, received.earned))
-    return judge.result, judge.limit
+    alone = np.array(walk.chosen) & (np.arange(nodes.nothing + 1) >= n)
+    return replace(judge.result, chosen=(alone[nodes.a[:-1]], alone[nodes.b[:-1]])), judge.limit
 
 
 class _Judge:
@@ -253,6 +295,7 @@ class _Judge:
             noise=of.noise,
             norm=of.norm,
             norm_limit=np.full(n, np.nan),
+            chosen=(np.zeros(0, bool), np.zeros(0, bool)),
         )
         # element by element, numpy would take most of the time
         sizes = (of.judged_by, of.norm, of.own, of.times, of.growth, of.noise, of.noise_norm, of.signs)
@@ -260,6 +303,10 @@ class _Judge:
         marks = (of.of_scores, of.decided, of.measured)
         self._marks = list(zip(*(column.tolist() for column in marks), strict=True))
         self._tolerated = (verdicts.status == Status.CLOSE).tolist()
+
+    def choose(self, k: int) -> None:
+        """Leave a pair unjudged whose sides have other rows by a choice."""
+        self.result.reason[k] = Reason.CHOSEN_OTHERWISE
 
     def __call__(self, k: int, received: _Received) -> bool:
         error, norm, own, times, growth, noisy, noise_norm, signs, own_norm, share = self._sizes[k]
@@ -292,14 +339,16 @@ class _Judge:
         else:  # a single element may be off by more; what came in is known as a lower bound, as a rule
             norm_limit = 2 * limit / times if times > 1 else math.inf
         reason = Reason.ROUNDING_EXPLAINED
-        if norm > norm_limit and error <= limit:
+        if received.of_others and unlimited and not decided:
+            reason = Reason.CHOSEN_OTHERWISE
+        elif norm > norm_limit and error <= limit:
             reason = Reason.SYSTEMATIC
         elif self._tolerated[k] and (unlimited or not error <= limit):
             reason, limit = Reason.PENDING, self.limit[k].item()
         elif error > limit:
             reason = Reason.MORE_THAN_ROUNDING
         elif unlimited:
-            reason = Reason.ROUNDING_UNLIMITED
+            reason = Reason.CHOSEN_OTHERWISE if received.chosen else Reason.ROUNDING_UNLIMITED
         result = self.result
         result.reason[k], result.received[k], result.norm_limit[k] = reason, received.error, norm_limit
         result.earned[k], result.growth[k] = received.earned, growth
@@ -318,6 +367,7 @@ class _Received(NamedTuple):
         blocked: one of them comes from a red row.
         doubted: one of them differs by more than the logs show a reason for, or follows from one that does.
         alone: one of them comes from an operation that one run alone computes with.
+        chosen: one of them differs and follows from a choice that noise decided differently.
     """
 
     error: float
@@ -330,3 +380,9 @@ class _Received(NamedTuple):
     blocked: bool
     doubted: bool
     alone: bool
+    chosen: bool
+
+    @property
+    def of_others(self) -> bool:
+        """One of them holds what such a choice picks."""
+        return self.chosen and (self.picked or self.error >= ANYTHING)

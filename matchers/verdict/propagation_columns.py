@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import numpy as np
+from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int64, marked
 from matchers.laws.law import Amplifies, Form
@@ -11,10 +12,12 @@ from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import STATISTICS, OpLog
 from matchers.ops.last_contents import Touch
 from matchers.ops.laws import by_law, rows_where
+from matchers.ops.shapes import dimensions
 from matchers.ops.values import first_outputs
 from matchers.status import Status
 from matchers.verdict.case import Case, Judgement
 from matchers.verdict.judge import determined_by_copying, longer_sums, whole_numbers
+from matchers.verdict.reason import Reason
 from matchers.verdict.received import own_rounding
 from matchers.verdict.relative_error import relative
 from matchers.verdict.sketches import estimates
@@ -37,6 +40,9 @@ class PropagationColumns:
         judged_by: the error that is compared with the limit; of what is ranked, the estimate of all values.
         whole: bool, the results are whole numbers, or values and their ranks, of which the ranks were judged.
         decided: bool, they are whole numbers, which do not round, but may be decided by numbers that do.
+        ranked: float64, the estimate of the values where the ranks were judged; NaN for others.
+        chooses: bool, the results say which elements are picked: places of the largest, or of what is not zero.
+        other_rows: bool, their shapes differ in one dimension; they are open if a choice makes them differ.
         own, own_norm: error, and change of a norm, that rounding in the operation itself can make.
         unseen: `own` as of a record that only one log has: what moves data between ranks, or adds a term of each, has
             no rounding of its own.
@@ -64,6 +70,9 @@ class PropagationColumns:
         whole = whole_numbers(a)[a.dtype[i]] | whole_numbers(b)[b.dtype[j]]
         ranked = by_slot & ~whole & rows_where(a, lambda law: law.form is Form.RANK)[i]
         self.whole, self.decided = whole | ranked, whole & ~ranked
+        chooses = rows_where(a, lambda law: law.form is Form.RANK or law.data_decides)[i]
+        self.chooses = chooses & self.whole
+        self.other_rows = np.isnan(case.rtol) & ~found.settled & _other_rows(a, b, i, j, verdicts.reason)
         by_element = rows_where(a, lambda law: law.by_element)[i]
         own = np.maximum(*(own_rounding(log, rows, by_element, coarsest) for log, rows in ((a, i), (b, j))))
         own *= longer_sums(a, b, i, j)
@@ -87,12 +96,22 @@ class PropagationColumns:
         self.judged_by = error.copy()
         of_ranks = first_outputs(a, i[ranked]), first_outputs(b, j[ranked])
         self.judged_by[ranked] = np.nan_to_num(estimates(*of_ranks, ranked[ranked])[1])
+        self.ranked = np.where(ranked, self.judged_by, np.nan)
         further = np.fmax(self.judged_by, self.times * _further_norms(a, b, x, y))
         self.judged_by = np.where(self.by_norms, further, self.judged_by)
         unknown: Float64 = np.full(len(i), np.nan)
         self.noise, self.noise_norm = (
             (unknown, unknown) if noise is None else noise.of(case.pairing, a if noise.side == "a" else case.b)
         )
+
+
+def _other_rows(a: OpLog, b: OpLog, i: Int64, j: Int64, reason: NDArray[np.int8]) -> Bool:
+    """bool[p], pairs of results that are not alike, whose shapes differ in the size of one dimension."""
+    out = np.zeros(len(i), bool)
+    for k in np.flatnonzero(reason == Reason.OTHER_SHAPE).tolist():
+        one, other = dimensions(a.shape_text(i[k])), dimensions(b.shape_text(j[k]))
+        out[k] = len(one) == len(other) and sum(x != y for x, y in zip(one, other, strict=True)) == 1
+    return out
 
 
 def _signs(case: Case, found: Judgement, which: Bool) -> Float64:

@@ -88,6 +88,8 @@ class Reason(LabelledEnum):
     ROUNDING_EXPLAINED = auto()
     ROUNDING_UNLIMITED = auto()
     """Rounding would explain nearly anything, and so judges nothing."""
+    CHOSEN_OTHERWISE = auto()
+    """Rounding decides a choice, such as of a token's expert, and the sides compute with what each has chosen."""
     MORE_THAN_ROUNDING = auto()
     SYSTEMATIC = auto()
     """Rounding explains the size of a difference, but not that the norm changes by so much."""

@@ -54,13 +54,14 @@ def judge_records(case: Case, found: Judgement) -> Judgement:
     contents, mismatches = judge_contents(case, found), _judge_mismatches(*case.copies, pairing)
     of_records = {(m.side, m.mismatch.row): m.verdict for m in mismatches if m.red} | contents.verdicts
     of_records = judge_casts(case, found) | of_records
+    told = dict(found.of_records) | of_records
     of_pairs: dict[int, SlotVerdict] = {}
     for (side, row), verdict in of_records.items():
         pair = int((pairing.of_a if side == "a" else pairing.of_b)[row])
         if pair >= 0 and not Status(verdicts.status[pair]).red:
             of_pairs[pair] = verdict
     verdicts = verdicts.entered(of_pairs)
-    return replace(found, verdicts=verdicts, contents=contents, mismatches=mismatches, of_records=of_records)
+    return replace(found, verdicts=verdicts, contents=contents, mismatches=mismatches, of_records=told)
 
 
 def _judge_mismatches(a: Sequence[Mismatch], b: Sequence[Mismatch], pairing: Pairing) -> tuple[RecomputeMismatch, ...]:

@@ -28,7 +28,7 @@ def judge_start(case: Case, found: Judgement) -> Judgement:
     a, b, pairing = case.a, case.b, case.pairing
     calls = all(of_call(log.header.run) for log in (a, b))
     later = not calls and any(log.header.run.get("step") != 1 for log in (a, b))
-    if later or (found.verdicts.status >= Status.SHAPE).any() or found.of_records:
+    if later or (found.verdicts.status >= Status.SHAPE).any() or found.red_records:
         return found
     differing = start_of(a.header.run, b.header.run).parameters
     if differing is None or (differing.rounding and not calls) or math.isnan(differing.error):

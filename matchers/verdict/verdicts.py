@@ -76,7 +76,15 @@ _EXPLAINED = frozenset({Reason.LOSS_SCALE, Reason.CANCELLATION})
 _UNEXPLAINED = _FAR | {Reason.NOT_BITWISE, Reason.NOT_REPEATED, Reason.MORE_THAN_ROUNDING, Reason.SYSTEMATIC}
 _GIVEN = frozenset({Reason.OTHER_SCALAR, Reason.OTHER_WEIGHT})
 _OUTCOMES = frozenset({Reason.UNREAD_OUTPUT, Reason.ROUNDING_EXPLAINED, Reason.OTHER_LIST_LENGTH})
-_UNCOMPARED = frozenset({Reason.NO_NUMBERS, Reason.ROUNDING_UNLIMITED, Reason.SHARD_OF_WHOLE, Reason.TERM_OF_SUM})
+_UNCOMPARED = frozenset(
+    {
+        Reason.NO_NUMBERS,
+        Reason.ROUNDING_UNLIMITED,
+        Reason.CHOSEN_OTHERWISE,
+        Reason.SHARD_OF_WHOLE,
+        Reason.TERM_OF_SUM,
+    }
+)
 _RED = _UNEXPLAINED | _OTHER_KIND | _GIVEN | _NAN
 
 JUDGES: tuple[Judge, ...] = (
@@ -86,7 +94,7 @@ JUDGES: tuple[Judge, ...] = (
     Judge(judge_parts, (_BY_NUMBERS | _EXPLAINED) - _UNKNOWN - {Reason.EQUAL_BITS}),
     Judge(by_bits, _CLOSE | _UNKNOWN),
     Judge(judge_repetition, _CLOSE | {Reason.CANCELLATION, Reason.UNSIZED, Reason.LOSS_SCALE}),
-    Judge(explain_by_arithmetic, _CLOSE | _FAR | _EXPLAINED),
+    Judge(explain_by_arithmetic, _CLOSE | _FAR | _EXPLAINED | {Reason.OTHER_SHAPE}),
     Judge(without_unread, _RED),
     Judge(with_lengths, _BY_NUMBERS | _EXPLAINED | _UNEXPLAINED | _OUTCOMES),  # numbers of other lists say nothing
     Judge(without_terms, _UNEXPLAINED | _OTHER_KIND | {Reason.OTHER_LIST_LENGTH}),

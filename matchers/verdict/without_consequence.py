@@ -46,7 +46,7 @@ def without_consequence(case: Case, judged: Judgement) -> Judgement:
     a, b, pairing, verdicts = case.a, case.b, case.pairing, judged.verdicts
     red = np.flatnonzero(verdicts.status >= Status.SHAPE)
     stays = np.isin(verdicts.reason[red], _STAYS) | (pairing.method[red] == Method.OVERRIDE)
-    kept = stays.any() or any(slot.status.red for slot in judged.of_records.values())
+    kept = stays.any() or bool(judged.red_records)
     if not len(red) or kept:
         return judged
     sides = [

@@ -336,7 +336,8 @@ def test_a_collective_of_one_run_alone_rounds_if_it_adds_up(op: str, rounds: boo
     inserted = Step(key=f"comm/op_0_{op}", gives=[x * 2], reads=[x], made=[first.key])
     c = compare(captured_log([first]), captured_log([first, inserted]))
     no = np.zeros(len(c.pairing), bool)
-    nodes = Nodes(c.a, c.b, c.pairing, no.astype(np.float64), 0.0, settled=no, parts=no, whole=no)
+    zero = no.astype(np.float64)
+    nodes = Nodes(c.a, c.b, c.pairing, zero, 0.0, ranked=zero + np.nan, settled=no, parts=no, whole=no)
     assert (nodes.own[nodes.b[1]] > 0) == rounds
 
 
