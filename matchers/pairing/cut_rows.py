@@ -18,11 +18,13 @@ from typing import Any, Final
 import numpy as np
 
 from matchers.arrays import Bool, Int64, columns, marked
+from matchers.laws.law import Form
 from matchers.logs.columns import Ragged, Strings
 from matchers.logs.hashing import mix
 from matchers.logs.op_log import STATISTICS, UNKNOWN, OpLog
 from matchers.ops.dataflow import downstream
 from matchers.ops.json_values import hex_digest, parsed_object
+from matchers.ops.laws import rows_where
 from matchers.ops.shapes import dimensions
 from matchers.ops.start import read_tensors
 from matchers.ops.tensor_rows import TensorRows, rows_of
@@ -44,6 +46,8 @@ def on_common_rows(
 ) -> tuple[OpLog, OpLog]:
     """Return the logs cut to common rows; as they are where they tell no rows, or these have the same dimensions.
 
+    And where choices alone make them differ in number, such as which tokens an expert has: then the batch is the same.
+
     Args:
         partners: pairs the records of two logs, whatever the sizes of their dimensions but the last.
         indices: of a and of b, that the user says name the same rows (`ops.row_index`).
@@ -58,6 +62,9 @@ def on_common_rows(
     named = rows_told(indices, dict.fromkeys((x.of, y.of) for x, y in pairs))
     found = dict(zip(of, common_rows(pairs, {of: rows for of, (rows, _) in named.items()}), strict=True))
     if not any(rows is not None and x.of != y.of for rows, (x, y) in zip(found.values(), pairs, strict=True)):
+        return a, b
+    more = np.unique([pair for (pair, _), (x, y) in zip(of, pairs, strict=True) if len(x) != len(y)]).astype(np.int64)
+    if len(more) and _behind_choices(a, i[more]) and _behind_choices(b, j[more]):
         return a, b
     shapes = [[dimensions(log.shape_text(row)) for row in rows.tolist()] for log, rows in ((a, i), (b, j))]
     longer = np.array([x[-1:] != y[-1:] for x, y in zip(*shapes, strict=True)], bool)
@@ -83,6 +90,12 @@ def on_common_rows(
     words = _words(found.values(), pairs)
     cut_a = replace(_cut(a, short[0], depends[0], kept[0], UNKNOWN[0]), rows_compared=words, rows_told=uses)
     return cut_a, _cut(b, short[1], depends[1], kept[1], UNKNOWN[1])
+
+
+def _behind_choices(log: OpLog, rows: Int64) -> bool:
+    """True if all records follow from positions of the largest values."""
+    chosen = rows_where(log, lambda law: law.form is Form.RANK)
+    return bool(downstream(log.producers, chosen, np.ones(len(log), bool))[rows].all())
 
 
 def _words(found: Iterable[CommonRows | None], pairs: Sequence[tuple[TensorRows, TensorRows]]) -> str:

@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import zlib
+from base64 import b64encode
+from dataclasses import replace
+from typing import Any
+
 import numpy as np
 import pytest
 from numpy.typing import NDArray
@@ -55,11 +60,27 @@ def mixture(scores: Array, x: Array, factor: float = 1.0, offset: float = 0.0) -
             Step(key=add, gives=[total], reads=[before, rows, made], made=[last, nonzero, mm]),
         ]
         last = add
-    return captured_log(steps)
+    return captured_log([with_rows(step) for step in steps])
+
+
+def with_rows(step: Step) -> Step:
+    """The operation with the rows of its outputs."""
+    outputs = [of for of in step.gives if isinstance(of, np.ndarray)]
+    return replace(step, fields={"rows": [told_rows(k, of) for k, of in enumerate(outputs) if of.ndim > 1 and len(of)]})
+
+
+def told_rows(output: int, values: NDArray[Any]) -> dict[str, Any]:
+    """What `--rows` writes of the rows of an output."""
+    table = np.zeros(len(values), [("digest", "<u8"), ("l1", "<f8"), ("l2", "<f8"), ("mean", "<f8"), ("s", "<f4", 16)])
+    wide = values.astype(np.float64)
+    table["digest"] = [zlib.crc32(row.tobytes()) for row in values]
+    table["l1"], table["l2"], table["mean"] = np.abs(wide).sum(1), np.sqrt((wide**2).sum(1)), wide.mean(1)
+    table["s"] = wide @ np.random.default_rng(7).choice([-1.0, 1.0], (values.shape[1], 16))
+    return {"output": output, "rows": [len(values)], "values": b64encode(table.tobytes()).decode()}
 
 
 def tied() -> Array:
-    """Scores of which eight tokens have two that noise tells apart, of the first two experts."""
+    """Scores of which eight tokens have two that only noise tells apart, of the first two experts."""
     scores = values(TOKENS, EXPERTS)
     scores[:8] = [5.0, 5.0, -5.0, 9.0]
     return scores
@@ -82,7 +103,15 @@ def test_tokens_of_other_experts_by_rounding_are_no_divergence() -> None:
     assert (c.reason == Reason.CHOSEN_OTHERWISE).any()
     assert not c.coverage.parts
     (note,) = [note.text for note in c.comparability.notes if note.kind == "choices"]
-    assert note.startswith("1 choice differs within rounding, moe/op_1_topk first: ")
+    assert note.startswith("2 of 512 tokens chose otherwise within rounding, moe/op_1_topk first: ")
+
+
+def test_rows_of_other_tokens_are_no_other_batch() -> None:
+    """Experts have other numbers of rows; operations before the choice keep their numbers."""
+    c = compared()
+    assert set(c.a.shapes) != set(c.b.shapes)
+    assert not c.a.rows_compared
+    assert (c.status != Status.NO_VALUES).all()
 
 
 def test_without_rounding_they_are() -> None:
