@@ -163,9 +163,14 @@ class KeptRun:
         if "gradients" in kind and len(names) != self._rows.total:
             of_rows = [len(self._rows.groups[group]) for group, each in fetched.items() if each is whole]
             share = len(names) / of_rows[0] if of_rows else 1.0  # of a sum over rows, as of a table of positions
-            if self.factor is None and share != 1:
-                raise NoWhole("it is a sum over the rows of the batch, and nothing says yet how gradients are scaled")
-            value = value * (self._factor(call, kind, part, value, self._rows.total / len(names)) * share)
+            if share == 1:
+                value = value * self._factor(call, kind, part, value, self._rows.total / len(names))
+            elif not (value.dim() == 0 and same_bits(value, part)):  # that of a loss itself is 1 in any layout
+                if self.factor is None:
+                    raise NoWhole(
+                        "it is a sum over the rows of the batch, and nothing says yet how gradients are scaled"
+                    )
+                value = value * (self.factor * share)
         return value
 
     def _factor(

@@ -68,6 +68,9 @@ class GradientScale:
         off = {each: abs(log(norm / other) - log(each)) for each in (1.0, factor)}
         nearest = min(off, key=off.__getitem__)
         sure = off[nearest] < _ROUNDING
+        if not sure and of_loss and len(self._of_loss) == 1:
+            (self.factor,) = self._of_loss  # all that tell say the same
+            return self.factor, True
         if not sure and self._shown:
             return max(self._shown, key=lambda each: len(self._shown[each])), False
         if sure:
@@ -134,6 +137,7 @@ class Rows:
         fits = all(
             len(array.shape) == len(shape) and array.shape[0] == each * len(self._of_group[group])
             for group, array in held.items()
+            if each  # else of no rows, as a scalar
         )
         if odd or not each or not fits:
             if tuple(first.shape) == tuple(shape) and len(held) == 1:

@@ -14,6 +14,7 @@ from matchers.logs.columns import Ragged
 from matchers.ops.dataflow import downstream, upstream
 from matchers.status import Status
 from matchers.verdict.reason import Reason
+from numtui.report.explained import explained
 
 __all__ = ["beginning", "behind_grafts", "first_apart"]
 
@@ -35,24 +36,24 @@ def behind_grafts(c: Comparison, known: Iterable[int], open_within: Bool) -> lis
     agree = (c.status == Status.EQUAL) | ((c.status == Status.CLOSE) & ~c.bound & ~open_within)
     open_ = (c.pair < 0) | ~agree
     before = marked([*known], len(c))
-    found = places(c, first_apart(c.edges, c.red, open_, before) | before)
+    apart = first_apart(c.edges, c.red, open_, explained(c, np.flatnonzero(before), open_))
+    found = places(c, apart | before)
     return [rows for rows in found if not before[list(rows)].any()]  # else of a known cause, at other weights say
 
 
 def first_apart(flow: Ragged, red: Bool, open_: Bool, known: Bool) -> Bool:
-    """Return the first red rows that neither known ones nor each other lead to over open rows: bool[r].
+    """Return the first red rows that are not explained, and to which none of them leads over open rows: bool[r].
 
     Args:
         flow: the rows that each row reads.
-        red, open_, known: bool[r].
+        red, open_, known: bool[r]; known ones are explained.
     """
-    reached, found = known.copy(), np.zeros(len(red), bool)
+    found = np.zeros(len(red), bool)
     for _ in range(_MOST):
-        reached = downstream(flow, reached, open_ | reached)
-        left = np.flatnonzero(red & ~reached)
+        left = np.flatnonzero(red & ~known & ~downstream(flow, found, open_ | found))
         if not len(left):
             break
-        found[left[0]] = reached[left[0]] = True
+        found[left[0]] = True
     return found
 
 

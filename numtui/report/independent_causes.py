@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import marked
+from matchers.causes.unpaired_branches import Branches
 from matchers.comparison import Comparison
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.dataflow import upstream
@@ -18,7 +19,9 @@ from matchers.ops.optimizer_settings import optimizer_differences
 from matchers.ops.run_info import detaches
 from matchers.ops.start import table
 from matchers.status import Status
+from matchers.verdict.reason import Reason
 from numtui.report.called_modules import Called, key_of, module_of
+from numtui.report.explained import explained, read_instead
 from numtui.report.hidden_causes import beginning, behind_grafts
 from numtui.report.isolation import LEAST, Found, Place, limit_of
 from numtui.report.lost_gradients import LostGradients
@@ -82,9 +85,13 @@ def found_causes(
         if _explained(found, [module, *inner], phases):
             continue
         rows = _first_rows(c, called, module, phases, red=True)
+        rows = rows or _first_of(c, called, _reads_instead(c), module, phases)
         if not rows and phases == (Phase.FORWARD,):  # a view: what only one run does backward tells its line
             rows = _first_rows(c, called, module, (Phase.BACKWARD,))
         found.append(_found(c, called, rows) if rows else _of_module(module, phases[0]))
+    for error in errors if not other_layout else ():
+        if any(size is not None and size > limit for _, size in _phases(error, limit)) and error.module not in open_:
+            found += _beside(c, called, found, error.module)
     merged: dict[tuple[object, ...], Found] = {}
     if any(cause.phase not in _BEHIND_BACKWARD for cause in found):  # it is not given these gradients: no fault of its
         found = [cause for cause in found if not (cause.alone and _of_lost(c, cause, lost))]
@@ -94,11 +101,25 @@ def found_causes(
         known_here = merged.get(key)
         if known_here is None:
             merged[key] = cause
-        elif cause.alone or known_here.alone or cause.phase != known_here.phase or _asked_alike(cause, known_here):
-            merged[key] = replace(known_here, rows=(*known_here.rows, *cause.rows))
+        elif (one := _asked(c, cause)) and (other := _asked(c, known_here)) and one != other:
+            apart = (*key, one)
+            merged[apart] = cause
         else:
-            merged[cause.module, cause.line, cause.sentence] = cause
+            merged[key] = replace(known_here, rows=(*known_here.rows, *cause.rows))
     return [*merged.values()]
+
+
+def _beside(c: Comparison, called: Called, found: Sequence[Found], module: str) -> Iterator[Found]:
+    """Yield what else begins a difference in a module with a known cause, which does not explain it."""
+    here = [cause for cause in found if cause.module == module]
+    if not here or not all(cause.rows for cause in here):
+        return  # what it leads to is not known
+    known = explained(c, [row for cause in here for row in cause.rows], c.status != Status.EQUAL)
+    branches = Branches(c, c.edges)
+    odd = c.red & (c.pair >= 0) & c.inputs_equal
+    odd[[row for row in np.flatnonzero((c.pair < 0) & ~known).tolist() if branches.is_odd(row)]] = True
+    if rows := _first_of(c, called, odd & ~known, module, (Phase.FORWARD, Phase.BACKWARD)):
+        yield _found(c, called, rows)
 
 
 def _again(c: Comparison, cause: Found, found: Iterable[Found]) -> Found | None:
@@ -174,19 +195,16 @@ def _found(c: Comparison, called: Called, rows: tuple[int, ...]) -> Found:
 
 def _instead(c: Comparison, row: int) -> int:
     """Return the record of b whose result is read in place of that of an operation that a alone has; -1 for none."""
-    from matchers.explain.facts import inputs_of
-
-    record = int(c.row_a[row])
     if c.row_b[row] >= 0:
         return -1
-    sent = _sent(c.b)  # of another layout
-    readers = c.edges.row[c.edges.value == row]
-    for fact in (fact for reader in readers[c.pair[readers] >= 0].tolist() for fact in inputs_of(c, reader)):
-        other = fact.producer_b
-        if fact.producer_a != record or other < 0 or c.pair[c.at_b[other]] >= 0 or sent[other]:
-            continue
-        if module_of(c.a.keys[record]) == module_of(c.b.keys[other]) and c.a.phase[record] == c.b.phase[other]:
-            return other
+    module, sent = module_of(c.a.keys[int(c.row_a[row])]), _sent(c.b)  # of another layout
+    for reader in c.edges.row[c.edges.value == row].tolist():
+        for one, other in read_instead(c, reader):
+            record = int(c.row_b[other])
+            if one != row or c.pair[other] >= 0 or sent[record] or c.phase[one] != c.phase[other]:
+                continue
+            if module_of(c.b.keys[record]) == module:
+                return record
     return -1
 
 
@@ -223,10 +241,9 @@ def _of_lost(c: Comparison, cause: Found, lost: LostGradients) -> bool:
     return bool((made & (c.phase == Phase.BACKWARD)).any())
 
 
-def _asked_alike(one: Found, other: Found) -> bool:
-    """Return True if both are asked something else, and that is the same: an optimizer's setting in each operation."""
-    asked = one.sentence.partition("; ")[0]
-    return " in a, " in asked and asked == other.sentence.partition("; ")[0]
+def _asked(c: Comparison, cause: Found) -> str:
+    """Return what the runs ask of the operation of a cause, if that differs; else nothing."""
+    return cause.sentence.partition("; ")[0] if any(c.reason[row] == Reason.ARGUMENTS for row in cause.rows) else ""
 
 
 def _place_of(c: Comparison, row: int) -> Place:
@@ -325,8 +342,23 @@ def _first_rows(
     single = (c.pair < 0) & (c.status != Status.RECOMPUTE) & ~sent & told
     differs = c.red if _other_layout(c) else c.status != Status.EQUAL  # there nearly all differs by rounding
     odd = c.red if red else single | ((c.pair >= 0) & c.inputs_equal & differs)
+    return _first_of(c, called, odd, module, phases)
+
+
+def _reads_instead(c: Comparison) -> NDArray[np.bool_]:
+    """bool[r]: pairs that do not agree, and read in one run another of two results that both runs have."""
+    found = np.zeros(len(c), bool)
+    for row in np.flatnonzero((c.pair >= 0) & (c.status != Status.EQUAL) & (c.status != Status.CLOSE)).tolist():
+        found[row] = any(c.pair[one] >= 0 and c.pair[other] >= 0 for one, other in read_instead(c, row))
+    return found
+
+
+def _first_of(
+    c: Comparison, called: Called, among: NDArray[np.bool_], module: str, phases: Sequence[Phase]
+) -> tuple[int, ...]:
+    """Return the first of some rows (bool[r]) that is of a module, in the first phase that has one."""
     for phase in phases:
-        for row in np.flatnonzero(odd & c.by_row(lambda log, phase=phase: log.phase == phase)).tolist():  # type: ignore[misc]
+        for row in np.flatnonzero(among & (c.phase == phase)).tolist():
             within = called.nearest(module_of(key_of(c.a, c.row_a[row]) or key_of(c.b, c.row_b[row])))
             if within == (module if module not in (OUTSIDE, BEFORE_OPTIMIZER) else ""):
                 return (row,)

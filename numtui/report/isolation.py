@@ -55,14 +55,21 @@ LEAST: Final = 16.0
 """ε that a module may always add by itself: a thousand roundings one after the other, each of half an ε, in random
 directions.
 """
+_CANCELLED: Final = 8.0
+"""Times this in float32 and float64, where no bug is that small: a sum is no larger than its terms, whose rounding it
+has, as the gradient of a bias.
+"""
+_COARSE: Final = ("bfloat16", "float16")
 _PEERS: Final = 8.0
 """Times the median of all modules that one may add, where both runs have other kernels or another precision."""
 
 
 def limit_of(errors: Iterable[OwnError]) -> float:
     """Return the ε above which an error of a module is none of rounding."""
+    errors = [*errors]
     sizes = [size for each in errors for size in (each.forward, each.backward, each.weights, each.joint)]
-    return max(LEAST, _PEERS * median([size for size in sizes if size is not None] or [0.0]))
+    least = LEAST if any(each.dtype in _COARSE for each in errors) else LEAST * _CANCELLED
+    return max(least, _PEERS * median([size for size in sizes if size is not None] or [0.0]))
 
 
 @dataclass(frozen=True)
