@@ -182,6 +182,9 @@ def add_options(parser: argparse.ArgumentParser) -> None:
         "boundary:GLOB; HERE:THERE=RUN where they have other names there")  # fmt: skip
     add("--graft-after", action="append", default=[], metavar="MODULES=RUN",
         help="the same for what they give: outputs, gradients of inputs and of weights")  # fmt: skip
+    add("--graft-like", default=None, metavar="RUN",
+        help="an earlier capture of this command without grafts: of tensors without placement, those that all its "
+        "ranks hold alike are whole")  # fmt: skip
     add("--synthetic", type=_seed, default=None, metavar="SEED",
         help="give weights and batch values by name and position, the same in every layout")  # fmt: skip
     add("--weights-from", default=None, metavar="FILE",
@@ -279,6 +282,7 @@ def settings_of(args: argparse.Namespace) -> Settings:
         perturb=args.perturb,
         graft=tuple(args.graft),
         graft_after=tuple(args.graft_after),
+        graft_like=args.graft_like,
         weights_from=args.weights_from,
         synthetic=args.synthetic,
     )

@@ -16,7 +16,7 @@ from .keeping.wanted import Wanted
 from .messages import describe
 
 if TYPE_CHECKING:
-    from .keeping.grafts import Graft
+    from .keeping.grafts import Graft, HeldAlike
     from .keeping.stored_weights import Stored
 
 __all__ = ["MAX_OPERATIONS", "Settings", "parse_when"]
@@ -80,6 +80,7 @@ class Settings:
             a folder of them, a run that kept its own; None for none.
         graft: `MODULES=RUN`: what these modules are given is overwritten by what that run kept.
         graft_after: the same, of what they give.
+        graft_like: an earlier capture of the same command without grafts, which tells what all ranks hold alike.
 
     The last five change the run, and no others.
     """
@@ -107,12 +108,14 @@ class Settings:
     perturb: int | None = None
     graft: tuple[str, ...] = ()
     graft_after: tuple[str, ...] = ()
+    graft_like: str | None = None
     synthetic: int | None = None
     weights_from: str | None = None
     stored: Stored = field(init=False, repr=False, compare=False)
     wanted: Wanted = field(init=False, repr=False, compare=False)
     tables: Mapping[tuple[int, int], Table] = field(init=False, repr=False, compare=False)
     grafts: tuple[Graft, ...] = field(init=False, repr=False, compare=False)
+    held_alike: HeldAlike = field(init=False, repr=False, compare=False)
     hash_function: Callable[[Any], Any] | None = field(init=False, repr=False, compare=False)
     _known: dict[tuple[str, str], bool] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -130,11 +133,14 @@ class Settings:
         object.__setattr__(self, "wanted", Wanted.of(self.save))
         object.__setattr__(self, "tables", {} if self.against is None else read_table(self.against))
         grafts: tuple[Graft, ...] = ()
+        alike: HeldAlike = frozenset()
         if self.graft or self.graft_after:
-            from .keeping.grafts import read_grafts
+            from .keeping.grafts import held_alike, read_grafts
 
             grafts = read_grafts(self.graft, self.graft_after)
+            alike = alike if self.graft_like is None else held_alike(self.graft_like)
         object.__setattr__(self, "grafts", grafts)
+        object.__setattr__(self, "held_alike", alike)
         stored: Stored = {}
         if self.weights_from is not None:
             from .keeping.stored_weights import read_stored
@@ -183,7 +189,8 @@ class Settings:
     @property
     def changes_run(self) -> list[str]:
         """The options that change the run, as of the command line."""
-        said = (("perturb", self.perturb), ("synthetic", self.synthetic), ("weights-from", self.weights_from))
+        said = (("perturb", self.perturb), ("synthetic", self.synthetic), ("weights-from", self.weights_from),
+            ("graft-like", self.graft_like))  # fmt: skip
         return [f"--{name} {value}" for name, value in said if value is not None] + [
             f"--{name} {spec}" for name, of in (("graft", self.graft), ("graft-after", self.graft_after)) for spec in of
         ]

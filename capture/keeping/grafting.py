@@ -10,7 +10,7 @@ import torch
 
 from ..globs import inside
 from .form import INPUTS, OF_WEIGHTS
-from .grafts import AFTER, Graft
+from .grafts import AFTER, Graft, HeldAlike, key_of
 from .kept_values import KeptRun, NotKept, same_bits
 
 __all__ = ["Grafting"]
@@ -22,11 +22,13 @@ class Grafting:
 
     Attributes:
         grafts: of the command line.
+        alike: tensors that all ranks hold alike, as another capture of the same command tells.
         overwritten, equal: number of tensors that were overwritten, and that had these bits already.
         missed: why others were not, by call, side and name.
     """
 
     grafts: Sequence[Graft]
+    alike: HeldAlike = frozenset()
     overwritten: int = 0
     equal: int = 0
     missed: dict[str, str] = field(default_factory=dict)
@@ -81,10 +83,11 @@ class Grafting:
         found = self._graft_of(call["module"], kind, path)
         assert found is not None
         graft, there = found
+        alike = (*key_of(call), kind, path) in self.alike
         if path.startswith(graft.here + ".") and call["module"] == OF_WEIGHTS:
             path = graft.there + path.removeprefix(graft.here)
         try:
-            value = self._of_path[graft.path].value({**call, "module": there}, kind, path, part, placement)
+            value = self._of_path[graft.path].value({**call, "module": there}, kind, path, part, placement, alike=alike)
         except NotKept as reason:
             self.refused(call, kind, path, str(reason))
             return None

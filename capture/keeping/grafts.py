@@ -10,17 +10,22 @@ Standard library alone: options are looked at before the script imports torch.
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase, translate
 from pathlib import Path
+from typing import Any
 
 from .bundle import Bundle, BundleError, read_bundle
 from .form import INPUT_GRADIENTS, INPUTS, OF_NO_MODULE, OUTPUT_GRADIENTS, OUTPUTS, find_bundles
 
-__all__ = ["AFTER", "Graft", "read_grafts"]
+__all__ = ["AFTER", "Graft", "HeldAlike", "held_alike", "key_of", "read_grafts"]
+
+HeldAlike = frozenset[tuple[Any, ...]]
+"""Tensors of boundaries: the key of a call, side and name."""
 
 BEFORE, AFTER = (INPUTS, OUTPUT_GRADIENTS), (OUTPUTS, INPUT_GRADIENTS)
+_SIDES = (*BEFORE, *AFTER)
 
 
 @dataclass(frozen=True, slots=True)
@@ -71,16 +76,45 @@ def read_grafts(before: Sequence[str], after: Sequence[str]) -> tuple[Graft, ...
             if here.count("*") != there.count("*"):
                 raise ValueError(f"{option} {spec}: {here} and {there} have not the same number of *")
             if path not in kept:
-                kept[path] = _kept(option, spec, there, path)
+                kept[path] = _kept(f"{option} {spec}", f"boundary:{there}", path)
             found.append(Graft(here, there, kinds, path, kept[path]))
     return tuple(found)
 
 
-def _kept(option: str, spec: str, there: str, path: str) -> list[Bundle]:
+def held_alike(path: str) -> HeldAlike:
+    """Return the tensors without placement of which all ranks of a run, several, have the same bits.
+
+    Raises:
+        ValueError: the run kept no boundaries.
+    """
+    of_ranks: dict[tuple[Any, ...], dict[Any, Any]] = {}
+    bundles = _kept(f"--graft-like {path}", "boundary:*", path)
+    for bundle in bundles:
+        for call in bundle.boundaries:
+            for side in _SIDES:
+                for name, told in call.get(side, {}).items():
+                    of_ranks.setdefault((*key_of(call), side, name), {})[bundle.run.get("rank")] = told
+    ranks = {bundle.run.get("rank") for bundle in bundles}
+    return frozenset(
+        key for key, of in of_ranks.items() if len(ranks) > 1 and of.keys() == ranks and _alike(of.values())
+    )
+
+
+def _alike(tensors: Iterable[Mapping[str, Any]]) -> bool:
+    forms = [[told.get(name) for name in ("storage", "dtype", "shape", "strides", "offset")] for told in tensors]
+    return all(form == forms[0] for form in forms) and not any("placement" in told for told in tensors)
+
+
+def key_of(call: Mapping[str, Any]) -> tuple[Any, ...]:
+    """Return what tells a call from the others of a step."""
+    return call["module"], call["micro_batch"], call["recompute"], call["nth"]
+
+
+def _kept(what: str, save: str, path: str) -> list[Bundle]:
     try:
         bundles = [bundle for folder in find_bundles(Path(path)) if (bundle := read_bundle(folder)).boundaries]
     except BundleError as error:
-        raise ValueError(f"{option} {spec}: {error}") from None
+        raise ValueError(f"{what}: {error}") from None
     if not bundles:
-        raise ValueError(f"{option} {spec}: {path} kept none: capture it with --save 'boundary:{there}'")
+        raise ValueError(f"{what}: {path} kept none: capture it with --save '{save}'")
     return bundles

@@ -16,6 +16,7 @@ from ..kernels.guards import unnoticed
 from .bundle import Bundle
 from .contents import bytes_of
 from .form import OF_NO_MODULE, OF_WEIGHTS, OUTPUT_GRADIENTS
+from .grafts import key_of
 from .layout import GradientScale, Group, NoWhole, Rows, batch_of, cut, put_together, row_names
 from .perform import Memory, Refused
 
@@ -71,7 +72,7 @@ class KeptRun:
             if bundle.run.get("step") != step and steps != {None}:
                 continue
             number = int(bundle.run.get("rank") or 0)
-            self._of_rank[number] = {_key(entry): entry for entry in bundle.boundaries}
+            self._of_rank[number] = {key_of(entry): entry for entry in bundle.boundaries}
             self._folders[number] = str(bundle.folder)
             for entry in bundle.boundaries:
                 key = number, entry["micro_batch"]
@@ -104,15 +105,20 @@ class KeptRun:
         path: str,
         part: torch.Tensor,
         placement: Mapping[str, Any] | None,
+        *,
+        alike: bool = False,
     ) -> torch.Tensor:
         """Return the values of a tensor, in the shape and dtype of `part`.
+
+        Args:
+            alike: all ranks hold it alike, so that it is no term of a sum.
 
         Raises:
             NotKept: there are none.
         """
         try:
             with unnoticed():
-                value = self._value(call, kind, path, part, placement).to(part.device, part.dtype)
+                value = self._value(call, kind, path, part, placement, alike=alike).to(part.device, part.dtype)
         except (NoWhole, Refused, OSError) as reason:
             raise NotKept(str(reason)) from None
         if value.shape != part.shape:
@@ -126,6 +132,8 @@ class KeptRun:
         path: str,
         part: torch.Tensor,
         placement: Mapping[str, Any] | None,
+        *,
+        alike: bool = False,
     ) -> torch.Tensor:
         if self._world == len(self._of_rank):
             ((_, own),) = self._parts(call, kind, path, [self._rank])
@@ -159,7 +167,9 @@ class KeptRun:
                 raise NoWhole("its whole numbers count rows of the batch, which are others here")
         value = cut(whole, placement, part.shape)
         if placement is None and self._world > 1 and len(names) == self._rows.total:
-            value = nearest_part(part, value, self._chunks)  # ranks share these rows, and nothing says how
+            # ranks share these rows, and nothing says how; zero may be a term, too
+            whole_here = alike and value.shape == part.shape and bool(part.any())
+            value = value if whole_here else nearest_part(part, value, self._chunks)
         if "gradients" in kind and len(names) != self._rows.total:
             of_rows = [len(self._rows.groups[group]) for group, each in fetched.items() if each is whole]
             share = len(names) / of_rows[0] if of_rows else 1.0  # of a sum over rows, as of a table of positions
@@ -236,7 +246,7 @@ class KeptRun:
     def _entry(self, rank: int, call: Mapping[str, Any]) -> Mapping[str, Any] | None:
         """Return the entry of a call; of a recomputed one, where that run did not recompute, of the call before."""
         entries = self._of_rank.get(rank, {})
-        return entries.get(_key(call)) or entries.get(_key({**call, "recompute": False}))
+        return entries.get(key_of(call)) or entries.get(key_of({**call, "recompute": False}))
 
 
 def nearest_part(part: torch.Tensor, whole: torch.Tensor, chunks_of: Chunks) -> torch.Tensor:
@@ -296,10 +306,6 @@ def _rows_apart(kept: torch.Tensor, rows: int) -> bool:
 
 def _empty(shape: tuple[int, ...], like: torch.Tensor) -> torch.Tensor:
     return torch.empty(shape, dtype=like.dtype)
-
-
-def _key(entry: Mapping[str, Any]) -> tuple[Any, ...]:
-    return entry["module"], entry["micro_batch"], entry["recompute"], entry["nth"]
 
 
 def _named(entry: Mapping[str, Any], kind: str, path: str) -> Mapping[str, Any] | None:

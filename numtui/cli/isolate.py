@@ -212,6 +212,8 @@ class _Isolating:
         options = [*_BOUNDARIES]
         for option, specs in (("--graft", before), ("--graft-after", after)):
             options += [text for spec in specs for text in (option, f"{spec}={self._a}")]
+        if number:
+            options += ["--graft-like", str(self._folder / "run_0")]
         return self._captured(f"run_{number}", self._args.command, options)
 
     def _captured(self, name: str, command: Sequence[str], options: Sequence[str]) -> Path:
