@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -13,12 +14,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capture import launch
+from capture.keeping import grafts
 from capture.keeping.bundle import Bundle, read_bundle
 from capture.keeping.form import find_bundles
 from capture.keeping.given import Given
-from capture.keeping.grafts import read_grafts
+from capture.keeping.grafts import held_alike, read_grafts
 from capture.keeping.kept_values import Chunks, KeptRun, NotKept, nearest_part
-from capture.keeping.layout import Group, NoWhole, Rows, cut, put_together
+from capture.keeping.layout import GradientScale, Group, NoWhole, Rows, cut, put_together
 from tests.capture.conftest import HEAD, Script
 from tests.capture.runs import Run, run_captured
 
@@ -188,6 +190,54 @@ def test_of_a_gradient_summed_over_all_rows_a_rank_gets_its_share(monkeypatch: p
     assert torch.equal(graft(of_rows, of_rows[2:] * 2), of_rows[2:] * 2), "a mean, of which rounding alone tells"
     assert torch.equal(graft(of_rows, changed), of_rows[2:] * 2)
     assert torch.equal(graft(of_table, of_table), of_table)
+
+
+def test_a_loss_that_a_model_returns_keeps_its_gradient_and_tells_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    """It is 1 in any layout, of which the rows say nothing; a number without dimensions is not made of rows."""
+    graft = last_rows_of_four(monkeypatch)
+    of_loss, of_rows = torch.ones(()), torch.arange(8.0).reshape(4, 2)
+    assert torch.equal(graft(of_loss, of_loss.clone()), of_loss)
+    assert torch.equal(graft(of_rows, of_rows[2:] * 2), of_rows[2:] * 2)
+    with pytest.raises(NoWhole, match="not consist of the rows"):
+        Rows({(0, None): ["a"], (0, 1): ["b"]}).gathered(
+            ["a", "b"], (), lambda _: np.ones(()), lambda shape, _: np.empty(shape)
+        )
+
+
+def test_how_gradients_are_scaled_is_told_by_all_that_tell() -> None:
+    scale = GradientScale()
+    assert scale.of(2.0, 1.0, 2.0, 3) == (2.0, True)
+    assert scale.of(1.7, 1.0, 2.0, 3) == (2.0, True), "a bug is in it, and no other says anything else"
+    scale = GradientScale()
+    assert [scale.of(*norms, 2.0, 3)[0] for norms in ((2.0, 1.0), (3.0, 3.0))] == [2.0, 1.0]
+    assert scale.of(1.7, 1.0, 2.0, 3)[1] is False, "they contradict each other"
+
+
+def test_what_all_ranks_hold_alike_is_whole_however_far_it_is(monkeypatch: pytest.MonkeyPatch) -> None:
+    run, whole = KeptRun([]), torch.arange(1.0, 9.0).reshape(4, 2)
+    names = ["a", "b", "c", "d"]
+    run._rows, run._world, run._own = Rows({(0, None): names}), 2, {None: names}
+    monkeypatch.setattr(run, "_parts", lambda *_: [({}, whole)])
+    at: tuple[Any, ...] = {"module": "m", "micro_batch": None, "recompute": False, "nth": 0}, "output_gradients", ""
+    assert torch.equal(run.value(*at, whole * 9, None, alike=True), whole)
+    with pytest.raises(NotKept, match="far from"):
+        run.value(*at, whole * 9, None)
+    with pytest.raises(NotKept, match="far from"):
+        run.value(*at, whole * 0, None, alike=True)  # a term may be zero on each rank
+
+
+def test_an_earlier_capture_tells_what_ranks_hold_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+    def rank(number: int, **storages: str) -> Any:
+        side = {name: {"storage": storage, "shape": [2]} for name, storage in storages.items()}
+        side["placed"]["placement"] = {}
+        call = {"module": "m", "micro_batch": 0, "recompute": False, "nth": 0, "inputs": side}
+        return SimpleNamespace(run={"rank": number}, boundaries=[call])
+
+    ranks = [rank(0, x="1", y="1", placed="1"), rank(1, x="1", y="2", placed="1")]
+    monkeypatch.setattr(grafts, "_kept", lambda *_: ranks)
+    assert held_alike("run") == {("m", 0, False, 0, "inputs", "x")}
+    monkeypatch.setattr(grafts, "_kept", lambda *_: ranks[:1])
+    assert held_alike("run") == frozenset(), "one process holds all of it anyway"
 
 
 def test_numbers_of_rows_of_the_batch_stay_as_this_rank_counts_them(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,0 +1,118 @@
+"""Which causes of a comparison with grafts are independent: each rule on logs of a few operations."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from matchers.comparison import Comparison, compare
+from numtui.report.called_modules import Called
+from numtui.report.independent_causes import found_causes
+from numtui.report.isolation import Found, limit_of
+from numtui.report.lost_gradients import LostGradients
+from numtui.report.own_errors import OwnError
+from tests.captured import Step, captured_log
+from tests.numtui.report.test_explained import op, replaced
+
+X: NDArray[np.float32] = np.arange(1.0, 9.0, dtype=np.float32)
+CALLED = Called.of([{"module": "net", "within": None}, {"module": "m", "within": "net"}])
+OPTIMIZER: dict[str, Any] = {"phase": "optimizer"}
+
+
+def compared(a: Sequence[Step], b: Sequence[Step], **run_b: Any) -> Comparison:
+    return compare(captured_log(a), captured_log(b, **run_b))
+
+
+def places(found: Sequence[Found]) -> list[tuple[str, str]]:
+    return [(cause.key_b or cause.key_a, cause.line) for cause in found]
+
+
+def test_an_operation_that_stands_in_place_of_another_is_named_with_it() -> None:
+    (cause,) = found_causes(compared(replaced(wrong=False), replaced(wrong=True)), CALLED, [])
+    assert (cause.key_a, cause.key_b, cause.line) == ("m/op_1_log", "m/op_2_log10", "model.py:6")
+    assert cause.sentence.startswith("log in a, log10 in b; ")
+
+
+def stepped(*, decay: float, rate: float) -> list[Step]:
+    """Two operations of an optimizer in one line, on each of two weights and their states."""
+    steps = []
+    for name, of in (("m", X), ("n", X * 3)):
+        for key, gives, asked in (("op_0_mul_", of * decay, decay), ("op_1_add_", of + rate, rate)):
+            steps.append(op(f"{name}/{key}", gives, [of], [""], 9, arguments={"other": asked}, **OPTIMIZER))
+    return steps
+
+
+def test_a_line_is_one_cause_unless_two_things_are_asked_otherwise_in_it() -> None:
+    right = stepped(decay=0.5, rate=0.25)
+    (cause,) = found_causes(compared(right, stepped(decay=0.75, rate=0.25)), CALLED, [])
+    assert (cause.line, cause.phase, len(cause.rows)) == ("model.py:9", "optimizer", 2)
+    both = found_causes(compared(right, stepped(decay=0.75, rate=0.375)), CALLED, [])
+    told = [(cause.sentence.partition(";")[0], len(cause.rows)) for cause in both]
+    assert told == [("other 0.5 in a, 0.75 in b", 2), ("other 0.25 in a, 0.375 in b", 2)]
+
+
+def two_in_one_module(*wrong: str) -> list[Step]:
+    """A module that adds in its forward pass, and squares in its backward pass; grafts stand between and behind."""
+    steps = [op("net/op_0_mul", X * 2, [X], [""], 1)]
+    if "add" in wrong:
+        steps.append(op("m/op_0_add", X * 2 + 1, [X * 2], ["net/op_0_mul"], 3))
+    steps.append(op("m/op_1_exp", np.exp(X), [X], [""], 4))
+    back: dict[str, Any] = {"phase": "backward"}
+    steps.append(op("m/op_2_tanh", X / 9, [X / 3], [""], 8, **back))
+    if "square" in wrong:
+        steps.append(op("m/op_3_square", (X / 9) ** 2, [X / 9], ["m/op_2_tanh"], 7, **back))
+    return steps
+
+
+def test_a_second_bug_of_a_module_is_found_beside_the_first() -> None:
+    sound = [OwnError(name, 0.0, 0.0, 0.0, "float32") for name in ("net", "n")]
+    wrong = OwnError("m", 1e6, 1e6, None, "float32")
+    for bugs, lines in ((["add"], [3]), (["add", "square"], [3, 7])):
+        c = compared(two_in_one_module(), two_in_one_module(*bugs))
+        assert [line for _, line in places(found_causes(c, CALLED, [*sound, wrong]))] == [
+            f"model.py:{n}" for n in lines
+        ]
+        assert found_causes(c, CALLED, [*sound, OwnError("m", 20.0, 20.0, None, "float32")]) == [], "that is rounding"
+
+
+def test_in_a_fine_dtype_a_sum_may_lose_more_than_its_own_roundings() -> None:
+    assert limit_of([OwnError("m", None, None, 17.0, "float32")]) == 8 * 17.0
+    assert limit_of([OwnError("m", 0.0, 0.0, 1.0, "float32")]) == 128
+    assert limit_of([OwnError("m", 0.0, 0.0, 1.0, "bfloat16"), OwnError("n", 0.0, 0.0, 1.0, "float32")]) == 16
+
+
+def scaled(*, wrong: bool) -> list[Step]:
+    by = np.float32(0.75 if wrong else 0.5)
+    return [
+        op("m/op_0_mul", X * by, [X], [""], 3, arguments={"other": float(by)}),
+        op("m/op_1_exp", np.exp(X * by), [X * by], ["m/op_0_mul"], 4),
+    ]
+
+
+def test_where_grafts_failed_a_first_cause_stays_and_what_reads_a_difference_is_none() -> None:
+    """The other comparison shows a row behind it alone: what differs there follows."""
+    missed = {"missed": {"m: output gradients": "another shape"}}
+    (first,) = found_causes(compared(scaled(wrong=False), scaled(wrong=True)), CALLED, [])
+    assert first.first
+    same = compared(scaled(wrong=False), scaled(wrong=False), grafts=missed)
+    (kept,) = found_causes(same, CALLED, [], former=[first])
+    assert (kept.key_a, kept.line) == (first.key_a, "model.py:3")
+    behind = scaled(wrong=False)
+    other = op("m/op_1_exp", np.exp(X), [X], ["m/op_0_mul"], 4)
+    c = compared(behind, [behind[0], other], grafts=missed)
+    assert places(found_causes(c, CALLED, [], former=[first])) == [("m/op_0_mul", "model.py:3")]
+    assert places(found_causes(c, CALLED, [])) == [("m/op_1_exp", "model.py:4")], "without a former cause it is one"
+
+
+def test_an_optimizer_is_not_blamed_for_weights_of_which_it_lacks_gradients() -> None:
+    update = op("m/op_5_add_", X + 1, [X], [""], 9, parameters=["m.weight"], **OPTIMIZER)
+    one, other = (
+        op("m/op_6_exp", np.exp(x), [x], [made], 9, **OPTIMIZER) for x, made in ((X + 1, update.key), (X, ""))
+    )
+    c = compared([*scaled(wrong=False), update, one], [*scaled(wrong=True), other])
+    assert places(found_causes(c, CALLED, [])) == [("m/op_0_mul", "model.py:3"), ("m/op_5_add_", "model.py:9")]
+    lost = LostGradients(weights=frozenset({"m"}))
+    assert places(found_causes(c, CALLED, [], lost)) == [("m/op_0_mul", "model.py:3")]
