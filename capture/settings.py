@@ -16,7 +16,8 @@ from .keeping.wanted import Wanted
 from .messages import describe
 
 if TYPE_CHECKING:
-    from .keeping.grafts import Graft, HeldAlike
+    from .keeping.bundle import Bundle
+    from .keeping.grafts import Graft
     from .keeping.stored_weights import Stored
 
 __all__ = ["MAX_OPERATIONS", "Settings", "parse_when"]
@@ -80,7 +81,8 @@ class Settings:
             a folder of them, a run that kept its own; None for none.
         graft: `MODULES=RUN`: what these modules are given is overwritten by what that run kept.
         graft_after: the same, of what they give.
-        graft_like: an earlier capture of the same command without grafts, which tells what all ranks hold alike.
+        graft_like: an earlier capture of the same command without grafts, which tells what all ranks hold alike, and
+            how gradients are scaled.
 
     The last five change the run, and no others.
     """
@@ -115,7 +117,7 @@ class Settings:
     wanted: Wanted = field(init=False, repr=False, compare=False)
     tables: Mapping[tuple[int, int], Table] = field(init=False, repr=False, compare=False)
     grafts: tuple[Graft, ...] = field(init=False, repr=False, compare=False)
-    held_alike: HeldAlike = field(init=False, repr=False, compare=False)
+    like: tuple[Bundle, ...] = field(init=False, repr=False, compare=False)
     hash_function: Callable[[Any], Any] | None = field(init=False, repr=False, compare=False)
     _known: dict[tuple[str, str], bool] = field(default_factory=dict, init=False, repr=False, compare=False)
 
@@ -133,14 +135,15 @@ class Settings:
         object.__setattr__(self, "wanted", Wanted.of(self.save))
         object.__setattr__(self, "tables", {} if self.against is None else read_table(self.against))
         grafts: tuple[Graft, ...] = ()
-        alike: HeldAlike = frozenset()
+        like: tuple[Bundle, ...] = ()
         if self.graft or self.graft_after:
-            from .keeping.grafts import held_alike, read_grafts
+            from .keeping.grafts import read_grafts, read_kept
 
             grafts = read_grafts(self.graft, self.graft_after)
-            alike = alike if self.graft_like is None else held_alike(self.graft_like)
+            if self.graft_like is not None:
+                like = tuple(read_kept(f"--graft-like {self.graft_like}", "boundary:*", self.graft_like))
         object.__setattr__(self, "grafts", grafts)
-        object.__setattr__(self, "held_alike", alike)
+        object.__setattr__(self, "like", like)
         stored: Stored = {}
         if self.weights_from is not None:
             from .keeping.stored_weights import read_stored

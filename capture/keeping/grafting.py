@@ -9,8 +9,9 @@ from typing import Any
 import torch
 
 from ..globs import inside
+from .bundle import Bundle
 from .form import INPUTS, OF_WEIGHTS
-from .grafts import AFTER, Graft, HeldAlike, key_of
+from .grafts import AFTER, Graft, held_alike, key_of
 from .kept_values import KeptRun, NotKept, same_bits
 
 __all__ = ["Grafting"]
@@ -22,24 +23,27 @@ class Grafting:
 
     Attributes:
         grafts: of the command line.
-        alike: tensors that all ranks hold alike, as another capture of the same command tells.
+        like: what ranks kept in another capture of the same command without grafts.
         overwritten, equal: number of tensors that were overwritten, and that had these bits already.
         missed: why others were not, by call, side and name.
     """
 
     grafts: Sequence[Graft]
-    alike: HeldAlike = frozenset()
+    like: Sequence[Bundle] = ()
     overwritten: int = 0
     equal: int = 0
     missed: dict[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._of_path = {graft.path: KeptRun(graft.bundles) for graft in self.grafts}
+        self._alike = held_alike(self.like)
+        self._rank = 0
 
     def begin(self, rank: int, step: int) -> None:
         """Begin a step."""
         self.overwritten = self.equal = 0
         self.missed.clear()
+        self._rank = rank
         for run in self._runs:
             run.begin(rank, step)
 
@@ -59,6 +63,9 @@ class Grafting:
         """Take the batch of this rank, whose rows say which rows of the other run's tensors are meant."""
         for run in self._runs:
             run.called(micro_batch, batch)
+            for bundle in self.like:
+                if bundle.run.get("rank") == self._rank:
+                    run.learn(bundle, micro_batch)
 
     def observe(
         self, call: Mapping[str, Any], kind: str, path: str, part: torch.Tensor, placement: Mapping[str, Any] | None
@@ -83,7 +90,7 @@ class Grafting:
         found = self._graft_of(call["module"], kind, path)
         assert found is not None
         graft, there = found
-        alike = (*key_of(call), kind, path) in self.alike
+        alike = (*key_of(call), kind, path) in self._alike
         if path.startswith(graft.here + ".") and call["module"] == OF_WEIGHTS:
             path = graft.there + path.removeprefix(graft.here)
         try:

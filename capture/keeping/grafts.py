@@ -19,7 +19,7 @@ from typing import Any
 from .bundle import Bundle, BundleError, read_bundle
 from .form import INPUT_GRADIENTS, INPUTS, OF_NO_MODULE, OUTPUT_GRADIENTS, OUTPUTS, find_bundles
 
-__all__ = ["AFTER", "Graft", "HeldAlike", "held_alike", "key_of", "read_grafts"]
+__all__ = ["AFTER", "Graft", "HeldAlike", "held_alike", "key_of", "read_grafts", "read_kept"]
 
 HeldAlike = frozenset[tuple[Any, ...]]
 """Tensors of boundaries: the key of a call, side and name."""
@@ -76,19 +76,15 @@ def read_grafts(before: Sequence[str], after: Sequence[str]) -> tuple[Graft, ...
             if here.count("*") != there.count("*"):
                 raise ValueError(f"{option} {spec}: {here} and {there} have not the same number of *")
             if path not in kept:
-                kept[path] = _kept(f"{option} {spec}", f"boundary:{there}", path)
+                kept[path] = read_kept(f"{option} {spec}", f"boundary:{there}", path)
             found.append(Graft(here, there, kinds, path, kept[path]))
     return tuple(found)
 
 
-def held_alike(path: str) -> HeldAlike:
-    """Return the tensors without placement of which all ranks of a run, several, have the same bits.
-
-    Raises:
-        ValueError: the run kept no boundaries.
-    """
+def held_alike(bundles: Iterable[Bundle]) -> HeldAlike:
+    """Return the tensors without placement of which all ranks of a run, several, have the same bits."""
     of_ranks: dict[tuple[Any, ...], dict[Any, Any]] = {}
-    bundles = _kept(f"--graft-like {path}", "boundary:*", path)
+    bundles = [*bundles]
     for bundle in bundles:
         for call in bundle.boundaries:
             for side in _SIDES:
@@ -110,7 +106,16 @@ def key_of(call: Mapping[str, Any]) -> tuple[Any, ...]:
     return call["module"], call["micro_batch"], call["recompute"], call["nth"]
 
 
-def _kept(what: str, save: str, path: str) -> list[Bundle]:
+def read_kept(what: str, save: str, path: str) -> list[Bundle]:
+    """Return the bundles of a run with boundaries.
+
+    Args:
+        what: the option, for messages.
+        save: what to keep, for advice.
+
+    Raises:
+        ValueError: there are none, or one cannot be read.
+    """
     try:
         bundles = [bundle for folder in find_bundles(Path(path)) if (bundle := read_bundle(folder)).boundaries]
     except BundleError as error:

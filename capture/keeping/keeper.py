@@ -243,7 +243,7 @@ class Keeping:
         self._against, self._tables = settings.against, settings.tables
         self._calls: list[tuple[Kept, Record]] = []
         self._rank = 0
-        self.grafting = Grafting(settings.grafts, settings.held_alike) if settings.grafts else None
+        self.grafting = Grafting(settings.grafts, settings.like) if settings.grafts else None
         self._boundaries: Boundaries | None = None
         self._first: tuple[str, str] | None = None
         self._reads_other = ""

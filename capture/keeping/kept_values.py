@@ -211,6 +211,15 @@ class KeptRun:
             with suppress(NoWhole, Refused, OSError), unnoticed():
                 self._value(call, kind, path, part, placement)
 
+    def learn(self, bundle: Bundle, micro_batch: int | None) -> None:
+        """Learn the same from what the loss handed to models on this rank in another capture of the same command."""
+        for call in bundle.boundaries:
+            if call["within"] is None and call["micro_batch"] == micro_batch and call["module"] not in OF_NO_MODULE:
+                for path, told in call.get(OUTPUT_GRADIENTS, {}).items():
+                    with suppress(Refused, OSError), unnoticed():
+                        part = Memory(str(bundle.folder)).tensor({**told, "device": "cpu"})
+                        self.observe(call, OUTPUT_GRADIENTS, path, part, told.get("placement"))
+
     def _last_backward(self) -> int:
         """Return the number of the last backward pass that was kept, if this is the last one here.
 

@@ -103,6 +103,10 @@ class _Error:
         return self.off / self.size / _EPSILON.get(self.dtype, 2.0**-3) if self.size else math.inf
 
 
+def _all_equal(x: Values, held: Sequence[Values]) -> bool:
+    return all(np.array_equal(x.numbers, each.numbers) for each in held)
+
+
 def _alike_for_all_rows(x: Values, held: Sequence[Values]) -> bool:
     """Return True for a tensor that the rows of the batch do not change, as positions: all ranks hold the same."""
     shape = x.numbers.shape
@@ -143,6 +147,8 @@ class _Both:
             held = [of[name] for of in groups.values() if name in of]
             if len(held) == len(groups) and "gradients" not in side and _alike_for_all_rows(x, held):
                 found[name] = held[0]
+            elif held and x.numbers.ndim == 0 and "gradients" in side and _all_equal(x, held):
+                found[name] = held[0]  # of a loss that a model returns: it is 1 in any layout
             elif len(held) == len(groups) and name in alike:  # each rank has the terms of its rows
                 numbers = np.sum([each.numbers for each in held], axis=0)
                 numbers = numbers / self._gradient_factor(x.numbers, numbers, names, of_loss)

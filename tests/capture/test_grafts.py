@@ -14,7 +14,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from capture import launch
-from capture.keeping import grafts
 from capture.keeping.bundle import Bundle, read_bundle
 from capture.keeping.form import find_bundles
 from capture.keeping.given import Given
@@ -218,26 +217,30 @@ def test_what_all_ranks_hold_alike_is_whole_however_far_it_is(monkeypatch: pytes
     names = ["a", "b", "c", "d"]
     run._rows, run._world, run._own = Rows({(0, None): names}), 2, {None: names}
     monkeypatch.setattr(run, "_parts", lambda *_: [({}, whole)])
-    at: tuple[Any, ...] = {"module": "m", "micro_batch": None, "recompute": False, "nth": 0}, "output_gradients", ""
-    assert torch.equal(run.value(*at, whole * 9, None, alike=True), whole)
+    call = {"module": "m", "micro_batch": None, "recompute": False, "nth": 0}
+
+    def value(part: torch.Tensor, *, alike: bool) -> torch.Tensor:
+        return run.value(call, "output_gradients", "", part, None, alike=alike)
+
+    assert torch.equal(value(whole * 9, alike=True), whole)
     with pytest.raises(NotKept, match="far from"):
-        run.value(*at, whole * 9, None)
+        value(whole * 9, alike=False)
     with pytest.raises(NotKept, match="far from"):
-        run.value(*at, whole * 0, None, alike=True)  # a term may be zero on each rank
+        value(whole * 0, alike=True)  # a term may be zero on each rank
 
 
-def test_an_earlier_capture_tells_what_ranks_hold_alike(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_earlier_capture_tells_what_ranks_hold_alike() -> None:
     def rank(number: int, **storages: str) -> Any:
-        side = {name: {"storage": storage, "shape": [2]} for name, storage in storages.items()}
+        side: dict[str, dict[str, Any]] = {
+            name: {"storage": storage, "shape": [2]} for name, storage in storages.items()
+        }
         side["placed"]["placement"] = {}
         call = {"module": "m", "micro_batch": 0, "recompute": False, "nth": 0, "inputs": side}
         return SimpleNamespace(run={"rank": number}, boundaries=[call])
 
     ranks = [rank(0, x="1", y="1", placed="1"), rank(1, x="1", y="2", placed="1")]
-    monkeypatch.setattr(grafts, "_kept", lambda *_: ranks)
-    assert held_alike("run") == {("m", 0, False, 0, "inputs", "x")}
-    monkeypatch.setattr(grafts, "_kept", lambda *_: ranks[:1])
-    assert held_alike("run") == frozenset(), "one process holds all of it anyway"
+    assert held_alike(ranks) == {("m", 0, False, 0, "inputs", "x")}
+    assert held_alike(ranks[:1]) == frozenset(), "one process holds all of it anyway"
 
 
 def test_numbers_of_rows_of_the_batch_stay_as_this_rank_counts_them(monkeypatch: pytest.MonkeyPatch) -> None:

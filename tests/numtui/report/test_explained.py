@@ -41,10 +41,10 @@ def negated(*, wrong: bool) -> list[Step]:
     if wrong:
         x, made = -x, "m/op_1_neg"
         steps.append(op(made, x, [-x], ["m/op_0_mul"], 4))
-    steps.append(op("m/op_2_exp", np.exp(-abs(x)) * np.sign(x), [x], [made], 5))
+    steps.append(op("m/op_2_exp", np.exp(-x), [x], [made], 5))
     back: dict[str, Any] = {"phase": "backward"}
     steps.append(op("n/op_0_tanh", X / 9, [X / 3], [""], 8, **back))
-    x, made = X / 9, "n/op_0_tanh"
+    x, made = X / np.float32(9), "n/op_0_tanh"
     if wrong:
         x, made = -x, "m/op_3_neg"
         steps.append(op(made, x, [-x], ["n/op_0_tanh"], 4, **back))
