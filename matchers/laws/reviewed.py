@@ -123,7 +123,7 @@ _COPIES: Final = (
     ),
     _Entry("rows or elements at given positions", "embedding gather index index_select", {"form": Form.LOOKUP}),
     _Entry("its second tensor are tokens", "embedding", {"tokens": 1}),
-    _Entry("some elements are set", "index_put index_put_ masked_fill where", {"form": Form.MASK}),
+    _Entry("some elements are set", "index_put masked_fill where", {"form": Form.MASK}),
     _Entry(
         "values and their positions",
         "topk sort msort kthvalue max min median nanmedian mode cummax cummin",
