@@ -332,7 +332,9 @@ def _add_norms(found: Differences, a: OpLog, b: OpLog, i: Int64, j: Int64, slots
     count[told] = np.minimum(count[told], 1)
     pairs, place = repeated(np.arange(len(i)), count)
     pairs, place = pairs[place > 0], place[place > 0]
-    found.add(pairs, a.outputs.at(i[pairs], place), b.outputs.at(j[pairs], place), found.norms)
+    x, y = a.outputs.at(i[pairs], place), b.outputs.at(j[pairs], place)
+    known = ~((np.isnan(x) & a.tells.unread) | (np.isnan(y) & b.tells.unread))
+    found.add(pairs[known], x[known], y[known], found.norms)
     printed = np.flatnonzero(a.present[i] & b.present[j] & 1)
     found.add(printed, a.stats[0][i[printed]], b.stats[0][j[printed]], found.norms)
     nothing = (a.outputs.count[i] == 0) & (b.outputs.count[j] == 0) & (a.present[i] == 0) & (b.present[j] == 0)
