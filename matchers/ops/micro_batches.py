@@ -241,6 +241,7 @@ class _Parts:
         ]
         parts = first_outputs(self.log, rows)
         found = combine(parts, start, shares)
+        found.shape[[of.shape is None for of in wholes]] = -1
         adds &= found.counts[0] < 0
         # finite where its terms are: a norm that is unknown is no NaN where numbers were counted
         found.counts[:, adds] = np.maximum.reduceat(parts.counts, start, axis=1)[:, adds]
@@ -353,8 +354,10 @@ class _Parts:
         found = []
         for group, alike, *key in zip(groups.tolist(), even.tolist(), *(of.tolist() for of in columns), strict=True):
             if not alike:  # the tokens of an expert
-                shapes = [dimensions(self.log.shape_text(row)) for row in self._rows_of(group)]
-                found.append(_Whole(_put_together(shapes, None), term=False, certain=True))
+                rows = np.array(self._rows_of(group))
+                told = bool((log.shape[rows] >= 0).all())
+                whole = _put_together([dimensions(log.shape_text(row)) for row in rows.tolist()], None)
+                found.append(_Whole(whole if told else None, term=not told, certain=True))
                 continue
             module, op, phase, part, many, twin_shape, twins = key
             if tuple(key) not in known:

@@ -209,7 +209,8 @@ def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: floa
     # other positions that pick the same values bring no error of these
     same_values = ~of.whole & (~unknown | (known & (verdicts.error < RESOLUTION)))
     blocks = ~of.open & (status >= Status.SHAPE) & ~terms & ~of.other_rows
-    chosen = of.chooses & whole
+    # what no number tells apart is not known to be chosen otherwise
+    chosen = of.chooses & whole & (status > Status.SAME_PRINT) & (status != Status.NO_VALUES)
     inputs = Inputs.of(a, b, pairing, case.flow, nodes)
     walk = _Walk(inputs, nodes, blocks, guesses=bool(unknown.any()), chooses=bool(chosen.any()))
     adds = (additions(a)[case.i] & additions(b)[case.j]).tolist()

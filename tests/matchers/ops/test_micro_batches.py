@@ -288,3 +288,27 @@ def test_equal_bits_of_parts_are_no_whole_of_another_shape() -> None:
     a, b = fold_micro_batches(sized(1), sized(2))
     of = further_output(a, row(a, "bag/op_1_bag"), 1), further_output(b, row(b, "bag/op_4_bag"), 1)
     assert [None if each is None else each.shape for each in of] == [(8,), None]
+
+
+def test_parts_of_which_one_has_no_known_shape_make_a_whole_of_none() -> None:
+    """Of a part that ranks hold in a way that no log tells, nothing but its micro-batch is known."""
+    x = SAMPLES[:6]
+
+    def steps(parts: Sequence[NDArray[np.float32]]) -> list[Step]:
+        return [
+            Step(
+                key=f"expert/op_{k}_tanh",
+                reads=[part],
+                gives=[part],
+                made=[""],
+                fields={"micro_batch": k, "location": "moe.py:1"},
+            )
+            for k, part in enumerate(parts)
+        ]
+
+    whole, parts = captured_log(steps([x])), captured_log(steps([x[:4], x[4:]]))
+    shape = parts.shape.copy()
+    shape[1] = -1
+    _, b = fold_micro_batches(whole, replace(parts, shape=shape))
+    assert b.folding is not None
+    assert (b.shape_text(1), int(b.present[1]), bool(b.folding.terms[1])) == ("", 0, True)
