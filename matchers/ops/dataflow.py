@@ -123,8 +123,10 @@ def values_read(log: OpLog) -> Int64:
         keys = mix(bits[known] ^ mix(maker[known].astype(np.uint64)))
         order = stable_order(keys)
         wanted = mix(read[left] ^ mix(flow.value[left].astype(np.uint64)))
-        at = order[np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)] if len(keys) else order
-        hit = keys[at] == wanted if len(keys) else np.zeros(len(left), bool)
+        if not len(keys):
+            continue
+        at = order[np.minimum(np.searchsorted(keys[order], wanted), len(keys) - 1)]
+        hit = keys[at] == wanted
         out[left[hit]] = of[known][at[hit]]
     return out
 

@@ -121,8 +121,11 @@ class Holdings:
     def _parts(self, row: int) -> list[Part]:
         """The part that each rank holds, of a tensor whose placement is logged."""
         of_first = self._info.parts[self._info.placed[row]]
-        texts = [log.texts("Placement").raw(int(at[row])) for log, at in zip(self._logs, self._rows, strict=True)]
-        return [part_of(parsed_object(text) or {}, of_first.shape) or of_first for text in texts]
+        found = []
+        for log, at in zip(self._logs, self._rows[:, row].tolist(), strict=True):
+            shape = dimensions(log.shape_text(at)) if log.shape[at] >= 0 else of_first.shape  # a rank may hold nothing
+            found.append(part_of(parsed_object(log.texts("Placement").raw(at)) or {}, shape) or of_first)
+        return found
 
     def _read_shares(self, row: int) -> Sequence[int]:
         """Of plain terms, for each rank the first that holds the same of all that was read for them."""

@@ -16,6 +16,7 @@ from matchers.ops.placement import Part
 from matchers.ops.share import Holds, placed_share
 from matchers.ops.sketch import PROJECTIONS, decode_sketches, encode_sketch
 from matchers.ops.values import Result, as_values, further_output
+from matchers.status import Status
 from tests.captured import Step, summary, write_captured
 from tests.matchers.runs.layouts.ranks import compared, write_ranks
 
@@ -112,6 +113,20 @@ def test_ranks_apart() -> None:
     assert apart([placed("Partial(sum)", "Replicate")] * 4) == [0, 2]
     assert apart([placed("Replicate", "Shard(0)", offset=rank % 2) for rank in range(4)]) == [0, 1]
     assert apart([placed("Partial(sum)", "Partial(sum)")] * 4, [{}] * 4) == [0, 1, 2, 3], "no place is known"
+
+
+def test_of_one_element_on_two_ranks_the_one_that_has_it_tells_the_whole(tmp_path: Path) -> None:
+    fields = {"parameters": ["head.bias"], "phase": "optimizer"}
+
+    def steps(values: Array, start: int) -> list[Step]:
+        placed = {**MESH, "placements": ["Shard(0)"], "shape": [1], "offsets": [start]}
+        return [Step(key="head/op_0_mul", gives=[summary(values, placement=placed)], fields=fields)]
+
+    one = np.array([3], np.float32)
+    whole = [Step(key="head/op_0_mul", gives=[one], fields=fields)]
+    c = one_and_two(tmp_path, whole, [steps(one, 0), steps(one[:0], 1)])
+    assert c.b.shape_text(0) == "[1]"
+    assert c.status.tolist() == [Status.CLOSE]
 
 
 def test_a_rank_that_has_all_holds_a_shard_where_others_have_nothing() -> None:
