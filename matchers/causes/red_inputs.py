@@ -149,7 +149,7 @@ def _single_inputs(c: Rows, flow_a: Ragged, flow_b: Ragged, rows: Int64, first: 
 
 
 def _of_other_batches(c: Rows, side: str, flow: Ragged, at: Int32, rows: Int64) -> Inputs:
-    """What operations of one run alone give other micro-batches of some rows than the last one, which stands for all.
+    """Results of operations of one run alone that other micro-batches of some rows read than the last one.
 
     The other run reads in its place what the last one reads.
     """

@@ -134,7 +134,7 @@ def _with_one_copy(log: OpLog, rows: Int64, other: OpLog, others: Int64, unknown
 
 
 def _inputs(log: OpLog, outputs: Ragged, once: Bool, unknown: np.uint64) -> tuple[Ragged, Ragged]:
-    """What is read, where these results are as many as they are now; whole results alone."""
+    """Norms and digests of all inputs, with one copy of these results where a whole one is read."""
     made, owner = log.producers.value, log.producers.row
     at = np.flatnonzero((made >= 0) & once[made])
     slot, reader, made = at - log.producers.start[owner[at]], owner[at], made[at]

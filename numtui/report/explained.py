@@ -1,4 +1,4 @@
-"""What known causes explain, in a comparison with grafts: whatever else differs begins anew.
+"""Consequences of known causes, in a comparison with grafts: whatever else differs begins anew.
 
 A difference begins in an operation that shows one though what it reads agrees: it gives something else, is asked
 something else, reads another tensor than in the other run, or one run alone has it. It spreads over operations that do

@@ -41,7 +41,7 @@ _DTYPES: Final[Mapping[str, str]] = {
 
 
 class Form(NamedTuple):
-    """What calls with the same texts have in common, but for the numbers in these.
+    """The common part of calls with the same texts, but for the numbers in these.
 
     Attributes:
         name: of the operation without namespace and overload, or of a kernel.

@@ -339,7 +339,7 @@ class _Reader:
 
 
 def _statistics(inputs: Sequence[_Tensor]) -> str:
-    """What is told of inputs besides norms, as a log has it; empty if that is nothing, or digests tell all."""
+    """Statistics of inputs besides norms, as a log has them; empty if there are none, or digests tell all."""
     if not any(read is None and (sum_ >= 0 or type(values[2]) is float) for _, _, values, sum_, read in inputs):
         return ""
     told: list[float] = []
