@@ -11,6 +11,7 @@ from matchers.comparison import Comparison
 from matchers.logs.op_log import OpLog
 from matchers.ops.shapes import dimensions
 from matchers.ops.share import Holds
+from matchers.ops.tensor_rows import rows_of
 from matchers.rules.emit import quoted
 from matchers.rules.file import RuleFile
 from matchers.rules.grammar import fields_of
@@ -190,4 +191,6 @@ class _RecordNames:
         self.key = key_reference(log, record) if there else ""
         self.module = str(log.modules[log.module[record]]) if there and log.module[record] >= 0 else ""
         self.op = log.op_name(record) if there else ""
-        self.rows = ", ".join([":"] * (len(dimensions(log.shape_text(record))) - 2) + ["0"]) if there else ""
+        told = rows_of(log, record).values() if there else ()
+        of = next((rows.of for rows in told), dimensions(log.shape_text(record))[:-1])
+        self.rows = ", ".join([":"] * (len(of) - 1) + ["0"]) if there else ""
