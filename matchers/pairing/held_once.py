@@ -2,7 +2,8 @@
 
 A table of rotations is [1, tokens, …] where all samples share their positions, and [batch, tokens, …] where each has
 its own. By shape, digest and sketch these are two tensors. Where size, norms, extremes and mean say that the one is the
-other repeated, both logs have the numbers of one copy.
+other repeated, both logs have the numbers of one copy. So they have of what is computed of it in the same shapes,
+whatever its numbers.
 """
 
 from __future__ import annotations
@@ -34,11 +35,13 @@ def held_once(a: OpLog, b: OpLog) -> tuple[OpLog, OpLog]:
     i, j = _candidates(a, b, times)
     many = times[a.shape[i], b.shape[j]]
     same = _alike(_numbers(a, i), _numbers(b, j), many)
-    i, j, many = i[same], j[same], many[same]
+    held = same | _computed_of(a, b, i, j, same)
+    i, j, many, same = i[held], j[held], many[held], same[held]
     if not len(i):
         return a, b
     of_b = many > 1
-    return _with_one_copy(a, i[~of_b], b, j[~of_b], UNKNOWN[0]), _with_one_copy(b, j[of_b], a, i[of_b], UNKNOWN[1])
+    once_a = _with_one_copy(a, i[~of_b], 1 / many[~of_b], b, j[~of_b], same[~of_b], UNKNOWN[0])
+    return once_a, _with_one_copy(b, j[of_b], many[of_b], a, i[of_b], same[of_b], UNKNOWN[1])
 
 
 def _times(a: OpLog, b: OpLog) -> Float64:
@@ -110,19 +113,43 @@ def _alike(x: Float64, y: Float64, many: Float64) -> Bool:
     whole[_L1], whole[_L2] = x[_L1] * many, x[_L2] * np.sqrt(many)
     scale = np.abs(y)
     scale[_MEAN] = scale[_MIN] = scale[_MAX] = np.maximum(np.abs(y[_MIN]), np.abs(y[_MAX]))
-    same = (np.abs(whole - y) <= _SAME * scale).all(axis=0)  # False where a number is missing
+    with np.errstate(invalid="ignore"):
+        same = (np.abs(whole - y) <= _SAME * scale).all(axis=0)  # False where a number is missing or infinite
     return np.asarray(same & (y[_MIN] < y[_MAX]))
 
 
-def _with_one_copy(log: OpLog, rows: Int64, other: OpLog, others: Int64, unknown: np.uint64) -> OpLog:
-    """The log with the shapes and numbers that the other has of some records; what reads these reads one copy."""
+def _computed_of(a: OpLog, b: OpLog, i: Int64, j: Int64, same: Bool) -> Bool:
+    """bool[m]: candidates that both runs compute of such results, or of others that are computed so."""
+    found, held = same.copy(), (set(i[same].tolist()), set(j[same].tolist()))
+    for k in np.argsort(i, kind="stable").tolist():
+        reads = zip(held, (a.producers[int(i[k])], b.producers[int(j[k])]), strict=True)
+        if not found[k] and all(not of.isdisjoint(made.tolist()) for of, made in reads):
+            found[k] = True
+            held[0].add(int(i[k]))
+            held[1].add(int(j[k]))
+    return found
+
+
+def _with_one_copy(
+    log: OpLog, rows: Int64, many: Float64, other: OpLog, others: Int64, same: Bool, unknown: np.uint64
+) -> OpLog:
+    """The log with one of many copies of some records' results; what reads these reads one copy.
+
+    Args:
+        others: the records of the other log that hold them once, whose numbers are the `same`.
+    """
     if not len(rows):
         return log
     known = {raw: k for k, raw in enumerate(log.shapes.raw)}
     shape, stats, counts = log.shape.copy(), log.stats.copy(), np.array(log.counts)
     shape[rows] = [known.setdefault(other.shapes.raw[k], len(known)) for k in other.shape[others].tolist()]
-    stats[:, rows], counts[:, rows] = other.stats[:, others], other.counts[:, others]
-    outputs = log.outputs.replaced(rows, other.outputs.first(others))
+    one = stats[:, rows]
+    one[_L1], one[_L2] = one[_L1] / many, one[_L2] / np.sqrt(many)
+    stats[:, rows] = np.where(same, other.stats[:, others], one)
+    counted = np.where(counts[:, rows] > 0, np.round(counts[:, rows] / many), counts[:, rows])
+    counts[:, rows] = np.where(same, other.counts[:, others], counted)
+    norms = np.where(same, other.outputs.first(others), log.outputs.first(rows) / many)
+    outputs = log.outputs.replaced(rows, norms)
     told = rows[log.digests.count[rows] == 1]
     digests = log.digests.replaced(told, np.full(len(told), unknown))
     texts = {"Sketch": log.extra["Sketch"].changed(dict.fromkeys(rows.tolist(), b""))} if "Sketch" in log.extra else {}
