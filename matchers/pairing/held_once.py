@@ -119,11 +119,14 @@ def _alike(x: Float64, y: Float64, many: Float64) -> Bool:
 
 
 def _computed_of(a: OpLog, b: OpLog, i: Int64, j: Int64, same: Bool) -> Bool:
-    """bool[m]: candidates that both runs compute of such results, or of others that are computed so."""
+    """bool[m]: candidates that both runs compute of such results alone, or of others that are computed so.
+
+    What another operation makes may be of each sample.
+    """
     found, held = same.copy(), (set(i[same].tolist()), set(j[same].tolist()))
-    for k in np.argsort(i, kind="stable").tolist():
-        reads = zip(held, (a.producers[int(i[k])], b.producers[int(j[k])]), strict=True)
-        if not found[k] and all(not of.isdisjoint(made.tolist()) for of, made in reads):
+    for k in np.argsort(i, kind="stable").tolist() if same.any() else ():
+        made = ({*a.producers[int(i[k])].tolist()} - {-1}, {*b.producers[int(j[k])].tolist()} - {-1})
+        if not found[k] and all(reads and reads <= of for of, reads in zip(held, made, strict=True)):
             found[k] = True
             held[0].add(int(i[k]))
             held[1].add(int(j[k]))

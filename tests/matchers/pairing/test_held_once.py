@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 from pathlib import Path
 
 import numpy as np
@@ -21,21 +22,20 @@ RNG = np.random.default_rng(5)
 ANGLES, QUERIES = RNG.normal(size=(1, 5, 4)), RNG.normal(size=(3, 5, 4))
 
 
+def rotated(
+    angles: NDArray[np.float64], queries: NDArray[np.float64], made: Sequence[str], factor: float = 2.0
+) -> list[Step]:
+    """Queries that are rotated by a table; `made`: what makes the two."""
+    table = factor * np.cos(angles)
+    return [
+        Step(key="rotary/op_0_cos", reads=[angles], gives=[np.cos(angles)], made=[""]),
+        Step(key="rotary/op_1_mul", reads=[np.cos(angles)], gives=[table], made=["rotary/op_0_cos"]),
+        Step(key="attention/op_0_mul", reads=[queries, table], gives=[queries * table], made=made),
+    ]
+
+
 def log(angles: NDArray[np.float64], queries: NDArray[np.float64] = QUERIES, factor: float = 2.0) -> OpLog:
-    return captured_log(
-        [
-            Step(key="rotary/op_0_cos", reads=[angles], gives=[np.cos(angles)], made=[""]),
-            Step(
-                key="rotary/op_1_mul", reads=[np.cos(angles)], gives=[factor * np.cos(angles)], made=["rotary/op_0_cos"]
-            ),
-            Step(
-                key="attention/op_0_mul",
-                reads=[queries, factor * np.cos(angles)],
-                gives=[queries * factor * np.cos(angles)],
-                made=["", "rotary/op_1_mul"],
-            ),
-        ]
-    )
+    return captured_log(rotated(angles, queries, ["", "rotary/op_1_mul"], factor))
 
 
 @pytest.mark.parametrize("turned", [False, True])
@@ -61,6 +61,18 @@ def test_what_both_compute_of_a_copy_is_red_where_it_differs() -> None:
     assert c.status.tolist() == [Status.SAME_PRINT, Status.DIVERGED, Status.DIVERGED]
     assert c.cause.tolist() == [False, True, False]
     assert c.error[1] == pytest.approx(1 - 1 / 1.1)
+
+
+def test_what_reads_samples_besides_is_no_copy() -> None:
+    """Runs of one sample and of three share the table of rotations, not what it rotates."""
+    made = "embed/op_0_embedding"
+    a, b = (
+        captured_log([Step(key=made, gives=[queries]), *rotated(angles, queries, [made, "rotary/op_1_mul"])])
+        for queries, angles in ((QUERIES[:1], ANGLES), (QUERIES, np.repeat(ANGLES, 3, axis=0)))
+    )
+    c = compare(a, b)
+    assert c.b.held_once == 2
+    assert c.b.shape_text(3) == "[3, 5, 4]"
 
 
 def test_infinite_numbers_are_no_copies(tmp_path: Path) -> None:
