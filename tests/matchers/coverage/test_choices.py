@@ -70,7 +70,7 @@ def with_rows(step: Step) -> Step:
 
 
 def told_rows(output: int, values: NDArray[Any]) -> dict[str, Any]:
-    """What `--rows` writes of the rows of an output."""
+    """The entry of `--rows` for the rows of an output."""
     table = np.zeros(len(values), [("digest", "<u8"), ("l1", "<f8"), ("l2", "<f8"), ("mean", "<f8"), ("s", "<f4", 16)])
     wide = values.astype(np.float64)
     table["digest"] = [zlib.crc32(row.tobytes()) for row in values]

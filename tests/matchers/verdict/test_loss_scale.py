@@ -257,7 +257,7 @@ def test_a_loss_that_one_run_scales_lest_gradients_vanish(b: dict[str, float], f
 
 @pytest.mark.parametrize("total", [2.0, 1.0])
 def test_totals_without_the_mean_leave_open_which_division_is_missing(total: float) -> None:
-    """Where ranks share the micro-batches of the other run: that of the loss, or that of the sum over ranks."""
+    """Of ranks that share the micro-batches of the other run: that of the loss, or that of the sum over ranks."""
     loss, logs = np.float32(3)[()], list[OpLog]()
     for ranks, scale, of in ((1, 1.0, 1.0), (2, 2.0, total)):
         part = loss * np.float32(scale / 2)

@@ -1,4 +1,4 @@
-"""What a commit changed near the source lines of a cause, in a repository that git made."""
+"""Changes of a commit near the source lines of a cause, in a repository that git made."""
 
 from __future__ import annotations
 

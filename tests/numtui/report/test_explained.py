@@ -1,4 +1,4 @@
-"""What a known cause explains, on logs of a few operations."""
+"""Consequences of a known cause, on logs of a few operations."""
 
 from __future__ import annotations
 

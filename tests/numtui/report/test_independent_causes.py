@@ -1,4 +1,4 @@
-"""Which causes of a comparison with grafts are independent: each rule on logs of a few operations."""
+"""Independent causes of a comparison with grafts: each rule on logs of a few operations."""
 
 from __future__ import annotations
 
