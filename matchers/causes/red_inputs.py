@@ -74,7 +74,7 @@ def inputs_of_pairs(c: Rows, flow_a: Ragged, flow_b: Ragged, rows: Int64) -> Inp
     grouped = c.pairing.assembled[c.pair[rows]]
     parts = [_single_inputs(c, flow_a, flow_b, rows[~grouped], int(rows[0]))]
     sides = (("a", flow_a, c.at_a), ("b", flow_b, c.at_b))
-    parts += [_of_other_batches(c, *side, rows[~grouped]) for side in sides]
+    parts += [_of_other_batches(c, *of, rows[~grouped]) for of in sides if c.side(of[0])[0].folding is not None]
     of_group = marked(rows[grouped], len(c))
     for side, flow, at in sides:
         reader, maker = at[flow.row], _at(at, flow.value)

@@ -9,7 +9,7 @@ import numpy as np
 from matchers.arrays import Int64
 from matchers.laws.law import Form
 from matchers.ops.dataflow import whole_numbers
-from matchers.ops.laws import law_of
+from matchers.ops.laws import rows_where
 from matchers.ops.run_info import Note, Severity
 from matchers.ops.tensor_rows import rows_of
 from matchers.rows import Rows
@@ -26,8 +26,7 @@ def choice_notes(c: Rows) -> Iterator[Note]:
     compared`. How many tokens these are, rows tell (`numtui capture --rows`).
     """
     behind = int(np.count_nonzero(c.reason == Reason.CHOSEN_OTHERWISE))
-    chosen = _choices(c)
-    if not behind or not len(chosen):
+    if not behind or not len(chosen := _choices(c)):
         return
     first = c.a.keys[int(c.row_a[chosen[0]])]
     left = f"{behind:,} operation{'s' * (behind != 1)} behind {'are' if behind != 1 else 'is'} not compared"
@@ -47,13 +46,8 @@ def choice_notes(c: Rows) -> Iterator[Note]:
 def _choices(c: Rows) -> Int64:
     """The rows of choices that differ and are not red: by the places of the largest values."""
     near = np.flatnonzero((c.pair >= 0) & np.isin(c.verdict, (Status.CLOSE, Status.NOT_JUDGED)))
-    whole = whole_numbers(c.a)
-    rows = [
-        row
-        for row, record in zip(near.tolist(), c.row_a[near].tolist(), strict=True)
-        if law_of(c.a, record).form is Form.RANK and (row in c.slots or whole[record])
-    ]
-    return np.array(rows, np.int64)
+    of_places = whole_numbers(c.a)[c.row_a[near]] | np.isin(near, [*c.slots])
+    return near[rows_where(c.a, lambda law: law.form is Form.RANK)[c.row_a[near]] & of_places]
 
 
 def _tokens(c: Rows, row: int) -> tuple[int, int]:

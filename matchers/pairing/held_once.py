@@ -14,10 +14,12 @@ from typing import Final
 import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64, marked, numbered_together, stable_order
-from matchers.logs.columns import Ragged, Strings
+from matchers.logs.columns import Ragged
 from matchers.logs.hashing import mix, shared_ids
 from matchers.logs.op_log import STATISTICS, UNKNOWN, OpLog
+from matchers.ops.combine import with_values
 from matchers.ops.shapes import dimensions
+from matchers.ops.values import first_outputs
 
 __all__ = ["held_once"]
 
@@ -34,7 +36,7 @@ def held_once(a: OpLog, b: OpLog) -> tuple[OpLog, OpLog]:
     times = _times(a, b)
     i, j = _candidates(a, b, times)
     many = times[a.shape[i], b.shape[j]]
-    same = _alike(_numbers(a, i), _numbers(b, j), many)
+    same = _alike(first_outputs(a, i).stats, first_outputs(b, j).stats, many)
     held = same | _computed_of(a, b, i, j, same)
     i, j, many, same = i[held], j[held], many[held], same[held]
     if not len(i):
@@ -100,13 +102,6 @@ def _part(log: OpLog) -> Int64:
     return (log.micro_batch.astype(np.int64) + 1) * 16 + log.phase * 2 + log.recompute
 
 
-def _numbers(log: OpLog, rows: Int64) -> Float64:
-    """float64[5, m], rows as in `STATISTICS`."""
-    numbers = log.stats[:, rows].copy()
-    numbers[_L1] = log.outputs.first(rows)
-    return numbers
-
-
 def _alike(x: Float64, y: Float64, many: Float64) -> Bool:
     """bool[m]: y is the numbers of x repeated, a tensor that has not the same value everywhere."""
     whole = x.copy()
@@ -143,24 +138,22 @@ def _with_one_copy(
     """
     if not len(rows):
         return log
-    known = {raw: k for k, raw in enumerate(log.shapes.raw)}
-    shape, stats, counts = log.shape.copy(), log.stats.copy(), np.array(log.counts)
-    shape[rows] = [known.setdefault(other.shapes.raw[k], len(known)) for k in other.shape[others].tolist()]
-    one = stats[:, rows]
-    one[_L1], one[_L2] = one[_L1] / many, one[_L2] / np.sqrt(many)
-    stats[:, rows] = np.where(same, other.stats[:, others], one)
-    counted = np.where(counts[:, rows] > 0, np.round(counts[:, rows] / many), counts[:, rows])
-    counts[:, rows] = np.where(same, other.counts[:, others], counted)
-    norms = np.where(same, other.outputs.first(others), log.outputs.first(rows) / many)
-    outputs = log.outputs.replaced(rows, norms)
-    told = rows[log.digests.count[rows] == 1]
-    digests = log.digests.replaced(told, np.full(len(told), unknown))
-    texts = {"Sketch": log.extra["Sketch"].changed(dict.fromkeys(rows.tolist(), b""))} if "Sketch" in log.extra else {}
-    inputs, input_digests = _inputs(log, outputs, marked(rows, len(log)), unknown)
-    return replace(
-        log, shapes=Strings(list(known)), shape=shape, stats=stats, counts=counts, outputs=outputs, digests=digests,
-        inputs=inputs, input_digests=input_digests, extra={**log.extra, **texts}, held_once=len(rows),
-    )  # fmt: skip
+    own, once = first_outputs(log, rows), first_outputs(other, others)
+    stats = own.stats.copy()
+    stats[_L1], stats[_L2] = stats[_L1] / many, stats[_L2] / np.sqrt(many)
+    counts = np.where(own.counts > 0, np.round(own.counts / many), own.counts)
+    values = replace(
+        own,
+        shapes=once.shapes,
+        shape=once.shape,
+        stats=np.where(same, once.stats, stats),
+        counts=np.where(same, once.counts, counts),
+        digest=np.full(len(rows), unknown),
+        sketch=[b""] * len(rows),
+    )
+    out = with_values(log, values)
+    inputs, input_digests = _inputs(log, out.outputs, marked(rows, len(log)), unknown)
+    return replace(out, inputs=inputs, input_digests=input_digests, held_once=len(rows))
 
 
 def _inputs(log: OpLog, outputs: Ragged, once: Bool, unknown: np.uint64) -> tuple[Ragged, Ragged]:

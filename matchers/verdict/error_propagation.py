@@ -111,7 +111,9 @@ def explain_by_arithmetic(case: Case, found: Judgement) -> Judgement:
         for side, chosen, status in zip("ab", result.chosen, (Status.ONLY_A, Status.ONLY_B), strict=True)
         for record in np.flatnonzero(chosen).tolist()
     }
-    return replace(found, verdicts=replace(told, slots=slots), arithmetic=result, of_records=alone)
+    return replace(
+        found, verdicts=replace(told, slots=slots), arithmetic=result, of_records={**found.of_records, **alone}
+    )
 
 
 def _coarsest(case: Case) -> float:
@@ -251,8 +253,8 @@ def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: floa
         if other_rows[k]:
             if received.of_others:
                 judge.choose(k)
-                walk.chosen[k], errors[k] = True, ANYTHING
-                earned[k] = errors[k]
+                walk.chosen[k] = True
+                errors[k] = earned[k] = ANYTHING
             else:
                 blocked[k] = True
             continue

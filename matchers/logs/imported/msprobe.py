@@ -38,7 +38,7 @@ _LIBRARY = re.compile(r"[/\\](?:site-packages|torch|msprobe)[/\\]")
 _STATISTICS: Final = (("Norm", "L2 norm"), ("Min", "Min"), ("Max", "Max"), ("Mean", "Mean"))
 _KNOWN: Final = ("dtype", *(key for key, _ in _STATISTICS))
 """Keys of a tensor in a dump."""
-_NUMBERS: Final = (float, int)
+_NUMBERS: Final = {float, int}
 _WHOLE: Final = 1 << 53
 """Whole numbers up to this one are numbers of a float64; of a longer checksum, the last bits tell a difference, too."""
 _PHASES: Final[Mapping[str, Phase]] = {"optimizer": Phase.OPTIMIZER, "clip_grad": Phase.GRADIENTS}
@@ -340,18 +340,19 @@ class _Reader:
 
 def _statistics(inputs: Sequence[_Tensor]) -> str:
     """Statistics of inputs besides norms, as a log has them; empty if there are none, or digests tell all."""
-    if not any(read is None and (sum_ >= 0 or type(values[2]) is float) for _, _, values, sum_, read in inputs):
-        return ""
-    told: list[float] = []
-    for _, _, values, checksum, _ in inputs:
-        told += [value if type(value) in _NUMBERS else math.nan for value in values[2:]]
-        told.append(checksum % _WHOLE if checksum >= 0 else math.nan)
-    return pack(told)
+    told, known = list[float](), False
+    for _, _, values, checksum, read in inputs:
+        numbers = values[2:]
+        known = known or (read is None and (checksum >= 0 or type(numbers[0]) is float))
+        if not {*map(type, numbers)} <= _NUMBERS:
+            numbers = tuple([value if type(value) in _NUMBERS else math.nan for value in numbers])
+        told += (*numbers, checksum % _WHOLE if checksum >= 0 else math.nan)
+    return pack(told) if known else ""
 
 
 def _finite(values: tuple[Any, ...]) -> bool:
     """True for a tensor of finite elements: its norm or mean is infinite only as msprobe adds in the dtype of it."""
-    return all(isinstance(value, _NUMBERS) and math.isfinite(value) for value in values[2:4])
+    return all(isinstance(value, (float, int)) and math.isfinite(value) for value in values[2:4])
 
 
 def _digests(inputs: Sequence[_Tensor], count: int) -> list[int]:
