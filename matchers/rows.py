@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Hash, Int32, Int64, columns, marked
 from matchers.logs.columns import Ragged
+from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import downstream
 from matchers.ops.micro_batches import of_other_ranks
@@ -348,6 +349,12 @@ class Rows:
     def by_row(self, of: Callable[[OpLog], NDArray[Any]]) -> NDArray[Any]:
         """A column of the logs by row: of a's record where there is one, else of b's."""
         return np.concatenate((of(self.a), of(self.b)))[self._record]
+
+    @cached_property
+    def module(self) -> Int64:
+        """int64[r]: numbers of the modules of rows, one for a name in both runs; -1 outside of all."""
+        of_a, of_b, _ = shared_ids(self.a.modules, self.b.modules)
+        return self.by_row(lambda log: (of_a if log is self.a else of_b)[log.module])
 
     @cached_property
     def _record(self) -> Int64:

@@ -230,12 +230,10 @@ class _Parts:
 
     @classmethod
     def of(cls, c: Rows) -> _Parts:
-        of_a, of_b, _ = shared_ids(c.a.modules, c.b.modules)
-        module = c.by_row(lambda log: (of_a if log is c.a else of_b)[log.module])
         places = [template(canonical(name)).place for name in (*dict.fromkeys((*c.a.modules, *c.b.modules)), "")]
         ids, _, _ = shared_ids(places, ())
         names = [(phase, place) for place in dict.fromkeys(places) for phase in Phase]
-        return cls(module, ids[module] * len(Phase) + c.phase, names)
+        return cls(c.module, ids[c.module] * len(Phase) + c.phase, names)
 
     def growth(self, c: Rows, red: Int64) -> Iterator[ErrorGrowth]:
         """Yield the largest error of some red rows in each part, in the order of the step."""

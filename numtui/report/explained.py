@@ -15,9 +15,8 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from matchers.arrays import Bool, Int64, marked
+from matchers.arrays import Bool, marked
 from matchers.comparison import Comparison
-from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import Phase
 from matchers.ops.dataflow import downstream, upstream
 
@@ -66,13 +65,12 @@ def _replaced(c: Comparison, reached: Bool) -> Iterator[int]:
 
 def _exchanged_alike(c: Comparison, begin: Bool, open_: Bool) -> Iterator[int]:
     """Yield rows that read the same two tensors in place of each other as one does in their module that begins."""
-    modules = _modules(c)
     told: set[tuple[int, ...]] = set()
     for row in np.flatnonzero(begin & (c.pair >= 0)).tolist():
-        told |= {(modules[row], *sorted(each)) for each in read_instead(c, row)}
+        told |= {(c.module[row], *sorted(each)) for each in read_instead(c, row)}
     if told:
-        for row in np.flatnonzero(open_ & ~begin & np.isin(modules, [module for module, *_ in told])).tolist():
-            if any((modules[row], *sorted(each)) in told for each in read_instead(c, row)):
+        for row in np.flatnonzero(open_ & ~begin & np.isin(c.module, [module for module, *_ in told])).tolist():
+            if any((c.module[row], *sorted(each)) in told for each in read_instead(c, row)):
                 yield row
 
 
@@ -84,9 +82,3 @@ def _backward(c: Comparison, begin: Bool) -> Bool:
         lines = np.unique(place[begin[at] & (log.location >= 0)])
         found[at[(log.phase == Phase.BACKWARD) & np.isin(place, lines)]] = True
     return found
-
-
-def _modules(c: Comparison) -> Int64:
-    """int64[r]: numbers of the modules of rows, the same for a name in both runs; -1 outside of all."""
-    of_a, of_b, _ = shared_ids(c.a.modules, c.b.modules)
-    return c.by_row(lambda log: np.append(of_a if log is c.a else of_b, -1)[log.module])
