@@ -164,7 +164,7 @@ class _Judge:
         if one is None or other is None:
             return self._of_one_run(name, one, other)
         x, y, alone = self._contents[name]
-        verdict = self._judged(name, x, y, one, other, alone)
+        verdict = self._judged(name, x, y, alone)
         if verdict is None and (more := self._once_more(name)) is not None:
             return more
         rows, given, other_part = (one.row, other.row), False, x.shape != y.shape
@@ -245,7 +245,7 @@ class _Judge:
         """What the runs leave in a tensor, and True if all that it was computed from is bitwise equal."""
         return self._a.left(name), self._b.left(name), self._alone(name, self._a.last[name], self._b.last[name])
 
-    def _judged(self, name: str, x: Result, y: Result, one: Touch, other: Touch, alone: bool) -> SlotVerdict | None:
+    def _judged(self, name: str, x: Result, y: Result, alone: bool) -> SlotVerdict | None:
         verdict = replace(self._found[name], name=name)
         if verdict.status == Status.SHARDED:
             return beyond_whole(x, y, self._rtol)
@@ -254,7 +254,7 @@ class _Judge:
         if self._bitwise and verdict.status == Status.CLOSE:
             return replace(verdict, status=Status.DIVERGED, reason=Reason.NOT_BITWISE, limit=0.0)
         if verdict.status == Status.DIVERGED and not (alone or self._bitwise or self._rtol is not None):
-            return self._explained(verdict, one, other)
+            return self._explained(verdict)
         if verdict.status == Status.CLOSE and self._rtol is None and self._asked_otherwise(name):
             return replace(verdict, status=Status.DIVERGED, reason=Reason.ARGUMENTS, limit=0.0)
         return verdict
@@ -275,7 +275,7 @@ class _Judge:
             return self._rtol
         return OPTIMIZER_FORMS * max(own_tolerance(of.dtype, True) for of in (x, y)) if alone else math.nan
 
-    def _explained(self, verdict: SlotVerdict, one: Touch, other: Touch) -> SlotVerdict | None:
+    def _explained(self, verdict: SlotVerdict) -> SlotVerdict | None:
         """A difference by what the writers read: an update of Adam amplifies the error of a gradient."""
         rows = self._a.writer(verdict.name), self._b.writer(verdict.name)
         makers = zip(self._errors, (self._flow.a[rows[0]], self._flow.b[rows[1]]), strict=True)
@@ -284,7 +284,7 @@ class _Judge:
             if change > verdict.limit:  # no operation of the step made it: nothing excuses it
                 return verdict
             received = max(received, UNSEEN * change)
-        ops = law_of(self._a.log, one.row), law_of(self._b.log, other.row)
+        ops = law_of(self._a.log, rows[0]), law_of(self._b.log, rows[1])
         allowed = verdict.limit + max(map(growth_factor, ops)) * received
         before = [of.before(of.first[verdict.name]) for of in (self._a, self._b)]
         if received and all(law.amplifies is Amplifies.NEAR_A_SIGN for law in ops) and not any(x.l1 for x in before):

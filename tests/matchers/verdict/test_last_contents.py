@@ -161,6 +161,55 @@ class TestAgreement:
         (content,) = c.last_contents.verdicts.values()
         assert content.name == "emb.weight.exp_avg"
 
+    @pytest.mark.parametrize(("error", "red"), [(1e-6, False), (0.1, True)])
+    def test_a_state_that_begins_as_zeros_may_have_other_signs_where_the_gradient_is_rounding(
+        self, error: float, red: bool
+    ) -> None:
+        """As momentum of a quotient: its last reader, which adds it to the parameter, says nothing of signs."""
+
+        def rms(key: str, error: float) -> OpLog:
+            gradient = GRADIENTS[0] * np.float32(1 + error)
+            gradient[0, 0] = np.copysign(1e-9, 0.5 - bool(error))
+            root = np.abs(gradient)
+            held = np.sign(gradient)
+            held[1:] *= np.float32(1 + (error if red else 0.0))
+            state = {"phase": "optimizer", "parameters": [f"{NAMES[0]}.momentum_buffer", f"{NAMES[0]}.grad", ""]}
+            steps = [
+                Step(key="emb/op_0_mm", gives=[gradient], reads=[INPUT], fields={"phase": "backward"}),
+                Step(
+                    key="emb/op_1_abs",
+                    gives=[root],
+                    reads=[gradient],
+                    made=["emb/op_0_mm"],
+                    fields=state | {"parameters": [f"{NAMES[0]}.grad"]},
+                ),
+                Step(
+                    key=key,
+                    gives=[held],
+                    reads=[0 * held, gradient, root],
+                    made=["", "emb/op_0_mm", "emb/op_1_abs"],
+                    changed={0: held},
+                    fields=state,
+                ),
+                Step(
+                    key="emb/op_3_add_",
+                    gives=[WEIGHTS[0] - np.float32(0.1) * held],
+                    reads=[WEIGHTS[0], held],
+                    made=["", key],
+                    changed={0: WEIGHTS[0] - np.float32(0.1) * held},
+                    fields={"phase": "optimizer", "parameters": [NAMES[0], f"{NAMES[0]}.momentum_buffer"]},
+                ),
+            ]
+            return log(steps)
+
+        c = compare(
+            rms("emb/op_2_addcdiv_", 0.0),
+            rms("optimizer/op_0__foreach_addcdiv_", error),
+            expectation=Expectation(preset=Expect.REDUCTION_ORDER),
+        )
+        told = [c.last_contents.contents.get(f"{NAMES[0]}.momentum_buffer")]
+        assert any(content is not None and content.red for content in told) is red, told
+
     def test_logs_without_names(self) -> None:
         plain = [Step(key=s.key, gives=s.gives, reads=s.reads, fields={"phase": "optimizer"}) for s in looped()]
         c = compare(log([*backward(), *plain]), log([*backward(), *fused(0.2)]))
