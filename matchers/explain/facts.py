@@ -30,6 +30,7 @@ from matchers.ops.laws import law_of
 from matchers.ops.placement import MERGED, describe_placement
 from matchers.ops.run_info import MERGED_RANKS
 from matchers.ops.shapes import numel, sharded_runs
+from matchers.ops.start import weights_by_digest
 from matchers.ops.values import first_outputs, records_changes, written
 from matchers.status import Status
 from matchers.verdict.expectation import Expect
@@ -78,7 +79,8 @@ class Fact:
 @dataclass(frozen=True, slots=True)
 class InputFact:
     """One input: its norm on both sides, the records that produced it (-1: unknown), and its name if it is a
-    parameter. `bits`: True where both are bitwise equal, None where a log has no digest of it.
+    parameter. `bits`: True where both are bitwise equal, None where a log has no digest of it. `weights`: the names
+    of what it is in a and in b, if each read another weight.
     """
 
     position: int
@@ -90,6 +92,7 @@ class InputFact:
     producer_b: int
     name: str = ""
     bits: bool | None = None
+    weights: tuple[str, str] | None = None
 
     @property
     def is_gradient(self) -> bool:
@@ -281,7 +284,12 @@ def inputs_of(c: Comparison, row: int) -> tuple[InputFact, ...]:
         maker_a = int(made_a[k]) if k < len(made_a) else -1
         maker_b = int(made_b[k]) if k < len(made_b) else -1
         name = next((known[k] for known in names if k < len(known) and known[k]), "")
-        out.append(InputFact(k, _number(x), _number(y), difference, agrees, maker_a, maker_b, name, bits))
+        held = [
+            weights_by_digest(log).get(int(digests[k]), "") if k < len(digests) else ""
+            for log, digests in ((c.a, digests_a), (c.b, digests_b))
+        ]
+        weights = (held[0], held[1]) if all(held) and held[0] != held[1] else None
+        out.append(InputFact(k, _number(x), _number(y), difference, agrees, maker_a, maker_b, name, bits, weights))
     return tuple(out)
 
 

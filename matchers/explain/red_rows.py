@@ -282,7 +282,9 @@ def lengths(c: Comparison, row: int) -> str:
 
 
 def _read_instead(c: Comparison, fact: InputFact) -> str:
-    """`: a reads X, b reads Y`, for an input whose producers are known and no partners; else empty."""
+    """`: a reads X, b reads Y`, for two weights, or an input whose producers are known and no partners; else empty."""
+    if fact.weights:
+        return f": a reads {fact.weights[0]}, b reads {fact.weights[1]}"
     i, j = fact.producer_a, fact.producer_b
     return f": a reads {c.a.keys[i]}, b reads {c.b.keys[j]}" if min(i, j) >= 0 and c.at_a[i] != c.at_b[j] else ""
 

@@ -6,12 +6,14 @@ Told by the run info above the logs, where it has their digests, and for the ext
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from capture.log_format import UNKNOWN_DIGEST
-from matchers.ops.json_values import number
+from matchers.logs.op_log import OpLog, once_per_log
+from matchers.ops.json_values import hex_digest, number
 from matchers.ops.module_path import canonical
 from matchers.ops.sketch import decode_sketches
 
@@ -25,6 +27,7 @@ __all__ = [
     "other_batch",
     "read_tensors",
     "table",
+    "weights_by_digest",
 ]
 
 _SUMS = 1e-12
@@ -199,6 +202,15 @@ def named(run: Mapping[str, Any], name: str) -> dict[str, Any]:
 def known_digests(run: Mapping[str, Any], name: str) -> dict[str, Any]:
     """The digests of parameters or buffers that were read."""
     return {key: digest for key, digest in named(run, name).items() if digest != UNKNOWN_DIGEST}
+
+
+@once_per_log
+def weights_by_digest(log: OpLog) -> dict[int, str]:
+    """The parameter or buffer that has a digest before the step, where one alone has it."""
+    held = [known_digests(log.header.run, kind) for kind in ("parameter_digests", "buffer_digests")]
+    found = {name: digest for each in held for name, text in each.items() if (digest := hex_digest(text)) is not None}
+    many = Counter(found.values())
+    return {digest: name for name, digest in found.items() if many[digest] == 1}
 
 
 def read_tensors(run: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -11,6 +11,7 @@ from matchers.comparison import Comparison, compare
 from matchers.explain.headlines import BY_REASON
 from matchers.explain.reason_facts import reason_facts
 from matchers.explain.sentences import Explanation, explain, format_eps, format_error
+from matchers.logs.op_log import OpLog
 from matchers.rules.model import IgnoreRule, OpRule, PairRule, RuleSet
 from matchers.status import Status
 from matchers.verdict.expectation import Expect, Expectation
@@ -264,3 +265,14 @@ def test_the_facts_of_a_reason_are_what_it_was_judged_by() -> None:
     )
     limit = float(c.tolerance[0])
     assert [reason_facts(c, row) for row in range(2)] == [{"limit": limit}, {"rule": 1}]
+
+
+def test_two_weights_are_named_where_one_call_reads_another_than_the_other() -> None:
+    weights = {"parameter_digests": {"student.weight": "0a" * 8, "teacher.weight": "0b" * 8}}
+
+    def log(name: str, digest: str, value: float) -> OpLog:
+        read = {"Inputs": "[8,8]", "Input digests": digest, "Digest": digest}
+        return made_up_log([op(f"{name}/op_0_embedding", value, inputs=[3 * value], extra=read)], run=weights)
+
+    c = compare(log("teacher", "0b" * 8, 2.0), log("student", "0a" * 8, 2.5))
+    assert explain(c, 0).headline.endswith("input 0 already differs: a reads teacher.weight, b reads student.weight")
