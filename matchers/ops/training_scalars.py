@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from matchers.arrays import Bool, distinct, marked
+from matchers.arrays import Bool, Int64, distinct, marked
 from matchers.laws.law import Form
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import float_bits
@@ -18,7 +18,7 @@ from matchers.ops.laws import collective, rows_where
 from matchers.ops.shapes import numel
 from matchers.ops.unused_passes import unused_passes
 
-__all__ = ["TrainingScalars", "training_scalars"]
+__all__ = ["TrainingScalars", "backward_begins", "training_scalars"]
 
 _EXACT = 1e-6
 _MEAN, _NAN, _INF = STATISTICS.index("Mean"), COUNTS.index("nan"), COUNTS.index("inf")
@@ -52,19 +52,27 @@ def training_scalars(log: OpLog) -> TrainingScalars:
 
 
 def _losses(log: OpLog, flow: Ragged, scalar: Bool) -> list[int]:
-    """Return the records that make the losses: a backward pass begins with a fill that takes the shape of one.
+    """Return the records that make the losses: what the backward passes begin with takes the shape of one.
 
     None where a forward pass reads a gradient: then a backward pass is a part of the model.
     """
     reader, maker = log.phase[flow.row], np.where(flow.value < 0, Phase.OTHER, log.phase[flow.value])
     if ((reader == Phase.FORWARD) & (maker == Phase.BACKWARD) & np.isfinite(log.inputs.value)).any():
         return []
-    begun = marked(flow.value[(reader == Phase.BACKWARD) & (flow.value >= 0)], len(log))
-    begun &= (log.phase != Phase.BACKWARD) & ~unused_passes(log)
-    fills = np.flatnonzero(begun & scalar & rows_where(log, lambda law: law.constant) & (flow.count == 1))
+    fills = backward_begins(log)
+    fills = fills[scalar[fills]]
     made, read = flow.value[flow.start[fills]], log.inputs.value[flow.start[fills]]
     made = made[(made >= 0) & scalar[made] & (float_bits(read) == float_bits(log.outputs.first(made)))]
     return [_before_scaling(log, flow, row) for row in made.tolist()]
+
+
+@once_per_log
+def backward_begins(log: OpLog) -> Int64:
+    """Return the fills that backward passes begin with: each takes the shape of a loss."""
+    flow = sources(log)
+    begun = marked(flow.value[(log.phase[flow.row] == Phase.BACKWARD) & (flow.value >= 0)], len(log))
+    begun &= (log.phase != Phase.BACKWARD) & ~unused_passes(log)
+    return np.flatnonzero(begun & rows_where(log, lambda law: law.constant) & (flow.count == 1))
 
 
 def _before_scaling(log: OpLog, flow: Ragged, product: int) -> int:

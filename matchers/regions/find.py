@@ -8,6 +8,7 @@ connect them either: a gradient that differs says little about forward results t
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -19,6 +20,7 @@ from matchers.logs.columns import Ragged, repeated
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.dataflow import DataFlow, whole_numbers
 from matchers.ops.laws import rows_where
+from matchers.ops.training_scalars import backward_begins, training_scalars
 from matchers.pairing.pairing import Pairing
 from matchers.status import AGREE, LabelledEnum, Status
 
@@ -38,6 +40,10 @@ OPEN = np.isin(
     ),
 )
 """Statuses that leave open whether two results are the same value."""
+
+
+_LOSS = 2.0**-16
+"""Relative difference up to which two losses are the same: the rounding of float32 sums."""
 
 
 class Kind(LabelledEnum):
@@ -124,8 +130,10 @@ def find_regions(
 
     pair = np.concatenate((pairing.of_a, pairing.of_b)).astype(np.int64)
     judged = ~is_open & (pair >= 0)
-    # what reads a shape alone tells nothing of the values
+    # what reads a shape alone tells nothing of the values, but the losses are known
     blind = np.concatenate([rows_where(log, lambda law: law.blind) for log in (a, b)])
+    if _same_losses(a, b):
+        blind[np.concatenate((backward_begins(a), n_a + backward_begins(b)))] = False
     maker, reader = _between(edges, judged, inside)
     inputs = Ragged.distinct(region[reader], pair[maker], many)
     maker, reader = _between(edges, inside, judged & ~blind)
@@ -142,6 +150,13 @@ def find_regions(
         inputs,
         outputs,
     )
+
+
+def _same_losses(a: OpLog, b: OpLog) -> bool:
+    """True if both runs tell their losses, which agree."""
+    one, other = (training_scalars(log).losses for log in (a, b))
+    alike = (math.isclose(x, y, rel_tol=_LOSS) for x, y in zip(one, other, strict=False))
+    return 0 < len(one) == len(other) and all(alike)
 
 
 def _kinds(

@@ -18,7 +18,7 @@ import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64, marked, numbered_together
 from matchers.logs.hashing import shared_ids
-from matchers.logs.op_log import OpLog, Phase
+from matchers.logs.op_log import STATISTICS, OpLog, Phase
 from matchers.ops.arguments import (
     ArgumentDifference,
     argument_differences,
@@ -54,6 +54,7 @@ __all__ = [
 SAME_DIMENSION = "the same dimension"
 """The explanation of a dimension that is counted from the other end."""
 _JUDGED = (Status.SAME_PRINT, Status.CLOSE, Status.NO_VALUES, Status.SHAPE, Status.DIVERGED, Status.NAN)
+_RANGE = [STATISTICS.index("Min"), STATISTICS.index("Max")]
 _OF_PYTHON = 9
 """Significant digits from which on a number is one that Python computed."""
 _OF_FLOAT32 = 7
@@ -88,7 +89,7 @@ def judge_arguments(case: Case, found: Judgement) -> Judgement:
     # in a pair that is in doubt, other arguments speak against the pair
     k = np.flatnonzero(asked & ~case.pairing.assembled & (case.pairing.confidence >= UNSURE))
     partners = of_shards[k] & _read_partners(case, i[k], j[k])
-    k = k[_inputs_agree(a, b, i[k], j[k], verdicts.tolerance[k]) | verdicts.inputs_equal[k] | partners]
+    k = k[_inputs_agree(case, i[k], j[k], verdicts.tolerance[k]) | verdicts.inputs_equal[k] | partners]
     by_user = case.pairing.method[k] == Method.OVERRIDE
     k = k[by_user | ~asked_elsewhere(a, b, i[k], j[k])]
     red = np.flatnonzero(status >= Status.SHAPE)
@@ -140,11 +141,12 @@ def unexplained(a: OpLog, b: OpLog, i: Int64, j: Int64, loss_scale: float) -> li
     return out
 
 
-def _inputs_agree(a: OpLog, b: OpLog, i: Int64, j: Int64, tolerance: Float64) -> Bool:
-    """bool[p]: both sides list the same number of inputs, whose norms agree one by one.
+def _inputs_agree(case: Case, i: Int64, j: Int64, tolerance: Float64) -> Bool:
+    """bool[p]: both sides list the same number of inputs, whose norms agree one by one, and signs as far as known.
 
     What neither run has read is fresh memory, unless ranks were merged.
     """
+    a, b = case.a, case.b
     alike = a.inputs.count[i] == b.inputs.count[j]
     k, _, at_a, at_b = shared_inputs(a, b, i, j)
     x, y = a.inputs.value[at_a], b.inputs.value[at_b]
@@ -152,8 +154,20 @@ def _inputs_agree(a: OpLog, b: OpLog, i: Int64, j: Int64, tolerance: Float64) ->
         differs = ~(relative(x, y) <= np.fmax(tolerance, default_tolerance("float32"))[k])
     if not (a.members or b.members):
         differs &= ~(np.isnan(x) & np.isnan(y))
-    alike[k[differs]] = False
+    alike[k[differs | _of_other_sign(case, at_a, at_b)]] = False
     return alike
+
+
+def _of_other_sign(case: Case, at_a: Int64, at_b: Int64) -> Bool:
+    """bool: inputs, at their places among all of a and of b, that are whole results whose ranges tell other signs."""
+    whole, ranges = np.ones(len(at_a), bool), []
+    for log, flow, at in ((case.a, case.flow.a, at_a), (case.b, case.flow.b, at_b)):
+        maker = flow.value[at]
+        whole &= (maker >= 0) & (log.outputs.first(maker) == log.inputs.value[at])
+        ranges.append(log.stats[_RANGE][:, maker])
+    with np.errstate(invalid="ignore"):
+        apart = np.abs(ranges[0] - ranges[1]) > np.abs(ranges[0]).max(axis=0)
+    return np.asarray(whole & apart.any(axis=0))
 
 
 def _read_partners(case: Case, i: Int64, j: Int64) -> Bool:

@@ -1,24 +1,25 @@
-"""Differences that leave nothing: all red pairs lie in regions whose results agree.
+"""Differences that leave nothing: red pairs in regions whose results agree.
 
 A mask of other constants hides the same scores, a softmax in blocks has other maxima, a loss in chunks other terms.
 """
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import numpy as np
-from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Int64, marked
-from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog, Phase
-from matchers.ops.dataflow import Readers, downstream
+from matchers.ops.dataflow import Readers, upstream
 from matchers.pairing.pairing import Method
-from matchers.regions.find import find_regions
+from matchers.regions.find import OPEN, find_regions
 from matchers.status import AGREE, Status
 from matchers.verdict.case import Case, Judgement
-from matchers.verdict.other_forms import left_of_form
+from matchers.verdict.judge import Verdicts
+from matchers.verdict.other_forms import left_of_form, with_hidden
 from matchers.verdict.reason import Reason
-from matchers.verdict.tolerance import default_tolerance
+from matchers.verdict.tolerance import EPSILON, default_tolerance
 
 __all__ = ["without_consequence"]
 
@@ -36,50 +37,75 @@ _STAYS = (
 
 
 def without_consequence(case: Case, judged: Judgement) -> Judgement:
-    """Claim all red pairs, NOT_JUDGED, if they lie in regions whose results agree: the runs compute alike, otherwise.
+    """Claim red pairs, NOT_JUDGED, in regions whose results agree: the runs compute alike, otherwise.
 
     To the bit, unless the user expects rounding. Not where both runs have the same operations in a module, or read what
     another makes otherwise: they were given something else, if not a multiple of the same. A difference that is nearly
-    all there in the results is none of form, however small, such as another eps; and where any pair stays red, what
-    differs may belong to it. A user's rule says which operations are partners, whatever they lead to.
+    all there in the results is none of form, however small, such as another eps. What stays red elsewhere, also in the
+    backward pass, has a cause of its own. A user's rule says which operations are partners, whatever they lead to.
     """
-    a, b, pairing, verdicts = case.a, case.b, case.pairing, judged.verdicts
-    red = np.flatnonzero(verdicts.status >= Status.SHAPE)
-    stays = np.isin(verdicts.reason[red], _STAYS) | (pairing.method[red] == Method.OVERRIDE)
-    kept = stays.any() or bool(judged.red_records)
-    if not len(red) or kept:
+    pairing, verdicts = case.pairing, judged.verdicts
+    red = verdicts.status >= Status.SHAPE
+    if not red.any() or judged.red_records:
         return judged
-    sides = [
-        (log, records[red], of, flow, _kept(log, readers))
-        for log, records, of, flow, readers in (
-            (a, case.i, pairing.of_a, case.flow.a, case.flow.readers_a),
-            (b, case.j, pairing.of_b, case.flow.b, case.flow.readers_b),
-        )
-    ]
-    if any(ends[rows].any() for _, rows, _, _, ends in sides):
-        return judged
-    status = verdicts.status.copy()
-    status[red] = Status.NOT_JUDGED
-    regions = find_regions(a, b, pairing, status, case.flow)
-    region = regions.of_a[case.i[red]]
-    formed = (verdicts.status[red] == Status.SHAPE) | (verdicts.reason[red] == Reason.ARGUMENTS)
-    formed |= _in_other_form(case)[red] | _multiples(case, red)
-    if not (formed & regions.covered("a")[case.i[red]]).all() or any(_is_lost(*side, status) for side in sides):
-        return judged
+    kept = [_kept(log, readers) for log, readers in ((case.a, case.flow.readers_a), (case.b, case.flow.readers_b))]
+    other = red & ~np.isin(verdicts.reason, _STAYS) & (pairing.method != Method.OVERRIDE)
+    other &= ~(kept[0][case.i] | kept[1][case.j])
+    formed = (verdicts.status == Status.SHAPE) | (verdicts.reason == Reason.ARGUMENTS) | _in_other_form(case)
+    formed[other] |= _multiples(case, np.flatnonzero(other))
+    other &= formed
+    while other.any():  # what is none of form is red, and so are the results of what leads to it
+        found = other & _leaves_nothing(case, verdicts, other, kept)
+        if (found == other).all():
+            break
+        other = found
+    slots = {k: slot for k, slot in verdicts.slots.items() if not other[k]}
+    return judged.claimed(other, Status.NOT_JUDGED, Reason.OTHER_FORM, slots=slots)
+
+
+def _leaves_nothing(case: Case, verdicts: Verdicts, other: Bool, kept: Sequence[Bool]) -> Bool:
+    """bool[p]: of some red pairs, if they are not judged, those that lead to results of their region, which agree.
+
+    Args:
+        kept: by run, bool[n], see `_kept`.
+    """
+    pairing, flow = case.pairing, case.flow
+    status = with_hidden(case, verdicts.status, other, verdicts.status >= Status.SHAPE)
+    regions = find_regions(case.a, case.b, pairing, status, flow)
+    found = other & regions.covered("a")[case.i]
+    region = regions.of_a[case.i]
+    # what a backward pass makes of forward results beside gradients tells little of them, nor does a norm in which a
+    # mask of large numbers leaves nothing of them
+    norm, phase, largest = case.a.outputs.first(case.i), np.zeros(len(regions), np.int8), np.zeros(len(regions))
+    phase[region[found]] = case.a.phase[case.i[found]]
+    np.fmax.at(largest, region[found], norm[found])
     of, shown = regions.outputs.row, regions.outputs.value
+    tells = (case.a.phase[case.i[shown]] == phase[of]) & np.isin(status, AGREE)[shown]
+    tells &= (status[shown] == Status.EQUAL) | ~(norm[shown] * EPSILON["float32"] > largest[of])
+    of, shown = of[tells], shown[tells]
     left, least = np.zeros(len(regions)), np.full(len(regions), np.inf)
     np.fmax.at(left, of, verdicts.error[shown])
-    np.fmin.at(least, region, verdicts.error[red])
-    # a lower bound does not tell that nothing is left of another argument: a mask may have nearly all of a norm
-    bounded = of[verdicts.bound[shown] & (verdicts.error[shown] > 0)]
-    if np.isin(region[verdicts.reason[red] == Reason.ARGUMENTS], bounded).any():
-        return judged
+    np.fmin.at(least, region[found], verdicts.error[found])
     if not case.expectation.explains:
         left[of[~np.isin(status, (Status.EQUAL, Status.SAME_PRINT))[shown]]] = np.inf
-    if (left > left_of_form(case, least))[region].any():
-        return judged
-    slots = {k: slot for k, slot in verdicts.slots.items() if verdicts.status[k] < Status.SHAPE}
-    return judged.claimed(red, Status.NOT_JUDGED, Reason.OTHER_FORM, slots=slots)
+    # a lower bound does not tell that nothing is left of another argument: a mask may have nearly all of a norm
+    bounded = marked(of[verdicts.bound[shown] & (verdicts.error[shown] > 0)], len(regions))
+    bounded &= marked(region[found & (verdicts.reason == Reason.ARGUMENTS)], len(regions))
+    found[found] = ~((left > left_of_form(case, least)) | bounded)[region[found]]
+    told = np.append(marked(shown, len(status)), False)
+    for log, records, of_pairs, data, ends in (
+        (case.a, case.i, pairing.of_a, flow.a, kept[0]),
+        (case.b, case.j, pairing.of_b, flow.b, kept[1]),
+    ):
+        open_ = np.append(OPEN[status], True)[of_pairs]
+        near = marked(data.value[(data.value >= 0) & told[of_pairs[data.row]]], len(log))
+        found &= upstream(data, near & open_, open_)[records]
+        # nor to an end that is not judged; a gradient that one run alone makes, and hands to no optimizer, is none
+        lost = open_ & ends
+        if log.updates.any():
+            lost &= (of_pairs >= 0) | (log.phase != Phase.BACKWARD)
+        found &= ~upstream(data, lost, open_)[records]
+    return found
 
 
 def _in_other_form(case: Case) -> Bool:
@@ -120,15 +146,3 @@ def _kept(log: OpLog, readers: Readers) -> Bool:
     kept[log.texts("Read").rows] = False
     kept[log.texts("Parameter").rows] = True
     return kept
-
-
-def _is_lost(log: OpLog, red: Int64, of: NDArray[np.int32], flow: Ragged, kept: Bool, status: NDArray[np.int8]) -> bool:
-    """True if what some records make leads to an end (`kept`) that is not judged.
-
-    A gradient that one run alone makes, and hands to no optimizer, is none.
-    """
-    open_ = ~np.append(np.isin(status, AGREE), False)[of]
-    ends = open_ & kept
-    if log.updates.any():
-        ends &= (of >= 0) | (log.phase != Phase.BACKWARD)
-    return bool((ends & downstream(flow, marked(red, len(log)), open_)).any())

@@ -201,10 +201,48 @@ def test_in_one_form_it_is() -> None:
 
 @pytest.mark.parametrize(("error", "red"), [(1e-2, True), (1e-7, False)])
 def test_what_is_left_of_it_counts(error: float, red: bool) -> None:
-    """An error of 10 % of which a tenth is left is no matter of form, nor where anything else is red."""
+    """An error of 10 % of which a tenth is left is no matter of form."""
     a, b = masked(100.0, alone=False), masked(110.0, 13.0 * (1 + error), alone=True)
     c = compare(made_up_log(a), made_up_log(b), expectation=Expectation(preset=Expect.REDUCTION_ORDER))
     assert c.red.any() == red
+
+
+def test_what_is_red_elsewhere_has_a_cause_of_its_own() -> None:
+    logs = (
+        [*masked(constant, alone=alone), op("tail/op_0_mm", value, inputs=[64.5], producers=["attn.o/op_1_mm"])]
+        for constant, alone, value in ((100.0, False, 3.0), (200.0, True, 4.0))
+    )
+    a, b = map(made_up_log, logs)
+    c = compare(a, b)
+    assert [c.a.keys[int(c.row_a[row])] for row in c.red.nonzero()[0]] == ["tail/op_0_mm"]
+    assert c.counts[Status.NOT_JUDGED] == 1
+
+
+def of_a_margin(sign: float) -> list[Op]:
+    """−log σ(0.3 m), averaged, or softplus(−0.3 m): a factor of the other sign, a mean of it, and a gradient."""
+
+    def made(key: str, value: float, *makers: Op, signed: float = 1.0, **more: Any) -> Op:
+        low, high = sorted((signed * value, 2 * signed * value))
+        mean = 1.5 * signed * value
+        read = {"inputs": [maker.outputs[0] for maker in makers] or [9.0], "producers": [m.key for m in makers]}
+        return op(key, value, shape=(), mean=mean, min=low, max=high, **read, **more)
+
+    backward: dict[str, Any] = {"phase": "backward"}
+    factor = {"extra": {"Arguments": f'{{"other": {0.3 * sign}}}', "Inputs": "float32[1]"}}
+    margin = made("loss/op_0_sub", 1.25)
+    scaled = made("loss/op_1_mul", 0.375, margin, signed=sign, **factor)
+    steps = [margin, scaled, made(f"loss/op_2_{'log_sigmoid' if sign > 0 else 'softplus'}", 0.75, scaled, signed=-sign)]
+    steps.append(made("loss/op_3_mean", 0.5, steps[-1], signed=-sign))
+    loss = steps[-1] if sign < 0 else made("loss/op_4_neg", 0.5, steps[-1])
+    one = made("loss/op_5_ones_like", 1.0, loss)
+    back = made(f"loss/op_6_{'log_sigmoid' if sign > 0 else 'softplus'}_backward", 0.625, one, signed=-sign, **backward)
+    gradient = made("loss/op_7_mul", 0.1875, back, signed=-1.0, **(backward | factor))
+    return [*steps, *([loss] if sign > 0 else []), one, back, gradient, made("m/op_0_mm", 2.5, gradient, **backward)]
+
+
+def test_factors_of_the_other_sign_are_a_matter_of_form_where_the_losses_agree() -> None:
+    c = compare(made_up_log(of_a_margin(1.0)), made_up_log(of_a_margin(-1.0)))
+    assert not c.red.any(), [c.a.keys[int(c.row_a[row])] for row in c.red.nonzero()[0]]
 
 
 @pytest.mark.parametrize(("error", "red"), [(1e-5, True), (0.0, False)])
