@@ -125,6 +125,7 @@ class Law:
             what else happens (free memory).
         enters: its result are numbers of Python, or memory of another library: it reads no tensor.
         blind: no element of a tensor decides its result, though a shape may.
+        shapes: positions of the tensors of which the shape alone decides the result.
         unwritten: the result is memory that nothing has been written to.
         determined: its tensors decide the result: no number is given that a rank may choose by itself.
         data_decides: the values decide the shape of the result, and so what comes next.
@@ -150,6 +151,7 @@ class Law:
     nondeterministic: bool = False
     enters: bool = False
     blind: bool = False
+    shapes: tuple[int, ...] = ()
     unwritten: bool = False
     determined: bool = False
     data_decides: bool = False

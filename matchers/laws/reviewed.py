@@ -146,6 +146,12 @@ _WITHOUT_VALUES: Final = (
         "new_full new_ones new_zeros",
         {"blind": True},
     ),
+    _Entry(
+        "reads the shape of what its forward pass was given",
+        "nll_loss_backward nll_loss2d_backward _adaptive_avg_pool2d_backward _adaptive_avg_pool3d_backward "
+        "avg_pool2d_backward avg_pool3d_backward max_pool2d_with_indices_backward max_pool3d_with_indices_backward",
+        {"shapes": (1,)},
+    ),
     _Entry("constants on a range", "linspace logspace", {"blind": True}),
     _Entry("reads the file, not a tensor; nobody knows what is in it", "from_file", {"blind": False}),
     _Entry(

@@ -15,6 +15,7 @@ import numpy as np
 
 from matchers.arrays import Bool, Float64, Hash, Int32, Int64, columns, marked, stable_order
 from matchers.graph import spread
+from matchers.laws.register import law
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import float_bits, mix
 from matchers.logs.op_log import NO_DIGEST, OpLog, once_per_log
@@ -31,6 +32,7 @@ __all__ = [
     "decided_by_floats",
     "downstream",
     "fed_by",
+    "read_by_shape",
     "sources",
     "upstream",
     "values_read",
@@ -129,6 +131,18 @@ def values_read(log: OpLog) -> Int64:
         hit = keys[at] == wanted
         out[left[hit]] = of[known][at[hit]]
     return out
+
+
+@once_per_log
+def read_by_shape(log: OpLog) -> Bool:
+    """Bool of all inputs, in the order of `log.inputs`: no element of it decides the result, its shape at most."""
+    place = np.arange(len(log.inputs.value)) - log.inputs.start[log.inputs.row]
+    most = 1 + max((at for name in log.ops for at in law(name).shapes), default=-1)
+    known = np.zeros((len(log.ops) + 1, most + 1), bool)
+    for k, name in enumerate(log.ops):
+        known[k, list(law(name).shapes)] = True
+        known[k] |= law(name).blind
+    return np.asarray(known[log.op[log.inputs.row], np.minimum(place, most)])
 
 
 def _named(log: OpLog, at: Int64) -> Bool:

@@ -13,8 +13,8 @@ from matchers.arrays import Bool, Float64, Int64, marked
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog, Phase, once_per_pair
 from matchers.ops.arguments import tensors_read
-from matchers.ops.dataflow import WHOLE, downstream, upstream
-from matchers.ops.laws import copies, rows_where
+from matchers.ops.dataflow import WHOLE, downstream, read_by_shape, upstream, values_read
+from matchers.ops.laws import copies
 from matchers.pairing.pairing import SURE
 from matchers.regions.find import OPEN, find_regions
 from matchers.status import AGREE, Status
@@ -64,7 +64,7 @@ def without_other_forms(case: Case, judged: Judgement) -> Judgement:
     regions = find_regions(a, b, pairing, status, case.flow)
     formed = np.concatenate((regions.of_a[pairing.of_a < 0], regions.of_b[pairing.of_b < 0], regions.of_a[i[doubt]]))
     other &= regions.covered("a")[i] & regions.covered("b")[j] & np.isin(regions.of_a[i], formed)
-    other &= _shown(case, status)
+    other &= _shown(case, status, list(verdicts.slots))
     left = np.zeros(len(regions))
     np.fmax.at(left, regions.outputs.row, np.where(np.isin(status, AGREE), verdicts.error, 0)[regions.outputs.value])
     other[other] = ~(left[regions.of_a[i[other]]] > left_of_form(case, verdicts.error[other]))
@@ -118,19 +118,26 @@ def left_of_form(case: Case, error: Float64) -> Float64:
     return np.maximum(_LEFT * error, np.minimum(rounds, error / 16))
 
 
-def _shown(case: Case, status: NDArray[np.int8]) -> Bool:
+def _shown(case: Case, status: NDArray[np.int8], further: list[int]) -> Bool:
     """bool[p]: pairs that lead, in both runs, to one that agrees, over what is not judged; a copy that is only sent, in
     the other run.
+
+    What reads another output than the one that differs, or a shape, tells nothing of it.
+
+    Args:
+        further: pairs of which another output than the first decides.
     """
     found, agrees, sent = np.ones(len(status), bool), np.isin(status, AGREE), np.zeros(len(status), bool)
+    of_first = np.append(~marked(further, len(status)), False)
     for log, flow, readers, of, at in (
         (case.b, case.flow.b, case.flow.readers_b, case.pairing.of_b, case.j),
         (case.a, case.flow.a, case.flow.readers_a, case.pairing.of_a, case.i),
     ):
         if found.any():
-            seen = np.append(agrees, False)[of] & ~rows_where(log, lambda law: law.blind)
             is_open = np.append(OPEN[status], True)[of]
-            near = marked(flow.value[(flow.value >= 0) & seen[flow.row]], len(log))
+            tells = (flow.value >= 0) & np.append(agrees, False)[of[flow.row]] & ~read_by_shape(log)
+            tells &= ~(of_first[of[flow.value]] & (values_read(log) >= len(log)))
+            near = marked(flow.value[tells], len(log))
             unread = readers.none[at] & copies(log)[at] & ~sent
             found &= upstream(flow, near & is_open, is_open)[at] | unread
             sent |= unread

@@ -303,3 +303,42 @@ def test_a_repeat_has_the_same_dtypes_so_that_noise_explains_no_other() -> None:
         assert compare(a, b).reason[compare(a, b).red].tolist() == []
         c = compare(a, b, expectation=Expectation(noise=noise_floor(a, b, third)))
         assert c.reason[c.red].tolist() == red
+
+
+def classified(factor: float | None) -> list[Op]:
+    """A loss of scores that one run multiplies by a factor, and adds up; its gradient reads the shape of what it was
+    given.
+    """
+    scores = scale("head/op_0_mm", 2.5, KEYS)
+    last = scores if factor is None else scale("head/op_1_mul", 2.5 * factor, scores)
+    off = 1.0 if factor is None else factor
+    chances = scale("loss/op_0__log_softmax", 3.25 * off, last)
+    weight = {"Output 1": '{"shape": [], "dtype": "float32", "l1": 12.0, "l2": 12.0, "min": 12.0, "max": 12.0}'}
+    lost = replace(scale("loss/op_1_nll_loss_forward", 1.75 * off, chances), outputs=[5.25 * off, 12.0], extra=weight)
+    ones = op("loss/op_2_ones_like", 1.0, inputs=lost.outputs[:1], producers=[lost.key], phase="backward")
+    read, made = [ones, chances, lost], [ones.outputs[0], chances.outputs[0], 12.0]
+    terms = op(
+        "loss/op_3_nll_loss_backward",
+        4.5,
+        inputs=made,
+        producers=[each.key for each in read],
+        phase="backward",
+        extra={"Digest": "00ff"},
+    )
+    read = [terms, chances]
+    back = op(
+        "loss/op_4__log_softmax_backward_data",
+        6.25 * off,
+        inputs=[each.outputs[0] for each in read],
+        producers=[each.key for each in read],
+        phase="backward",
+    )
+    total = scale("train/op_0_add_", 8.5 * off, lost)
+    own = ([], []) if factor is None else ([last], [total])
+    return [KEYS, scores, *own[0], chances, lost, *own[1], ones, terms, back]
+
+
+def test_what_reads_a_shape_or_another_output_does_not_show_that_a_form_agrees() -> None:
+    c = compare(made_up_log(classified(None)), made_up_log(classified(1.5)))
+    shown = [c.shown(int(row)) for row in c.cause.nonzero()[0]]
+    assert [log.keys[record] for log, record in shown] == ["head/op_1_mul"]
