@@ -1,7 +1,7 @@
 """First causes of merged ranks that read the terms of a sum as if it were the sum.
 
-Each term is right, and so is their sum, with which one process agrees. What reads the term of its rank goes wrong: the
-cause is that no collective adds the terms up.
+Each term is right, and so is their sum, with which one process agrees as far as it is known. What reads the term of its
+rank goes wrong: the cause is that no collective adds the terms up.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from matchers.causes.causes import Causes
 from matchers.ops.laws import law_of
 from matchers.ops.placement import merged_records, unsummed
 from matchers.rows import Rows
-from matchers.status import AGREE
+from matchers.status import AGREE, Status
 
 __all__ = ["blame_unsummed", "unsummed_side"]
 
@@ -24,8 +24,17 @@ def blame_unsummed(found: Causes) -> None:
         for record in merged_records(log)
         if unsummed(log, record)
     )
-    agreeing = [row for row in rows if c.status[row] in AGREE or _copies(c, row)]
+    agreeing = [row for row in rows if c.status[row] in AGREE or _copies(c, row) or _unknown(c, row)]
     found.follow_from(found.cause.copy(), [(row, row) for row in agreeing], lambda *_: True)
+
+
+def _unknown(c: Rows, row: int) -> bool:
+    """True if no number of the sum is known, as of several micro-batches, and nothing that it is made of is red."""
+    if c.flow is None or c.status[row] != Status.NO_VALUES:
+        return False
+    sides = (c.row_a, c.at_a, c.flow.a), (c.row_b, c.at_b, c.flow.b)
+    makers = [(at, flow[int(of[row])]) for of, at, flow in sides if of[row] >= 0]
+    return not any(c.red[at[made[made >= 0]]].any() for at, made in makers)
 
 
 def _copies(c: Rows, row: int) -> bool:

@@ -62,7 +62,8 @@ def _unsummed(of: Subject) -> str:
     if not side:
         return ""
     but = {NOT_SUMMED: "no collective adds them up", AS_PARTS: "they are gathered as parts"}[how]
-    return f"FIRST CAUSE: each rank of {side} has a term; their sum agrees, but {but}"
+    agrees = "" if of.status == Status.NO_VALUES else "; their sum agrees"
+    return f"FIRST CAUSE: each rank of {side} has a term{agrees}, but {but}"
 
 
 def _agreeing_cause(of: Subject) -> str:

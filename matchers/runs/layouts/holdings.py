@@ -28,7 +28,7 @@ from matchers.ops.sketch import PROJECTIONS, decode_sketches
 from matchers.rules.model import SHARES
 from matchers.runs.layouts.declared import Declared, stand_in
 from matchers.runs.layouts.unsummed import read_unsummed
-from matchers.runs.layouts.wholes import Wholes, whole_of
+from matchers.runs.layouts.wholes import Wholes, contracted, whole_of
 
 __all__ = ["Holdings", "agree"]
 
@@ -37,6 +37,9 @@ Shape = tuple[int, ...]
 _COPY = Share(Holds.REPLICA)
 _BY_VALUES = " by its values"
 _COPIED = " like what it copies"
+_CONTRACTED = ", a product of parts"
+_INFERRED = (_BY_VALUES, _COPIED, _CONTRACTED)
+"""Of terms that no collective tells."""
 _DIVIDED = ", divided by the number of ranks"
 
 
@@ -59,6 +62,7 @@ class Holdings:
         self._flow = sources(self._first)
         self._wholes = wholes
         self._buffers = communicating(logs[0])
+        self._ranks = frozenset(each.header.run.get("rank", 0) for each in logs)
         self._by_rule = logs[0].texts(LAYOUT)
         self.declared = Declared([log.header.run for log in logs])
         self.coordinates = [named_integers(log.header.run.get("mesh_coordinates")) for log in logs]
@@ -72,9 +76,9 @@ class Holdings:
         self.shares: dict[int, Share] = {}
         self.holds = np.full(len(self._first), Holds.UNKNOWN, np.int8)
         self._find()
-        by_values = [row for row, share in self.shares.items() if share.known_by.startswith((_BY_VALUES, _COPIED))]
+        inferred = [row for row, share in self.shares.items() if share.known_by.startswith(_INFERRED)]
         self._unsummed = read_unsummed(
-            self._first, self._flow, self.holds, self._info.placed >= 0, self._summed, by_values
+            self._first, self._flow, self.holds, self._info.placed >= 0, self._summed, inferred, self._ranks
         )
         """By record with terms that are read though no collective adds them up, how they are read."""
 
@@ -198,6 +202,8 @@ class Holdings:
             return Share()  # flat buffers are cut otherwise in each layout
         if not equal and (info.partial[row] or (self._summed[row] and local in known)):
             return Share(Holds.PARTIAL, known_by=", summed up later")
+        if not equal and self._contracts_parts(row):
+            return Share(Holds.PARTIAL, known_by=_CONTRACTED)
         by_norm = None if equal else self._whole_by_norm(row)
         if by_norm is not None and not self._other_samples(row, by_norm[0]):
             return Share(Holds.SHARD, whole=by_norm[0], known_by=f" by its norm, {by_norm[1]:.0e} off")
@@ -214,12 +220,28 @@ class Holdings:
             return Share(Holds.PARTIAL, known_by=_COPIED)
         return _COPY if equal else Share()
 
+    def _contracts_parts(self, row: int) -> bool:
+        """True if each rank multiplies its part of what the other run contracts with its part of a parameter."""
+        given = self._flow[row] < 0  # what the pass multiplies itself is no parameter
+        if law_of(self._first, row).factor is None or not (given & ~self._reads_alike(row)).any():
+            return False
+        lengths = [contracted(log, int(at[row])) for log, at in zip(self._logs, self._rows, strict=True)]
+        place, shapes = (self._first.module_name(row), self._first.op_name(row)), self._shapes(row)
+        whole = self._wholes.contracting(*place, sum(lengths))
+        if not all(lengths) or len(set(shapes)) > 1 or shapes[0] not in whole:
+            return False
+        # as many products each: of a part of the result, or of a copy
+        own = set[Shape]().union(*(self._wholes.contracting(*place, length) for length in lengths))
+        return shapes[0] not in own and whole_of(shapes, own) is None
+
     def _copies_terms(self, row: int) -> bool:
-        """True if it arranges terms that these ranks add up elsewhere."""
+        """True if it arranges terms that these ranks add up elsewhere, or that are known by what made them."""
         place = law_of(self._first, row).passes_on
         read = self._flow[row].tolist()
         maker = read[place] if place is not None and place < len(read) else -1
-        return maker >= 0 and bool(self._summed[maker]) and self.holds[maker] == Holds.PARTIAL
+        if maker < 0 or self.holds[maker] != Holds.PARTIAL:
+            return False
+        return bool(self._summed[maker]) or self.shares[maker].known_by in (_CONTRACTED, _COPIED)
 
     def _other_samples(self, row: int, whole: Shape) -> bool:
         """True if a result has the shape of these ranks' samples, and a whole that of all, read by others, too.
@@ -283,7 +305,8 @@ class Holdings:
             read = [part_of_row[maker] for maker in log.producers[row].tolist() if maker >= 0]
             if len(summed) != 1 or any(part is not None and part.partial for part in read):
                 continue
-            if None in read and not self._read_alike(row):  # a parameter that was gathered is not placed
+            # a parameter that was gathered is not placed
+            if None in read and not (len(alike := self._reads_alike(row)) and alike.all()):
                 continue
             (reader,) = summed.values()
             if reader.adds_up and not reader.averaged:  # what all have is its own average
@@ -292,10 +315,13 @@ class Holdings:
                 out[row] = Share(Holds.NORM, power=power, known_by=_DIVIDED)
         return out
 
-    def _read_alike(self, row: int) -> bool:
-        """True if all ranks read the same bits."""
-        read = [log.input_digests[int(at[row])].tolist() for log, at in zip(self._logs, self._rows, strict=True)]
-        return min(map(len, read)) > 0 and all(of == read[0] for of in read) and NO_DIGEST not in read[0]
+    def _reads_alike(self, row: int) -> Bool:
+        """Bool of each input: all ranks read the same bits."""
+        read = [log.input_digests[int(at[row])] for log, at in zip(self._logs, self._rows, strict=True)]
+        count = int(self._first.producers.count[row])
+        if any(len(of) != count for of in read):
+            return np.zeros(count, bool)
+        return np.array([len(set(of)) == 1 and NO_DIGEST not in of for of in zip(*read, strict=True)], bool)
 
     def _reads(self, row: int, norms: set[int]) -> bool:
         """True if a record computes with norms of parts, of which only the powers add up."""
@@ -307,7 +333,7 @@ class Holdings:
 
         Not of what the backward pass goes on with, such as gradients of keys that other ranks read.
         """
-        log, own = self._first, {each.header.run.get("rank", 0) for each in self._logs}
+        log, own = self._first, self._ranks
         out = np.zeros(len(log), bool)
         passes = (log.phase == Phase.BACKWARD) & ~log.updates
         texts = log.texts("Group")
@@ -323,7 +349,7 @@ class Holdings:
 
     def _summed_over_these(self) -> Bool:
         """bool[n]: records of the passes whose results these ranks sum up, arranged or added to others first."""
-        log, own = self._first, {each.header.run.get("rank", 0) for each in self._logs}
+        log, own = self._first, self._ranks
         out = np.zeros(len(log), bool)
         texts, flow = log.texts("Group"), self._flow
         for row in (row for row in texts if not log.updates[row] and law_of(log, row).reduces):

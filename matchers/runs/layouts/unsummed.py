@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from collections.abc import Set as AbstractSet
 
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool
+from matchers.arrays import Bool, marked
 from matchers.laws.law import Form, Kind
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import upstream
+from matchers.ops.json_values import integers, parsed_object
 from matchers.ops.laws import additions, collective, rows_where
 from matchers.ops.placement import AS_PARTS, NOT_SUMMED
 from matchers.ops.shapes import numel
@@ -21,7 +23,13 @@ __all__ = ["read_unsummed"]
 
 
 def read_unsummed(
-    log: OpLog, flow: Ragged, holds: NDArray[np.int8], placed: Bool, summed: Bool, by_values: Sequence[int]
+    log: OpLog,
+    flow: Ragged,
+    holds: NDArray[np.int8],
+    placed: Bool,
+    summed: Bool,
+    inferred: Sequence[int],
+    ranks: AbstractSet[int],
 ) -> dict[int, str]:
     """By record with terms that no collective adds up, how they are read: NOT_SUMMED or AS_PARTS.
 
@@ -34,29 +42,36 @@ def read_unsummed(
         holds: int8[n] of `Holds`.
         placed: bool[n], the log says what ranks hold.
         summed: bool[n], the ranks sum up the plain result.
-        by_values: records with terms that are known by their values alone.
+        inferred: records with terms of which no collective tells.
+        ranks: those that hold the terms.
     """
-    partial, inferred = holds == Holds.PARTIAL, np.zeros(len(log), bool)
-    inferred[list(by_values)] = True
-    left = partial & ~(summed & ~placed) & ~_summed(log, flow, placed, partial)
+    partial, guessed = holds == Holds.PARTIAL, marked(list(inferred), len(log))
+    left = partial & ~(summed & ~placed) & ~_summed(log, flow, placed, partial, ranks)
     as_whole = log.updates | ((holds == Holds.UNKNOWN) & (log.shape >= 0))
     as_parts = placed & (holds == Holds.SHARD) & ~collective(log)
     as_parts |= _gathering(log, flow) & (holds == Holds.REPLICA)
-    whole, parts = (inferred & upstream(flow, misled, misled | inferred) for misled in (as_whole, as_parts))
+    whole, parts = (guessed & upstream(flow, misled, misled | guessed) for misled in (as_whole, as_parts))
     out = dict.fromkeys(np.flatnonzero(left & parts & (numel(log)[log.shape] != 1)).tolist(), AS_PARTS)
     return out | dict.fromkeys(np.flatnonzero(left & (placed | whole)).tolist(), NOT_SUMMED)
 
 
-def _summed(log: OpLog, flow: Ragged, placed: Bool, partial: Bool) -> Bool:
-    """bool[n]: nothing reads the result, or a collective that reduces it does, perhaps after it was scaled or moved."""
+def _summed(log: OpLog, flow: Ragged, placed: Bool, partial: Bool, ranks: AbstractSet[int]) -> Bool:
+    """bool[n]: nothing reads the result, or a collective that reduces it does, perhaps after it was scaled or moved.
+
+    One among other ranks alone adds up no terms of these.
+    """
     reduces = rows_where(log, lambda law: law.reduces)
+    among = reduces.copy()
+    groups = log.texts("Group")
+    for row in (row for row in groups if reduces[row]):
+        members = integers((parsed_object(groups[row]) or {}).get("ranks"))
+        among[row] = members is None or len(ranks & set(members)) != 1
     linear = rows_where(log, lambda law: law.linear)
     unread = np.bincount(flow.value[flow.value >= 0], minlength=len(log)) == 0
     # a buffer that nothing reads is perhaps read under another name
-    ends = reduces | (unread & rows_where(log, lambda law: law.form is Form.FILL))
-    return (
-        upstream(flow, ends, ends | rows_where(log, lambda law: law.moves) | np.where(placed, partial, linear)) | unread
-    )
+    ends = among | (unread & rows_where(log, lambda law: law.form is Form.FILL))
+    through = ends | reduces | rows_where(log, lambda law: law.moves) | np.where(placed, partial, linear)
+    return upstream(flow, ends, through) | unread
 
 
 def _gathering(log: OpLog, flow: Ragged) -> Bool:

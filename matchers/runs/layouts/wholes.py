@@ -10,15 +10,16 @@ import numpy as np
 
 from matchers.arrays import Float64
 from matchers.logs.op_log import OpLog
+from matchers.ops.arguments import tensors_read
 from matchers.ops.batch_numbers import micro_batch_numbers
-from matchers.ops.laws import rows_named
+from matchers.ops.laws import law_of, positions, rows_named
 from matchers.ops.module_path import canonical
 from matchers.ops.shapes import dimensions
 from matchers.ops.shards import infer_shards
 from matchers.ops.sketch import PROJECTIONS, decode_sketches
 from matchers.ops.values import further
 
-__all__ = ["Wholes", "whole_of"]
+__all__ = ["Wholes", "contracted", "whole_of"]
 
 Shape = tuple[int, ...]
 _SAME = 1e-4
@@ -49,6 +50,10 @@ class Wholes:
         """The shapes of the first output: in a module, if it has the operation; else anywhere."""
         key = None if module is None else canonical(module), op
         return self._first[key if key in self._first else (None, op)]
+
+    def contracting(self, module: str, op: str, length: int) -> set[Shape]:
+        """The shapes of results of an operation in a module of which each number is a sum of so many products."""
+        return set().union(*map(self._possible, self._contracted[canonical(module), op].get(length, ())))
 
     def off_sum(self, module: str, op: str, sketch: Float64) -> float | None:
         """The relative deviation of this sketch, a sum of several, from that of a result of an operation in a module.
@@ -93,6 +98,16 @@ class Wholes:
         return {1, 1 + int(micro_batch_numbers(self._log).max(initial=0))}
 
     @cached_property
+    def _contracted(self) -> dict[tuple[str, str], dict[int, set[Shape]]]:
+        """Of products of matrices, by module and operation, the shapes of results by the length that is contracted."""
+        log, found = self._log, defaultdict[tuple[str, str], dict[int, set[Shape]]](dict)
+        for row in np.flatnonzero(positions(log, lambda law: law.factor) >= 0).tolist():
+            if (length := contracted(log, row)) and log.shape[row] >= 0:
+                kind = canonical(log.module_name(row)), log.op_name(row)
+                found[kind].setdefault(length, set()).add(dimensions(log.shape_text(row)))
+        return found
+
+    @cached_property
     def _norms(self) -> dict[tuple[str, str], list[tuple[Shape, float]]]:
         """The shapes and L1 norms of an operation in a module."""
         log, found = self._log, defaultdict[tuple[str, str], list[tuple[Shape, float]]](list)
@@ -135,6 +150,13 @@ class Wholes:
             if self.batches > 1 and length % self.batches == 0:
                 found.add((*shape[:k], length // self.batches, *shape[k + 1 :]))
         return found
+
+
+def contracted(log: OpLog, row: int) -> int:
+    """The number of products that a product of matrices adds up to each number of its result; 0 if it is not known."""
+    factor, read = law_of(log, row).factor, tensors_read(log, row)
+    shape = dimensions(read[factor][1]) if factor is not None and factor < len(read) else ()
+    return shape[-1] if shape else 0
 
 
 def whole_of(shapes: Sequence[Shape], known: Collection[Shape]) -> Shape | None:

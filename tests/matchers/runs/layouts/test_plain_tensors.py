@@ -244,3 +244,34 @@ def test_a_rule_says_what_ranks_hold(tmp_path: Path) -> None:
     assert ruled.with_rules(RuleSet()).b.texts(MERGED)[0] == c.b.texts(MERGED)[0]
     of_a = c.with_rules(RuleSet((replace(rule, side=Side.A),)))
     assert of_a.usage[0].hint, "no ranks are merged in a"
+
+
+@pytest.mark.parametrize("ranks", [[0, 1], [0, 2]])
+def test_products_of_parts_are_terms_that_a_collective_among_other_ranks_does_not_add_up(
+    tmp_path: Path, ranks: list[int]
+) -> None:
+    """The products have a whole tensor's shape, and the collective a sum; lengths tell that each contracts a part."""
+    rng = np.random.default_rng(0)
+    x, w = (rng.normal(size=(8, 16)).astype(np.float32) for _ in range(2))
+    right = (x[:, :8] @ w[:, :8].T).astype(np.float32) + (x[:, 8:] @ w[:, 8:].T).astype(np.float32)
+
+    def steps(a: Array, b: Array, total: Array | None) -> list[Step]:
+        first, *rest = step(a, b, total)
+        forms = f"[8,{a.shape[1]}];[{a.shape[1]},8]"
+        rest = [replace(of, fields={"group": GROUP | {"ranks": ranks}}) if "reduce" in of.key else of for of in rest]
+        return [replace(first, made=["", ""], fields={"forms": forms}), *rest]
+
+    where = [{"placements": ["Shard(1)"], "shape": [8, 16], "offsets": [0, 8 * rank]} for rank in (0, 1)]
+    placed = {"layers.0.down.weight": where}
+    alone = write_ranks(tmp_path / "one", [steps(x, w, None)], placed)
+    halves = [(x[:, half], w[:, half]) for half in (slice(0, 8), slice(8, 16))]
+    totals = [right, right] if ranks == [0, 1] else [(k * right).astype(np.float32) for k in (2, 3)]
+    run = [steps(*of, total) for of, total in zip(halves, totals, strict=True)]
+    c = compared(alone, write_ranks(tmp_path / "run", run, placed))
+    if ranks == [0, 1]:
+        assert not c.red.any()
+        assert not contradictions(c.b.header.run)
+        return
+    assert c.b.texts(MERGED)[0] == "2 ranks, partial, a product of parts, not summed"
+    told, *_ = contradictions(c.b.header.run)
+    assert told.startswith("layers.0.down/op_0_mm: a term on each rank")
