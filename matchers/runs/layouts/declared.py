@@ -25,9 +25,15 @@ _COUNTERS = frozenset({"step"})
 class Declared:
     """The shares that some ranks hold of named tensors."""
 
-    def __init__(self, infos: Sequence[Mapping[str, Any]]) -> None:
-        """`infos`: the run info of each rank."""
+    def __init__(self, infos: Sequence[Mapping[str, Any]], of_one: Mapping[str, str]) -> None:
+        """Read what the ranks say.
+
+        Args:
+            infos: the run info of each rank.
+            of_one: digests of the parameters of one process, by name.
+        """
         self._shares: dict[str, Share] = {}
+        self._odd: dict[str, int] = {}
         digests, placements = (
             [found if isinstance(found := info.get(name), dict) else {} for info in infos]
             for name in ("parameter_digests", "parameter_placements")
@@ -40,8 +46,12 @@ class Declared:
             if "Shard" in names and len(placed) == len(infos) and whole is not None:
                 alike = first_alike(str(of.get("offsets")) for of in placed)
                 self._shares[canonical(name)] = Share(Holds.SHARD, alike, whole)
-            elif "Shard" not in names and not is_pending(names) and len({str(of.get(name)) for of in digests}) == 1:
-                self._shares[canonical(name)] = Share(Holds.REPLICA)
+            elif "Shard" not in names and not is_pending(names):
+                held, right = [str(of.get(name)) for of in digests], of_one.get(canonical(name))
+                if len(set(held)) == 1:
+                    self._shares[canonical(name)] = Share(Holds.REPLICA)
+                elif right in held and (set(held) - {right}).isdisjoint(of_one.values()):
+                    self._odd[canonical(name)] = next(rank for rank, own in enumerate(held) if own != right)
 
     def holds(self, name: str) -> Holds:
         """The share in a parameter, a gradient (`….grad`) or a state (`….exp_avg`); UNKNOWN if not said."""
@@ -50,6 +60,11 @@ class Declared:
     def distinct(self, name: str) -> list[int]:
         """Ranks that together hold every shard once."""
         return self._of(name).ranks
+
+    def odd(self, module: str) -> tuple[str, int] | None:
+        """A parameter of a module, and the rank that begins with another one than one process and some other rank."""
+        own = ((name, rank) for name, rank in self._odd.items() if name.rpartition(".")[0] == canonical(module))
+        return next(own, None)
 
     @cached_property
     def usual(self) -> Sequence[int]:

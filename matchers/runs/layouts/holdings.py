@@ -37,6 +37,7 @@ Shape = tuple[int, ...]
 _COPY = Share(Holds.REPLICA)
 _BY_VALUES = " by its values"
 _COPIED = " like what it copies"
+_OF_COPIES = " of copies"
 _CONTRACTED = ", a product of parts"
 _INFERRED = (_BY_VALUES, _COPIED, _CONTRACTED)
 """Of terms that no collective tells."""
@@ -51,6 +52,7 @@ class Holdings:
         shares: of these records.
         holds: int8[n] of `Holds`, the same as a column; UNKNOWN for other records.
         odd: by record whose copies differ, the rank that stands for all.
+        begin_otherwise: by record that reads it first, a parameter that differs before the step, of those of copies.
         declared: of parameters.
     """
 
@@ -64,7 +66,7 @@ class Holdings:
         self._buffers = communicating(logs[0])
         self._ranks = frozenset(each.header.run.get("rank", 0) for each in logs)
         self._by_rule = logs[0].texts(LAYOUT)
-        self.declared = Declared([log.header.run for log in logs])
+        self.declared = Declared([log.header.run for log in logs], wholes.start)
         self.coordinates = [named_integers(log.header.run.get("mesh_coordinates")) for log in logs]
         self.here = np.flatnonzero((rows >= 0).all(axis=0))
         self._reduced = self._reduced_with_others()
@@ -73,6 +75,7 @@ class Holdings:
         self._terms = self._masked(self._summed)
         """By record that looks up rows of a table of which each rank has some, the one with the terms of the whole."""
         self.odd: dict[int, int] = {}
+        self.begin_otherwise: dict[int, str] = {}
         self.shares: dict[int, Share] = {}
         self.holds = np.full(len(self._first), Holds.UNKNOWN, np.int8)
         self._find()
@@ -218,7 +221,30 @@ class Holdings:
             return Share(Holds.PARTIAL, known_by=f"{_BY_VALUES}, {off:.0e} off")
         if not equal and self._copies_terms(row):
             return Share(Holds.PARTIAL, known_by=_COPIED)
+        if not equal and (odd := self._odd_copy(row, local in known)) is not None:
+            self.odd[row] = odd
+            return replace(_COPY, alike=(odd,), known_by=_OF_COPIES)
         return _COPY if equal else Share()
+
+    def _odd_copy(self, row: int, whole: bool) -> int | None:
+        """The rank that has another copy than one process, for it was given one: of a parameter, or what it made of it.
+
+        All ranks compute alike: the same operation in the same module, with the same numbers, of copies alone.
+        """
+        log, flow = self._first, self._flow[row]
+        makers = [maker for maker in flow.tolist() if maker >= 0]
+        given = self.declared.odd(log.module_name(row)) if (~self._reads_alike(row) & (flow < 0)).any() else None
+        odd = given[1] if given else next((self.odd[maker] for maker in makers if maker in self.odd), None)
+        if odd is None or not whole or not law_of(log, row).repeats:
+            return None
+        if any(self.holds[maker] != Holds.REPLICA for maker in makers):
+            return None
+        at = [(each, int(rows[row])) for each, rows in zip(self._logs, self._rows, strict=True)]
+        if len({(each.module_name(own), each.texts("Arguments").raw(own)) for each, own in at}) > 1:
+            return None
+        if given and given[0] not in self.begin_otherwise.values():
+            self.begin_otherwise[row] = given[0]
+        return odd
 
     def _contracts_parts(self, row: int) -> bool:
         """True if each rank multiplies its part of what the other run contracts with its part of a parameter."""

@@ -21,8 +21,8 @@ from matchers.logs.input_statistics import FIELD
 from matchers.logs.op_log import NO_DIGEST, OF_PARTS, OpLog
 from matchers.ops.combine import combine, joined, with_values
 from matchers.ops.json_values import number
-from matchers.ops.placement import LAYOUT, MERGED
-from matchers.ops.run_info import HELD_BY_RANKS, MERGED_RANKS
+from matchers.ops.placement import CONTRADICTED, LAYOUT, MERGED
+from matchers.ops.run_info import HELD_BY_RANKS, MERGED_FINDINGS, MERGED_RANKS, contradictions
 from matchers.ops.shapes import dimensions
 from matchers.ops.share import Holds, Share, first_alike, placed_share
 from matchers.ops.sketch import PROJECTIONS, decode_sketches, encode_sketch
@@ -65,9 +65,13 @@ class _Merge:
         changed = np.flatnonzero((held.holds != Holds.REPLICA) | np.isin(np.arange(len(log)), list(held.odd)))
         texts = {"Placement": log.texts("Placement"), LAYOUT: log.texts(LAYOUT)}
         texts |= dict.fromkeys(("User hash", FIELD), changed.tolist())
+        run = _run_info([of.header.run for of in self._logs])
+        told = {row: self._begins_otherwise(row) for row in held.begin_otherwise}
+        if told:
+            run |= {MERGED_FINDINGS: [*contradictions(run), *told.values()]}
         out = replace(
             log,
-            header=replace(log.header, run=_run_info([of.header.run for of in self._logs])),
+            header=replace(log.header, run=run),
             outputs=outputs,
             digests=digests,
             inputs=inputs,
@@ -76,6 +80,7 @@ class _Merge:
                 **log.extra,
                 **{name: log.texts(name).changed(dict.fromkeys(rows, b"")) for name, rows in texts.items()},
                 MERGED: Texts.of(self._told()),
+                CONTRADICTED: Texts.of({row: of.encode(errors="backslashreplace") for row, of in told.items()}),
             },
         )
         whole, unknown = self._further()
@@ -83,6 +88,13 @@ class _Merge:
         # without counts, a norm that is not known would be one that is not finite
         lost = np.flatnonzero(np.isin(held.holds, _WITHOUT_NORMS) & (out.counts[0] < 0))
         return replace(out, outputs=out.outputs.replaced(lost), digests=out.digests.replaced(lost))
+
+    def _begins_otherwise(self, row: int) -> str:
+        """The sentence of a parameter that differs before the step."""
+        own = self._held.odd[row]
+        rank = self._logs[own].header.run.get("rank", own)
+        name = self._held.begin_otherwise[row]
+        return f"{name}: parameter differs before the step on ranks that must agree, rank {rank}"
 
     def _first_outputs(self, rows: Int64) -> Values:
         """The first outputs of some records, merged."""
@@ -202,6 +214,9 @@ class _Merge:
         lost = np.isin(made, (*_WITHOUT_NORMS, Holds.NORM))
         norm = np.where(same, norms[0], np.where(lost, np.nan, norms.sum(axis=0)))
         digest = np.where(same, digests[0], NO_DIGEST)
+        for row, rank in held.odd.items():  # it computes with what it was given
+            of = slice(*log.inputs.start[row : row + 2].tolist())
+            norm[of], digest[of] = norms[rank, of], digests[rank, of]
         for row, names in log.texts("Parameter").items():
             for k, name in zip(range(*log.inputs.start[row : row + 2].tolist()), names.split(";"), strict=False):
                 declared = held.declared.holds(name) if name else Holds.UNKNOWN

@@ -181,7 +181,7 @@ def _with_findings(log: OpLog, ranks: RankLogs) -> OpLog:
         f"{'' if one.text.startswith(one.subject) else f'{one.subject}: '}{one.text}, ranks {listed(one.ranks)}"
         for one in found
     ]
-    run = {**log.header.run, MERGED_FINDINGS: [*_mistaken(ranks), *told]}
+    run = {**log.header.run, MERGED_FINDINGS: [*contradictions(log.header.run), *_mistaken(ranks), *told]}
     begins = {
         f"{place.rank}:{place.line}": text.encode(errors="backslashreplace")
         for one, text in reversed([*zip(found, told, strict=True)])
@@ -189,7 +189,8 @@ def _with_findings(log: OpLog, ranks: RankLogs) -> OpLog:
         for place in one.places[:1]
         if one.check in (Check.DATA, Check.REPLICATED_STAYS) or ranks.logs[place.rank].phase[place.row] != Phase.FORWARD
     }
-    marks = {
+    marks = {row: log.texts(CONTRADICTED).raw(row) for row in log.texts(CONTRADICTED)}
+    marks |= {
         row: begins[first]
         for row, members in (log.texts(MEMBERS).items() if begins else ())
         if (first := next(filter(begins.__contains__, members.split()), ""))

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from functools import cached_property
 
 import numpy as np
@@ -45,6 +45,12 @@ class Wholes:
     def of_all(self) -> Wholes:
         """The shapes of the whole batch alone."""
         return Wholes(self._log, self._parts) if self.batches > 1 else self
+
+    @cached_property
+    def start(self) -> Mapping[str, str]:
+        """Digests of the parameters before the step, of a log that has all of each."""
+        known = self._log.header.run.get("parameter_digests") if self._parts == 1 else None
+        return {canonical(str(name)): str(of) for name, of in known.items()} if isinstance(known, dict) else {}
 
     def of(self, op: str, module: str | None = None) -> set[Shape]:
         """The shapes of the first output: in a module, if it has the operation; else anywhere."""

@@ -275,3 +275,36 @@ def test_products_of_parts_are_terms_that_a_collective_among_other_ranks_does_no
     assert c.b.texts(MERGED)[0] == "2 ranks, partial, a product of parts, not summed"
     told, *_ = contradictions(c.b.header.run)
     assert told.startswith("layers.0.down/op_0_mm: a term on each rank")
+
+
+@pytest.mark.parametrize("digest", ["0b", "0c"], ids=["of nothing known", "of another parameter"])
+def test_a_copy_that_begins_otherwise_on_one_rank_is_the_first_cause(tmp_path: Path, digest: str) -> None:
+    """One process has the parameter of rank 0; that of rank 1 is no other one of its, such as an expert's."""
+    rng = np.random.default_rng(0)
+    x, w = (rng.normal(size=(8, 16)).astype(np.float32) for _ in range(2))
+
+    def written(path: Path, factor: float, own: str, **info: Any) -> str:
+        scores = (x @ (w * factor).T).astype(np.float32)
+        steps = [
+            Step(key="router/op_0_mm", gives=[scores], reads=[x, (w * factor).astype(np.float32)], made=["", ""]),
+            Step(key="router/op_1_relu", gives=[np.maximum(scores, 0)], reads=[scores], made=["router/op_0_mm"]),
+        ]
+        digests = {"router.weight": own, "expert.weight": "0c"}
+        path.parent.mkdir(exist_ok=True)
+        write_captured(path, steps, parameter_digests=digests, batch=[{"digest": "00"}], **info)
+        return str(path)
+
+    alone = written(tmp_path / "one" / "rank_0_activations.log", 1.0, "0a")
+    for rank, (factor, own) in enumerate([(1.0, "0a"), (1.5, digest)]):
+        path = tmp_path / "run" / f"rank_{rank}_activations.log"
+        written(path, factor, own, world_size=2, rank=rank)
+    c = compared(alone, str(tmp_path / "run"))
+    if digest == "0c":
+        assert c.b.texts(MERGED)[0] == "2 ranks, unknown"
+        return
+    assert c.b.texts(MERGED)[1] == "2 ranks, replica of copies, rank 1 differs"
+    (cause,) = c.consequences.causes
+    assert c.b.keys[int(c.row_b[cause.rows[0]])] == "router/op_0_mm"
+    assert headline(c, cause.rows[0]).startswith(
+        "FIRST CAUSE: ranks of b contradict each other: router.weight: parameter"
+    )
