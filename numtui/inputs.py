@@ -15,7 +15,18 @@ from typing import TYPE_CHECKING
 
 from matchers.errors import InputError
 from matchers.logs.devices import refuse_device
-from matchers.runs.run import LOG_NAME, FoundLog, Run, common_step, find_logs, find_runs, is_run, of_step, rank_in
+from matchers.runs.run import (
+    LOG_NAME,
+    FoundLog,
+    Run,
+    common_step,
+    find_logs,
+    find_runs,
+    has_steps,
+    is_run,
+    of_step,
+    rank_in,
+)
 from matchers.weights.recognised import WEIGHTS_NAME
 from numtui.paths import status_of
 
@@ -55,6 +66,7 @@ class OpenRequest:
         path_a, path_b: readable logs, found and checked; `path_b` is empty to open a single log. A log from
             standard input is in a file already. The folder of a run stands for all its ranks.
         name_a, name_b: names of the sides on the screen.
+        step: the one that is read, of files that have several (Megatron-LM's traces); None for all.
         row: record of side a on which the explorer puts the cursor; None for the place of the last session.
         line_b: 1-based line of a record in the log of side b, which the cursor is put on instead; None for none.
         rules_path: the rule file; the explorer reads it if it exists, and saves to it.
@@ -79,6 +91,7 @@ class OpenRequest:
     name_a: str
     name_b: str
     rules_path: Path
+    step: int | None = None
     row: int | None = None
     line_b: int | None = None
     rules_given: bool = False
@@ -109,12 +122,19 @@ class OpenRequest:
 
 
 def resolve_logs(
-    a: str, b: str, *, rank: int | None = None, step: int | None = None, merged: bool = False
+    a: str,
+    b: str,
+    *,
+    rank: int | None = None,
+    step: int | None = None,
+    stage: str | None = None,
+    merged: bool = False,
 ) -> tuple[str, str]:
     """Find the two logs that A and B name; files are taken as they are, folders are searched.
 
     Args:
         step: the captured step; None for the one that both have.
+        stage: the stage whose logs are meant; None for the only one.
         merged: all ranks of a folder are to be one log, whatever their layout.
 
     Raises:
@@ -127,12 +147,14 @@ def resolve_logs(
             raise InputError("--merged and --rank exclude each other: give one of them")
         if not (os.path.isdir(a) and os.path.isdir(b)):
             raise InputError("--merged is about the folders of two runs, and a file was given")
-        return _of_all_ranks(find_runs(a, b, step=step), (a, b))
-    if rank is None and (layouts := other_layouts(a, b, step)):
+        return _of_all_ranks(find_runs(a, b, step=step, stage=stage), (a, b))
+    if rank is None and (layouts := other_layouts(a, b, step, stage)):
         return layouts
-    found = [look(side) for side in (a, b)]
+    found = [look(side, stage=stage) for side in (a, b)]
+    if stage is not None and found == [None, None]:
+        raise InputError("--stage chooses logs of a folder, but A and B are both files")
     if step is not None:
-        if found == [None, None]:
+        if found == [None, None] and not (has_steps(a) and has_steps(b)):
             raise InputError("--step chooses a log of a folder, but A and B are both files")
         found = [of_step(logs, step, side) if logs else logs for logs, side in zip(found, (a, b), strict=True)]
     logs_a, logs_b = found
@@ -159,36 +181,39 @@ def resolve_logs(
     return (chosen, b) if logs_a is not None else (a, chosen)
 
 
-def other_layouts(a: str, b: str, step: int | None = None) -> tuple[str, str] | None:
+def other_layouts(a: str, b: str, step: int | None = None, stage: str | None = None) -> tuple[str, str] | None:
     """Return what to read of two runs with other numbers of ranks: the log of one rank, or the folder of several."""
     if not (os.path.isdir(a) and os.path.isdir(b)):
         return None
     from matchers.runs.layouts.read import layouts_differ
 
     try:
-        runs = find_runs(a, b, step=step)
+        runs = find_runs(a, b, step=step, stage=stage)
     except InputError:
         return None  # said below, or a rank is chosen there
     return _of_all_ranks(runs, (a, b)) if layouts_differ(*runs) else None
 
 
 def _of_all_ranks(runs: tuple[Run, Run], folders: tuple[str, str]) -> tuple[str, str]:
-    """Return the folder of each run, or of its step; or the log of rank 0 if that is the only one."""
-    one, other = (
-        path if list(run.paths) == [0] else folder if run.step is None else os.path.dirname(path)
-        for run, folder in zip(runs, folders, strict=True)
-        for path in [next(iter(run.paths.values()))]
-    )
+    """Return the folder of each run, or of its step and stage; or the log of rank 0 if that is the only one."""
+    one, other = (_one_path(run, folder) for run, folder in zip(runs, folders, strict=True))
     return one, other
 
 
-def resolve_log(path: str, *, rank: int | None = None, step: int | None = None) -> str:
+def _one_path(run: Run, folder: str) -> str:
+    paths = list(run.paths.values())
+    if list(run.paths) == [0]:
+        return paths[0]
+    return folder if run.step is None and not run.stage else os.path.commonpath([os.path.dirname(p) for p in paths])
+
+
+def resolve_log(path: str, *, rank: int | None = None, step: int | None = None, stage: str | None = None) -> str:
     """Find the one log that a path names, a file or the folder of a run.
 
     Raises:
         InputError: as `resolve_logs`.
     """
-    return path if path == STDIN else resolve_logs(path, path, rank=rank, step=step)[0]
+    return path if path == STDIN else resolve_logs(path, path, rank=rank, step=step, stage=stage)[0]
 
 
 def run_names(paths: Sequence[str]) -> list[str]:
@@ -253,8 +278,8 @@ def demo_logs(pair: str) -> tuple[str, str]:
     raise InputError(f"the example logs are missing from this installation ({package / '_examples'})")
 
 
-def look(path: str, name: re.Pattern[str] = LOG_NAME) -> list[FoundLog] | None:
-    """Return the logs of this name in a folder; None for a readable file or standard input."""
+def look(path: str, name: re.Pattern[str] = LOG_NAME, *, stage: str | None = None) -> list[FoundLog] | None:
+    """Return the logs of this name in a folder, of a stage if one is chosen; None for a readable file or stdin."""
     if path == STDIN:
         with suppress(OSError):  # closed: the reader says so
             if not os.isatty(0):
@@ -268,7 +293,7 @@ def look(path: str, name: re.Pattern[str] = LOG_NAME) -> list[FoundLog] | None:
             raise InputError(f"{path}: cannot be read (permission denied)")
         return None
     try:
-        logs = find_logs(Path(path), name)
+        logs = find_logs(Path(path), name, stage=stage)
     except OSError as error:
         raise InputError(f"{error.filename or path}: {error.strerror or error}") from None
     if not logs and name is WEIGHTS_NAME:
@@ -295,11 +320,18 @@ def _runs_in(path: str) -> str:
     runs = []
     with suppress(OSError):
         for folder in sorted(islice(chain(Path(path).glob("*/"), Path(path).glob("*/*/")), _MAX_FOLDERS)):
-            with suppress(OSError, InputError):
-                if folder.name != "numerics" and find_logs(folder) and not find_logs(folder.parent):
+            with suppress(OSError):
+                if folder.name != "numerics" and _has_logs(folder) and not _has_logs(folder.parent):
                     runs.append(str(folder.relative_to(path)))
     more = f" and {len(runs) - _MAX_RUNS:,} more" if len(runs) > _MAX_RUNS else ""
     return ", ".join(runs[:_MAX_RUNS]) + more
+
+
+def _has_logs(folder: Path) -> bool:
+    try:
+        return bool(find_logs(folder))
+    except InputError:  # too many to choose from
+        return True
 
 
 def _rank_in_name(path: str) -> int | None:

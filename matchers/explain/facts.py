@@ -52,6 +52,7 @@ __all__ = [
     "ground_of",
     "inputs_of",
     "phase_label",
+    "read_numbers",
 ]
 
 OTHER_BITS = "≠ bits"
@@ -186,7 +187,7 @@ def facts_of(c: Comparison, row: int) -> list[Fact]:
     for k, name in enumerate(STATISTICS):
         scale = _scale(c, i, j, name) if i >= 0 and j >= 0 else math.nan
         facts += _numbers(_STATISTIC_NAMES[name], _statistic(c.a, i, k), _statistic(c.b, j, k), scale)
-    facts += _read_numbers(c, row)
+    facts += read_numbers(c, row)
     facts += _measured(c, row, i, j)
     for name, of in _TEXTS:
         facts += _texts(name, *_sides(c, row, of))
@@ -304,7 +305,7 @@ def _differing_statistics(c: Comparison, row: int) -> Iterator[tuple[int, str]]:
         yield k, f"{error[k]:.1e}" if error[k] > 0 else OTHER_BITS
 
 
-def _read_numbers(c: Comparison, row: int) -> Iterator[Fact]:
+def read_numbers(c: Comparison, row: int) -> Iterator[Fact]:
     """Yield extremes and mean of inputs that these tell apart."""
     i, j = int(c.row_a[row]), int(c.row_b[row])
     for k, _ in _differing_statistics(c, row):

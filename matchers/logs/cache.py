@@ -48,22 +48,24 @@ class Summary:
     structure: str
 
 
-def read_cached(path: str, cache: CacheFolder | None, *, progress: Progress | None = None) -> OpLog:
+def read_cached(
+    path: str, cache: CacheFolder | None, *, progress: Progress | None = None, step: int | None = None
+) -> OpLog:
     """Read a log like `read_log`, from the cache if it is there; otherwise leave it there (`CacheFolder.flush`).
 
     Raises:
         LogError: as `read_log`.
     """
     identity = None if cache is None or path == "-" else FileIdentity.of(path)
-    if cache is None or identity is None or not identity.worthwhile or not (name := _name(identity)):
-        return read_log(path, progress=progress)
+    if cache is None or identity is None or not identity.worthwhile or not (name := _name(identity, step)):
+        return read_log(path, progress=progress, step=step)
     entry = cache.get(name)
     if entry is not None and entry.meta.get("content") == (content := identity.content()):
         if progress is not None:
             progress("reading", 1.0)
         return replace(unpacked(entry, path), content=content)
     taken = Content() if identity.files == (path,) else None
-    log = read_log(path, progress=progress, content=taken)
+    log = read_log(path, progress=progress, content=taken, step=step)
     if taken is None:
         log = replace(log, content=identity.content())
     if log.content and FileIdentity.of(path) == identity:
@@ -86,12 +88,13 @@ def summary(path: str, cache: CacheFolder) -> Summary | None:
         return None
 
 
-def _name(identity: FileIdentity) -> str:
+def _name(identity: FileIdentity, step: int | None = None) -> str:
     """The name of an entry: the state of the file, and all that the columns depend on besides."""
     reader = source_digest(*_READER)
     if not reader:
         return ""
-    return entry_name(f"{identity.key} {reader} {sys.byteorder} {np.__version__}", COLUMNS)
+    part = "" if step is None else f" step {step}"
+    return entry_name(f"{identity.key} {reader} {sys.byteorder} {np.__version__}{part}", COLUMNS)
 
 
 def _storing(cache: CacheFolder, name: str, log: OpLog) -> Callable[[], None]:

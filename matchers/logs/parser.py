@@ -51,6 +51,7 @@ def read_log(
     progress: Progress | None = None,
     head: int | None = None,
     content: Content | None = None,
+    step: int | None = None,
 ) -> OpLog:
     """Read a log from a path, a path ending in `.gz`, or `-` for standard input.
 
@@ -58,6 +59,7 @@ def read_log(
         progress: called with ("reading", fraction) now and then; the fraction is 0 if the size is unknown.
         head: read only about this many bytes; the result is then marked `partial`.
         content: takes the digest of the file's bytes; the log has it too, then.
+        step: read only this one, of a file of another tool that has several.
 
     Raises:
         LogError: the file is missing, unreadable, or not a log.
@@ -69,7 +71,7 @@ def read_log(
         with open_log(path, content) as log:
             form = recognised(log.start())
             if form is not None:
-                imported = read_imported(form, log, builder.path, head, progress)
+                imported = read_imported(form, log, builder.path, head, progress, step)
             elif isinstance(log, LogSource):
                 for piece, last in log.pieces(head):
                     builder.add(piece, last)

@@ -49,7 +49,7 @@ def check_run(run: Run, *, cache: CacheFolder | None = None, progress: Progress 
         if progress is not None:
             progress(f"reading rank {rank}", done / (len(run.paths) + 1))
         try:
-            logs[rank] = read_cached(path, cache)
+            logs[rank] = read_cached(path, cache, step=run.step)
         except LogError as error:
             unreadable[rank] = str(error)
     if not logs:

@@ -13,26 +13,17 @@ from pathlib import Path
 from matchers.errors import InputError, LogError
 from matchers.logs.devices import refuse_device
 from matchers.logs.head import captured_step
-from matchers.logs.imported.files import imported_logs
+from matchers.logs.imported.files import FoundLog, imported_logs
 from matchers.runs.flight_recorder.dumps import dump_files
 
-__all__ = ["LOG_NAME", "MAX_WORLD", "FoundLog", "Run", "common_step", "find_logs", "find_run", "find_runs", "is_run",
-    "of_step", "rank_in"]  # fmt: skip
+__all__ = ["LOG_NAME", "MAX_WORLD", "FoundLog", "Run", "common_step", "find_logs", "find_run", "find_runs", "has_steps",
+    "is_run", "of_step", "rank_in"]  # fmt: skip
 
 MAX_WORLD = 1 << 16
 """Ranks of which those without a log are named."""
 LOG_NAME = re.compile(r"rank_(\d+)_activations\.log(\.gz)?")
 _STEP_NAME = re.compile(r"step_(\d+)")
 _NO_STEP = "it has no folders step_S, and its logs do not say their step"
-
-
-@dataclass(frozen=True, slots=True)
-class FoundLog:
-    """A log in the folder of a run; `step` is None where the folder has one captured step only."""
-
-    path: Path
-    rank: int
-    step: int | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,6 +34,7 @@ class Run:
         name: of the run, for display.
         paths: rank → path of its log, ascending; a single log has one.
         step: the captured step; None if the logs do not say.
+        stage: whose logs these are; empty for those of a run without stages.
         world_size: number of ranks that the logs name; None if they do not say.
         mesh: sizes of the dimensions of the device mesh by name; empty if unknown.
         coordinates: rank → index along each dimension of the mesh; empty if unknown.
@@ -55,6 +47,7 @@ class Run:
     name: str
     paths: Mapping[int, str]
     step: int | None = None
+    stage: str = ""
     world_size: int | None = None
     mesh: Mapping[str, int] | None = None
     coordinates: Mapping[int, Mapping[str, int]] | None = None
@@ -64,17 +57,19 @@ class Run:
     dumps: Mapping[int, str] | None = None
 
 
-def find_logs(folder: Path, name: re.Pattern[str] = LOG_NAME) -> list[FoundLog]:
+def find_logs(folder: Path, name: re.Pattern[str] = LOG_NAME, *, stage: str | None = None) -> list[FoundLog]:
     """Find the logs of a run by step and rank: in the folder, in `numerics/`, and in `step_S/` of either.
 
     Where there are none, those of another tool.
 
     Args:
         name: of a log, with the rank as its first group.
+        stage: of several, each of which has logs of its own.
 
     Raises:
         OSError: the folder cannot be read.
-        InputError: two logs are of one rank and step, or a name does not tell its rank.
+        InputError: two logs are of one rank and step, a name does not tell its rank, or `stage` has to choose one of
+            several, or is none of them.
     """
     found: dict[tuple[int, int], FoundLog] = {}
     for base in (folder, folder / "numerics"):
@@ -94,8 +89,18 @@ def find_logs(folder: Path, name: re.Pattern[str] = LOG_NAME) -> list[FoundLog]:
         if 0 < before < len(found):
             raise InputError(f"{folder} and {base} both have logs: name the one that is meant, or a log itself")
     if not found and name is LOG_NAME:
-        return [FoundLog(*log) for log in imported_logs(folder)]
-    return [found[at] for at in sorted(found)]
+        return _of_stage(imported_logs(folder), stage, folder)
+    return _of_stage([found[at] for at in sorted(found)], stage, folder)
+
+
+def _of_stage(found: Sequence[FoundLog], stage: str | None, folder: Path) -> list[FoundLog]:
+    stages = sorted({log.stage for log in found})
+    if stage is None and len(stages) > 1:
+        raise InputError(f"{folder}: has logs of several stages ({', '.join(stages)}); choose one with --stage NAME")
+    if found and stage not in (None, *filter(None, stages)):
+        there = f"its stages are {', '.join(stages)}" if any(stages) else "its logs are not in folders of stages"
+        raise InputError(f"{folder}: no logs of stage {stage}; {there}")
+    return [log for log in found if stage in (None, log.stage)]
 
 
 def is_run(path: str) -> bool:
@@ -131,25 +136,28 @@ def _places(base: Path) -> Iterator[tuple[Path, int | None]]:
             yield folder, step
 
 
-def find_run(path: str, *, step: int | None = None, dumps: bool = False) -> Run:
+def find_run(path: str, *, step: int | None = None, stage: str | None = None, dumps: bool = False) -> Run:
     """Find the logs of a run: those of a folder, or a log by itself.
 
     Args:
         step: of several captured steps.
+        stage: of several stages.
         dumps: a folder without logs is a run, too, if dumps of torch's flight recorder lie there.
 
     Raises:
-        InputError: no log is there, or `step` has to choose one of several.
+        InputError: no log is there, or `step` or `stage` has to choose one of several.
     """
     try:
         status = os.stat(path)
         refuse_device(path, status)
         if not stat.S_ISDIR(status.st_mode):
+            if stage is not None:
+                raise InputError(f"{path}: is a file: --stage chooses logs of a folder")
             log = FoundLog(Path(path), rank_in(Path(path)) or 0, None)
             if step is not None and stat.S_ISREG(status.st_mode):  # a pipe can be read once
                 of_step([log], step, path)
-            return Run(log.path.name, {log.rank: path})
-        found = find_logs(Path(path))
+            return Run(log.path.name, {log.rank: path}, step=step)
+        found = find_logs(Path(path), stage=stage)
     except OSError as error:
         raise InputError(f"{error.filename or path}: {error.strerror or error}") from None
     except ValueError as error:  # a zero byte in the name
@@ -162,21 +170,29 @@ def find_run(path: str, *, step: int | None = None, dumps: bool = False) -> Run:
     if len({log.step for log in found}) > 1:
         raise InputError(f"{path} has several captured steps ({_listed(_steps(found))}); choose one with --step S")
     paths = {log.rank: str(log.path) for log in found}
-    return Run(Path(os.path.abspath(path)).name, paths, step=found[0].step, folder=path)
+    return Run(
+        Path(os.path.abspath(path)).name,
+        paths,
+        step=step if step is not None else found[0].step,
+        stage=found[0].stage,
+        folder=path,
+    )
 
 
-def find_runs(a: str, b: str, *, step: int | None = None) -> tuple[Run, Run]:
+def find_runs(a: str, b: str, *, step: int | None = None, stage: str | None = None) -> tuple[Run, Run]:
     """Find the logs of two runs, of the captured step that both have.
 
     Raises:
         InputError: as `find_run`, or `step` has to choose one of several.
     """
     if step is not None:
-        return find_run(a, step=step), find_run(b, step=step)
-    steps = [_steps_of(path) for path in (a, b)]
+        return find_run(a, step=step, stage=stage), find_run(b, step=step, stage=stage)
+    steps = [_steps_of(path, stage) for path in (a, b)]
     if all(steps) or any(len(of_run) > 1 for of_run in steps):
         step = common_step(steps, (a, b))
-    one, other = (find_run(path, step=step if of_run else None) for path, of_run in zip((a, b), steps, strict=True))
+    one, other = (
+        find_run(path, step=step if of_run else None, stage=stage) for path, of_run in zip((a, b), steps, strict=True)
+    )
     return one, other
 
 
@@ -195,6 +211,13 @@ def common_step(steps: Sequence[Collection[int]], paths: tuple[str, str]) -> int
     raise InputError(f"several captured steps ({told}); choose one with --step S")
 
 
+def has_steps(path: str) -> bool:
+    """Return True for a log that may have several steps within it, of which its reader takes one."""
+    from matchers.logs.imported.formats import has_steps as told  # numpy, which most choices need not
+
+    return told(path)
+
+
 def of_step(found: Sequence[FoundLog], step: int, folder: str) -> list[FoundLog]:
     """Return the logs of a step: those in its folder; of a run without such folders, all if they are of that step.
 
@@ -206,6 +229,8 @@ def of_step(found: Sequence[FoundLog], step: int, folder: str) -> list[FoundLog]
             there = "is step" if len(steps) == 1 else "are steps"
             raise InputError(f"{folder}: no log of step {step}; there {there} {_listed(steps)}")
         return [log for log in found if log.step == step]
+    if all(has_steps(str(log.path)) for log in found):
+        return list(found)  # whoever reads them takes the step
     try:
         said = {captured_step(str(log.path)) for log in found}
     except (OSError, LogError):
@@ -225,8 +250,8 @@ def _steps(found: Iterable[FoundLog]) -> set[int]:
     return {log.step for log in found if log.step is not None}
 
 
-def _steps_of(path: str) -> set[int]:
+def _steps_of(path: str, stage: str | None) -> set[int]:
     try:
-        return _steps(find_logs(Path(path)))
+        return _steps(find_logs(Path(path), stage=stage))
     except (OSError, ValueError):
         return set()  # `find_run` says why

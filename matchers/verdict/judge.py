@@ -192,7 +192,8 @@ def judge(
     found.settle(different, Status.CLOSE, Reason.OTHER_BITS_SAME_NORMS)
     equal = bits.equal & ~np.isin(found.status, (Status.NAN, Status.SHAPE, Status.SHARDED))
     found.settle(equal, Status.EQUAL, Reason.EQUAL_BITS, error=0.0, bound=False)
-    at = distinct(np.concatenate((bits.slots, np.flatnonzero(_further_nan(a)[i] | _further_nan(b)[j]))))
+    odd = _further_nan(a)[i] | _further_nan(b)[j] | (_further_by_numbers(a)[i] & _further_by_numbers(b)[j])
+    at = distinct(np.concatenate((bits.slots, np.flatnonzero(odd))))
     recorded = records_changes(a) and records_changes(b) if len(at) else True
     slots = deciding(a, b, i[at], j[at], replace(limits, longer=1.0).taken(at), recorded)
     found = _by_slots(found, {int(at[k]): slot for k, slot in slots.items()}, bits)
@@ -315,6 +316,13 @@ def _further_nan(log: OpLog) -> Bool:
     """bool[n]: a further output, or an input changed in place, has NaN."""
     values, out = further(log), np.zeros(len(log), bool)
     out[values.maker[values.counts[1] > 0]] = True
+    return out
+
+
+def _further_by_numbers(log: OpLog) -> Bool:
+    """bool[n]: a further output has numbers and no digest: other tools' logs of several results."""
+    values, out = further(log), np.zeros(len(log), bool)
+    out[values.maker[(values.slot > 0) & ~values.known]] = True
     return out
 
 

@@ -45,7 +45,7 @@ def without_unread(case: Case, judged: Judgement) -> Judgement:
     for k in found:
         i, j = int(pairing.lead_a[k]), int(pairing.lead_b[k])
         x, y = a.digests[i], b.digests[j]
-        known = len(x) == len(y) and NO_DIGEST not in x and NO_DIGEST not in y
+        known = len(x) == len(y) > 0 and NO_DIGEST not in x and NO_DIGEST not in y
         if not known or x[0] != y[0] or a.texts("Mutated").raw(i) != b.texts("Mutated").raw(j):
             continue
         differing = np.flatnonzero(x != y).tolist()

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias
 
 from matchers.errors import InputError
+from matchers.runs.run import has_steps
 from matchers.typed_number import typed_number
 from numtui.cli.user_cache import user_cache
 from numtui.inputs import (
@@ -191,7 +192,7 @@ def add_screen(parser: argparse.ArgumentParser) -> None:
 def add_run_options(parser: argparse.ArgumentParser, *, parts: bool) -> None:
     """Add the options for folders of several ranks; `parts` those for comparing them in parts."""
     group = parser.add_argument_group("runs of several ranks (docs/runs.md)")
-    group.add_argument("--step", type=whole_number, metavar="S", help="captured step, where there are several")
+    add_step(group)
     group.add_argument(
         "--workers", type=_workers, metavar="N", help="processes that compare ranks (default: the cores)"
     )
@@ -201,6 +202,12 @@ def add_run_options(parser: argparse.ArgumentParser, *, parts: bool) -> None:
         group.add_argument(
             "--shard", type=_shard, metavar="i/n", help="compare the i-th part of the ranks, for numtui merge; needs -o"
         )
+
+
+def add_step(parser: argparse._ActionsContainer) -> None:
+    """Add the options that choose logs of a folder: `--step` and `--stage`, None without a choice."""
+    parser.add_argument("--step", type=whole_number, metavar="S", help="captured step, where there are several")
+    parser.add_argument("--stage", metavar="NAME", help="stage of the program, where each has its logs (verl)")
 
 
 def _workers(text: str) -> int:
@@ -251,6 +258,7 @@ def requested(args: argparse.Namespace) -> OpenRequest:
         args.b,
         rank=args.rank,
         step=getattr(args, "step", None),
+        stage=getattr(args, "stage", None),
         merged=bool(getattr(args, "merged", None)),
     )
     return requested_for(args, path_a, path_b, args.rank, default_names(path_a, path_b))
@@ -280,6 +288,7 @@ def requested_for(
         path_b=path_b,
         name_a=getattr(args, "name_a", None) or names[0],
         name_b=getattr(args, "name_b", None) or names[1],
+        step=_step_inside(args, path_a, path_b),
         rules_path=DEFAULT_RULES if args.rules is None else typed_path(args.rules),
         rules_given=args.rules is not None,
         auto_rules=bool(getattr(args, "auto_rules", None)),
@@ -300,15 +309,22 @@ def requested_of_one(args: argparse.Namespace) -> OpenRequest:
     for name in ("rules", "auto_rules", "name_b", "merged", "expect", "rtol", "noise", "floor", "allow"):
         if getattr(args, name, None) is not None:
             raise InputError(f"--{name.replace('_', '-')} is about two logs, and only {args.a} was given")
-    path = resolve_log(args.a, rank=args.rank, step=getattr(args, "step", None))
+    path = resolve_log(args.a, rank=args.rank, step=getattr(args, "step", None), stage=getattr(args, "stage", None))
     request = OpenRequest(
         path_a=path,
         path_b="",
         name_a=args.name_a or only_name(path),
         name_b="",
+        step=_step_inside(args, path),
         rules_path=DEFAULT_RULES,
     )
     return on_screen(request, args)
+
+
+def _step_inside(args: argparse.Namespace, *paths: str) -> int | None:
+    """Return the step that the reader has to choose, of files that may have several; None: the path says it."""
+    step: int | None = getattr(args, "step", None)
+    return step if step is not None and any(has_steps(path) for path in paths if path) else None
 
 
 def on_screen(request: OpenRequest, args: argparse.Namespace) -> OpenRequest:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 
 from matchers.errors import InputError
 from matchers.weights.recognised import is_weight_log
-from numtui.cli.arguments import Commands, add_command, add_no_cache, add_screen, file_argument, on_screen, whole_number
+from numtui.cli.arguments import Commands, add_command, add_no_cache, add_screen, add_step, file_argument, on_screen
 from numtui.cli.explore import configured
 from numtui.cli.output import ExitCode, complain_briefly, deliver
 from numtui.cli.overview import has_screen, show
@@ -50,9 +50,7 @@ def add_parser(commands: Commands) -> None:
         metavar="RUN",
         help="run folder, the log of one rank, or a folder of dumps of torch's flight recorder",
     )
-    parser.add_argument(
-        "--step", type=whole_number, metavar="S", help="captured step to check, where there are several"
-    )
+    add_step(parser)
     add_no_cache(parser)
     add_report_options(parser, CONDITIONS_OF_RUN, FAIL_ON_OF_RUN)
     add_screen(parser)
@@ -64,7 +62,7 @@ def _run(args: argparse.Namespace) -> int:
     request = on_screen(OpenRequest(path_a="", path_b="", name_a="", name_b="", rules_path=DEFAULT_RULES), args)
     targets = targets_of(args)
     on_terminal = not (args.format or args.output or args.also) and has_screen()
-    checked = _checked(args.path, args.step, request)
+    checked = _checked(args, request)
     from numtui.report.check.model import CheckReport
 
     report = CheckReport(checked, tuple(dict.fromkeys(args.fail_on or FAIL_ON_OF_RUN)))
@@ -77,12 +75,13 @@ def _run(args: argparse.Namespace) -> int:
     return code or (ExitCode.RED if report.failures else ExitCode.SAME)
 
 
-def _checked(path: str, step: int | None, request: OpenRequest) -> CheckedRun:
+def _checked(args: argparse.Namespace, request: OpenRequest) -> CheckedRun:
     from matchers.runs.check import check_run
     from matchers.runs.run import find_run
 
     with ProgressLine() as progress:
-        return check_run(find_run(path, step=step, dumps=True), cache=request.cache, progress=progress)
+        run = find_run(args.path, step=args.step, stage=args.stage, dumps=True)
+        return check_run(run, cache=request.cache, progress=progress)
 
 
 def _show(checked: CheckedRun, request: OpenRequest) -> int:

@@ -14,9 +14,9 @@ from numtui.cli.arguments import (
     add_command,
     add_expectation,
     add_log_options,
+    add_step,
     file_argument,
     requested,
-    whole_number,
 )
 from numtui.cli.output import ExitCode, complain, deliver
 from numtui.paths import typed_path
@@ -45,7 +45,7 @@ def add_parser(commands: Commands) -> None:
     told = "folder of the new logs or Parquet files, or the DuckDB database"
     file_argument(parser, "-o", "--output", metavar="PATH", required=True, help=told)
     parser.add_argument("--to", choices=("parquet", "duckdb"), help="write tables (needs DuckDB: numtui[sql])")
-    parser.add_argument("--step", type=whole_number, metavar="S", help="captured step, where there are several")
+    add_step(parser)
     add_log_options(parser)
     add_expectation(parser)
 
@@ -93,10 +93,10 @@ def _logs(args: argparse.Namespace) -> dict[int, OpLog]:
     from matchers.logs.parser import read_log
     from matchers.runs.run import find_run
 
-    run = find_run(args.a, step=args.step)
+    run = find_run(args.a, step=args.step, stage=args.stage)
     if args.rank is not None and args.rank not in run.paths:
         raise InputError(f"{args.a}: no log of rank {args.rank}")
-    logs = {rank: read_log(path) for rank, path in run.paths.items() if args.rank in (None, rank)}
+    logs = {rank: read_log(path, step=args.step) for rank, path in run.paths.items() if args.rank in (None, rank)}
     for rank, log in logs.items():
         for problem in log.problems[:1]:
             more = f" and {log.problem_count - 1:,} more" if log.problem_count > 1 else ""

@@ -180,6 +180,7 @@ def report(
     options = ReportOptions(
         names=(request.name_a, request.name_b),
         paths=None if STDIN in paths else paths,
+        step=request.step,
         rules_path=None if files.applied is None else str(files.applied),
         rules_found=None if files.found is None else str(files.found),
         fail_on=fail_on,

@@ -16,9 +16,9 @@ from numtui.cli.arguments import (
     add_log_options,
     add_logs,
     add_output,
+    add_step,
     requested,
     requested_of_one,
-    whole_number,
 )
 from numtui.cli.output import ExitCode, complain, deliver
 from numtui.cli.user_cache import keep_for_later
@@ -48,7 +48,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("row", metavar="ROW", nargs="?", help=told)
     add_log_options(parser)
     add_expectation(parser)
-    parser.add_argument("--step", type=whole_number, metavar="S", help="captured step, where there are several")
+    add_step(parser)
     parser.add_argument("--format", choices=("text", "json"), default="text", help="the form (default: text)")
     add_output(parser)
     parser.add_argument("--no-color", action="store_true", help="no colours (also: NO_COLOR)")
@@ -64,7 +64,7 @@ def _run(args: argparse.Namespace) -> int:
         from matchers.logs.cache import read_cached
         from matchers.single_run import single_run
 
-        c: Comparison = single_run(read_cached(request.path_a, request.cache))
+        c: Comparison = single_run(read_cached(request.path_a, request.cache, step=request.step))
     else:
         from numtui.cli.comparing import compared, warnings_of
         from numtui.cli.rule_files import rule_files

@@ -13,8 +13,8 @@ from numtui.cli.arguments import (
     add_log_options,
     add_logs,
     add_output,
+    add_step,
     requested,
-    whole_number,
 )
 from numtui.cli.output import ExitCode, complain, deliver
 from numtui.cli.user_cache import keep_for_later, user_cache
@@ -41,7 +41,7 @@ def add_parser(commands: Commands) -> None:
     parser.add_argument("--digests", action="store_true", help="write the digests of A alone, all its ranks and steps")
     add_log_options(parser)
     add_expectation(parser)
-    parser.add_argument("--step", type=whole_number, metavar="S", help="captured step, where there are several")
+    add_step(parser)
     add_output(parser)
 
 
@@ -89,7 +89,7 @@ def _digests(args: argparse.Namespace) -> int:
     if args.b is not None:
         raise InputError("--digests is about one run: leave B out")
     path = Path(typed_path(args.a))
-    paths = [str(log.path) for log in find_logs(path)] if path.is_dir() else [resolve_log(args.a)]
+    paths = [str(log.path) for log in find_logs(path, stage=args.stage)] if path.is_dir() else [resolve_log(args.a)]
     if not paths:
         resolve_log(args.a)  # says what there is instead
     logs = (read_cached(each, None if args.no_cache else user_cache()) for each in paths)

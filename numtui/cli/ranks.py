@@ -47,8 +47,9 @@ def are_runs(args: argparse.Namespace) -> bool:
         return False
     several = False
     with suppress(OSError, ValueError):
-        several = any(len({log.rank for log in find_logs(Path(path))}) > 1 for path in (args.a, args.b))
-    return several and other_layouts(args.a, args.b, args.step) is None
+        logs = [find_logs(Path(path), stage=args.stage) for path in (args.a, args.b)]
+        several = any(len({log.rank for log in found}) > 1 for found in logs)
+    return several and other_layouts(args.a, args.b, args.step, args.stage) is None
 
 
 @dataclass(frozen=True, slots=True)
@@ -63,7 +64,7 @@ class _Options:
     def criteria(self) -> tuple[str, ...]:
         """The arguments on which verdicts depend."""
         told: list[str] = []
-        for option in ("rules", "expect", "rtol", "noise", "step"):
+        for option in ("rules", "expect", "rtol", "noise", "step", "stage"):
             value = getattr(self.args, option, None)
             told += [] if value is None else [f"--{option}", str(value)]
         told += ["--floor"] if getattr(self.args, "floor", None) else []
@@ -76,7 +77,7 @@ def compare_runs(args: argparse.Namespace, fail_on: Sequence[str] = FAIL_ON, all
     Raises:
         UserError: the runs cannot be found, or the rules or known differences cannot be read.
     """
-    a, b = find_runs(args.a, args.b, step=args.step)
+    a, b = find_runs(args.a, args.b, step=args.step, stage=args.stage)
     return _report_on(args, a, b, sorted({*a.paths, *b.paths}), fail_on, allow)
 
 
@@ -216,7 +217,7 @@ def report_runs(
     made = compare_runs(args, fail_on, allow)
     if args.pages and page is not None:
         _refuse_nothing(made)
-        a, b = find_runs(args.a, args.b, step=args.step)
+        a, b = find_runs(args.a, args.b, step=args.step, stage=args.stage)
         made = replace(made, pages={rank: f"{page.stem}.rank_{rank}.html" for rank in made.typical})
         for rank, name in made.pages.items():
             request = requested_for(args, a.paths[rank], b.paths[rank], rank, made.comparison.names)
@@ -230,7 +231,7 @@ def _write_part(args: argparse.Namespace, allow: Path | None) -> int:
 
     if args.output is None or args.also or args.format is not None:
         raise InputError("--shard writes a part for numtui merge to -o FILE, and no other report")
-    a, b = find_runs(args.a, args.b, step=args.step)
+    a, b = find_runs(args.a, args.b, step=args.step, stage=args.stage)
     ranks = tuple(sorted({*a.paths, *b.paths}))
     made = _report_on(args, a, b, args.shard.ranks(ranks), FAIL_ON, allow)
     part = Part(

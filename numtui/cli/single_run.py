@@ -41,7 +41,7 @@ def report_single(request: OpenRequest, *, fail_on: Sequence[str] = ("diverged",
         UserError: the log cannot be read, or the report cannot be written.
     """
     with ProgressLine() as progress:
-        c = single_run(read_cached(request.path_a, request.cache, progress=progress))
+        c = single_run(read_cached(request.path_a, request.cache, step=request.step, progress=progress))
 
     def write(out: TextIO) -> None:
         write_lines(_lines(c, request.name_a), out)

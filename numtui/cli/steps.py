@@ -100,7 +100,7 @@ def _captured(args: argparse.Namespace) -> tuple[list[int], list[int]]:
         if path is None or not os.path.isdir(path):
             return [], []
         with suppress(OSError, ValueError, InputError):  # said later, by who reads the logs
-            steps.append({log.step for log in find_logs(Path(path)) if log.step is not None})
+            steps.append({log.step for log in find_logs(Path(path), stage=args.stage) if log.step is not None})
     if len(steps) < 2:
         return [], []
     return sorted(steps[0] & steps[1]), sorted(steps[0] ^ steps[1])

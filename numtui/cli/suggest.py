@@ -6,7 +6,7 @@ import argparse
 
 from matchers.errors import InputError
 from matchers.weights.recognised import is_weight_log
-from numtui.cli.arguments import Commands, add_command, add_log_options, add_logs, add_output, requested
+from numtui.cli.arguments import Commands, add_command, add_log_options, add_logs, add_output, add_step, requested
 from numtui.cli.output import ExitCode, complain, deliver
 from numtui.cli.user_cache import keep_for_later
 
@@ -25,6 +25,7 @@ def add_parser(commands: Commands) -> None:
     )
     add_logs(parser)
     add_log_options(parser)
+    add_step(parser)
     parser.add_argument(
         "--format", choices=("text", "yaml"), default="text", help="text for people (default), yaml: a rule file for -r"
     )

@@ -26,18 +26,21 @@ def next_steps(r: Report) -> Iterator[NextStep]:
     c, options = r.comparison, r.options
     if options.paths is None:
         return
-    rules = () if options.rules_path is None else ("-r", options.rules_path)
+    step = () if options.step is None else ("--step", str(options.step))
+    rules = step if options.rules_path is None else ("-r", options.rules_path, *step)
     expected = c.expectation.options
     found = options.rules_found
     if found is not None and found != options.rules_path:
-        apply = ("numtui", "diff", *options.paths, "-r", found, *expected)
+        apply = ("numtui", "diff", *options.paths, "-r", found, *step, *expected)
         yield NextStep(apply, "the same with the rules found in this folder")
     diff = ("numtui", "diff", *options.paths, *rules)
     if r.red:
         explore = ("numtui", *options.paths, *rules, *expected)
         yield NextStep(explore, "the explorer: o goes to the first cause, w explains a row")
     if c.counts[Status.NAN]:
-        yield NextStep(("numtui", "diff", options.paths[1]), f"where NaN or Inf begins in {options.names[1]} by itself")
+        yield NextStep(
+            ("numtui", "diff", options.paths[1], *step), f"where NaN or Inf begins in {options.names[1]} by itself"
+        )
     if r.red and c.expectation.is_open:
         preset = "low-precision" if c.policy else "reduction-order"
         yield NextStep((*diff, "--expect", preset), "separates rounding from other differences")
@@ -48,7 +51,9 @@ def next_steps(r: Report) -> Iterator[NextStep]:
         many = plural(c.counts[Status.CLOSE], "row differs", "rows differ")
         yield NextStep((*diff, "--expect", "bitwise"), f"any difference is red: {many} within tolerance")
     if r.mismatches:
-        yield NextStep(("numtui", "diff", options.paths[0]), f"recompute mismatches of {options.names[0]} by itself")
+        yield NextStep(
+            ("numtui", "diff", options.paths[0], *step), f"recompute mismatches of {options.names[0]} by itself"
+        )
     if causes := c.consequences.causes:
         explain = ("numtui", "explain", *options.paths, str(causes[0].rows[0] + 1), *rules, *expected)
         yield NextStep(explain, "the verdict on the first cause, step by step")

@@ -94,6 +94,7 @@ class ReportOptions:
     Attributes:
         names: names of the sides.
         paths: paths to reopen the two logs, None where impossible (standard input).
+        step: the one that is read of logs that have several; None for all.
         rules_path: the applied rule file, None without one.
         rules_found: a rule file that was found in the current folder and not named by the user, None without one; it is
             applied if it is `rules_path` too.
@@ -104,6 +105,7 @@ class ReportOptions:
 
     names: tuple[str, str] = ("a", "b")
     paths: tuple[str, str] | None = None
+    step: int | None = None
     rules_path: str | None = None
     rules_found: str | None = None
     fail_on: tuple[str, ...] = FAIL_ON

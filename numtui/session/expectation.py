@@ -28,7 +28,7 @@ def expectation_of(request: OpenRequest, a: OpLog, b: OpLog, progress: Progress 
     """
     noise = _floor(request, a, b)
     if request.noise_path is not None:
-        third = read_cached(request.noise_path, request.cache, progress=progress)
+        third = read_cached(request.noise_path, request.cache, step=request.step, progress=progress)
         noise = noise_floor(a, b, third, progress=progress)
     preset = None if request.expect is None else Expect(request.expect)
     if preset is None and request.rtol is None and noise is None and request.merges_ranks:

@@ -54,7 +54,11 @@ def open_heads(request: OpenRequest) -> Session:
     Raises:
         LogError: a file is not a log.
     """
-    heads = [read_log(head_of(request, path), head=HEAD) for path in (request.path_a, request.path_b) if path]
+    heads = [
+        read_log(head_of(request, path), head=HEAD, step=request.step)
+        for path in (request.path_a, request.path_b)
+        if path
+    ]
     journal = Journal(request.path_a, request.path_b, request.rules_path)
     store = SessionStore(request.path_a, request.path_b) if request.resume else None
     if store is not None:
@@ -96,7 +100,10 @@ def load(
         if found is not None:
             return Loaded(found, RuleFile.empty(request.rules_path), stamps)
         log = read_cached(
-            request.path_a, request.cache, progress=lambda _what, share: progress(f"reading {request.name_a}", share)
+            request.path_a,
+            request.cache,
+            step=request.step,
+            progress=lambda _what, share: progress(f"reading {request.name_a}", share),
         )
         return Loaded(single_run(log), RuleFile.empty(request.rules_path), stamps)
     file = RuleFile.open(request.rules_path)

@@ -30,18 +30,20 @@ def read_pair(request: OpenRequest, progress: Progress | None, rules: RuleSet | 
     if request.merges_ranks:
         from matchers.runs.layouts.read import read_both
 
-        return read_both((request.path_a, request.path_b), request.cache, progress, rules)
+        return read_both((request.path_a, request.path_b), request.cache, progress, rules, request.step)
 
     def tell(done: float) -> None:
         if progress is not None:
             progress("reading", done / 2)
 
     if _processors() < 2:
-        a = read_cached(request.path_a, request.cache, progress=lambda _, done: tell(done))
-        return a, read_cached(request.path_b, request.cache, progress=lambda _, done: tell(1 + done))
+        a = read_cached(request.path_a, request.cache, step=request.step, progress=lambda _, done: tell(done))
+        return a, read_cached(request.path_b, request.cache, step=request.step, progress=lambda _, done: tell(1 + done))
     other = _Beside(request)
     try:
-        a = read_cached(request.path_a, request.cache, progress=lambda _, done: tell(done + other.done))
+        a = read_cached(
+            request.path_a, request.cache, step=request.step, progress=lambda _, done: tell(done + other.done)
+        )
         return a, other.log(lambda: tell(1 + other.done))
     finally:
         other.leave()
@@ -88,7 +90,7 @@ class _Beside:
 
     def _read(self, request: OpenRequest) -> None:
         try:
-            self._log = read_cached(request.path_b, request.cache, progress=self._note)
+            self._log = read_cached(request.path_b, request.cache, step=request.step, progress=self._note)
         except BaseException as error:  # noqa: BLE001 - raised again where the log is waited for
             self._error = error
 

@@ -96,11 +96,15 @@ class Columns:
         form: what the header calls the format, where that depends on what the log tells; else empty.
         beside: bytes that were read of other files.
         waiting: number of operations that a reader holds back for now.
+        step: the only one that is wanted, of a file that has several; None for all.
+        steps: those that were met, of such a file.
     """
 
-    def __init__(self, path: str, *, head: bool = False) -> None:
+    def __init__(self, path: str, *, head: bool = False, step: int | None = None) -> None:
         self.path = path
         self.head = head
+        self.step = step
+        self.steps: set[int] = set()
         self.cut_off = self.partial = False
         self.beside = 0
         self.form = ""
@@ -187,6 +191,11 @@ class Columns:
         for text in dict.fromkeys(texts):
             known.setdefault(text, len(known) - 1)
         return map(known.__getitem__, texts)
+
+    def wanted(self, step: int) -> bool:
+        """Return True if the rows of a step, which was met, are to be entered."""
+        self.steps.add(step)
+        return self.step in (None, step)
 
     def problem(self, line: int, message: str) -> None:
         """Note what could not be read, with its line from 1."""

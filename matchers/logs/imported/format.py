@@ -26,9 +26,11 @@ class Format(NamedTuple):
         pattern: is found in the first bytes of every such file, and of no other.
         read: enter the rows of a log; yields now and then, so that progress can be told, or the reading given up.
         native: the lines of one operation as the log has them, by the path of the log, its line and its `Native key`.
+        steps: a file may have several steps; rows of others than `Columns.step` are not entered.
     """
 
     name: str
     pattern: re.Pattern[bytes]
     read: Callable[[Any, Columns], Iterator[None]]
     native: Callable[[Any, str, int, str], Iterator[str]]
+    steps: bool = False

@@ -292,10 +292,14 @@ def _quoted(key: str) -> str:
     return f"{encode_basestring(key)}:"
 
 
+_MOST_DIGITS: Final = 4300
+"""Python makes no whole number of more."""
+
+
 def apart_of(text: str) -> tuple[str, list[float]]:
     """Return a text with holes, and the numbers in them."""
     words = _NUMBER.split(text.replace(HOLE, "\N{REPLACEMENT CHARACTER}"))
-    numbers = [int(one) if one.isdigit() else float(one) for one in words[1::2]]
+    numbers = [int(one) if one.isdigit() and len(one) < _MOST_DIGITS else float(one) for one in words[1::2]]
     return HOLE.join(words[::2]), numbers
 
 

@@ -74,8 +74,13 @@ class _Reader:
                 before = as_text(self._last)
                 self._columns.problem(line, f"sequence {as_text(sequence)} after {before}: it is not increasing")
             self._last = sequence
-            name = as_text(name)
-            at = "" if iteration is None else f"iteration_{int(iteration)}."
+            name, at = as_text(name), ""
+            if iteration is not None:
+                at = f"iteration_{int(iteration)}."
+                if not self._columns.wanted(int(iteration)):
+                    return
+            elif self._columns.step is not None:
+                return
             batch = -1 if batch is None else int(batch)
             adding()(content, (line, f"{at}{name}", name, _PHASES.get(phase, Phase.OTHER), batch))
 
@@ -138,4 +143,4 @@ def _read(source: LogSource, columns: Columns) -> Iterator[None]:
         columns.form = f"{FORMAT.name} ({reader.modes.pop()})"
 
 
-FORMAT = Format("Megatron determinism trace", _PATTERN, _read, line_of)
+FORMAT = Format("Megatron determinism trace", _PATTERN, _read, line_of, steps=True)

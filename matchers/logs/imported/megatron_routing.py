@@ -53,6 +53,8 @@ class _Reader:
 
         def enter(content: Content, line: int) -> None:
             stage, block, layer, step, extra = pick(content)
+            if not self._columns.wanted(int(step)):
+                return
             place = f"{as_text(block)}.layers.{int(layer)}"
             if extra is not None:
                 place = f"{place}.mtp.{int(extra)}"
@@ -101,4 +103,4 @@ def _read(source: LogSource, columns: Columns) -> Iterator[None]:
     yield from read_lines(source, columns, Shapes(_Reader(columns).plan))
 
 
-FORMAT = Format("Megatron routing trace", _PATTERN, _read, line_of)
+FORMAT = Format("Megatron routing trace", _PATTERN, _read, line_of, steps=True)

@@ -157,19 +157,21 @@ def read_both(
     cache: CacheFolder | None = None,
     progress: Progress | None = None,
     rules: RuleSet | None = None,
+    step: int | None = None,
 ) -> tuple[OpLog, OpLog]:
     """Read two logs, or the virtual logs of folders.
 
     Args:
         progress: told of both, a half each.
         rules: of which those about layouts say what the ranks hold.
+        step: as of `read_cached`.
 
     Raises:
         LogError, InputError: a log cannot be read, or ranks cannot be merged.
     """
     said = rules.enabled(LayoutRule) if rules is not None else ()
     sides: list[OpLog | RankLogs] = [
-        _read(path, cache, _half(progress, k), [rule for rule in said if rule.side in (None, side)])
+        _read(path, cache, _half(progress, k), [rule for rule in said if rule.side in (None, side)], step)
         for k, (path, side) in enumerate(zip(paths, Side, strict=True))
     ]
     whole = _pipelines_joined(*sides)
@@ -208,16 +210,16 @@ def _with_other_marks(log: OpLog) -> OpLog:
 
 
 def _read(
-    path: str, cache: CacheFolder | None, progress: Progress | None, rules: Sequence[LayoutRule]
+    path: str, cache: CacheFolder | None, progress: Progress | None, rules: Sequence[LayoutRule], step: int | None
 ) -> OpLog | RankLogs:
     if not is_run(path):
-        return read_cached(path, cache, progress=progress)
+        return read_cached(path, cache, progress=progress, step=step)
     found: dict[int, OpLog] = {}
     run = find_run(path)
     for done, (rank, log) in enumerate(run.paths.items()):
         if progress is not None:
             progress(f"reading rank {rank}", done / len(run.paths))
-        found[rank] = _with_layout(read_cached(log, cache), rules)
+        found[rank] = _with_layout(read_cached(log, cache, step=step), rules)
     return RankLogs(run, found)
 
 

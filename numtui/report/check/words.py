@@ -83,6 +83,8 @@ def run_words(run: Run) -> str:
     told = [f"{ranks:,} of {plural(run.world_size, 'rank')}" if part and run.world_size else plural(ranks, "rank")]
     if run.step is not None:
         told.append(f"step {run.step}")
+    if run.stage:
+        told.append(f"stage {safe_text(run.stage, _MAX_NAME)}")
     if run.mesh:
         told.append(safe_text("mesh " + " × ".join(f"{name} {size}" for name, size in run.mesh.items()), _MAX_NAME))
     if run.dumps:

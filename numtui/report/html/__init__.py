@@ -30,7 +30,7 @@ from numtui.report.html.columns import block_of
 from numtui.report.html.kept import kept_operations
 from numtui.report.html.names import add_names
 from numtui.report.html.page import link, packaged, source_hash
-from numtui.report.html.results import add_results
+from numtui.report.html.results import add_input_numbers, add_results
 from numtui.report.html.summary import coverage, logs, overview, rules, summary, text
 from numtui.report.model import Report
 from numtui.report.parts import MEANING
@@ -114,6 +114,7 @@ def write(report: Report, out: TextIO, view: View | None = None) -> None:
     block = block_of(report.comparison)
     add_names(block, report.comparison)
     add_results(block, report.comparison)
+    add_input_numbers(block, report.comparison)
     view = view or View()
     block.head["page"] = _page(report, view)
     style, script = packaged("report.css"), _script()

@@ -1,4 +1,4 @@
-"""Results of operations besides their first output: further outputs, and inputs changed in place."""
+"""Numbers of operations besides their first output: further outputs, inputs changed in place, extremes of inputs."""
 
 from __future__ import annotations
 
@@ -9,11 +9,13 @@ import numpy as np
 
 from matchers.arrays import Bool
 from matchers.comparison import Comparison
+from matchers.explain.facts import read_numbers
 from matchers.logs.op_log import MARKS, OpLog
+from matchers.ops.input_statistics import alike
 from matchers.ops.values import Result, further_output, written
 from numtui.report.html.columns import Block, add_numbers
 
-__all__ = ["add_results"]
+__all__ = ["add_input_numbers", "add_results"]
 
 _MAX_RESULTS: Final = 64
 """Listed results of one operation: a fused optimizer changes every parameter of the model."""
@@ -53,6 +55,15 @@ def add_results(block: Block, c: Comparison) -> None:
         add_numbers(block, "result", side, l1, there)
     bits = [_same_bits(x, y) for _, x, y in found]
     block.add("resultDigest", np.array(bits, np.uint8))
+
+
+def add_input_numbers(block: Block, c: Comparison) -> None:
+    """Add extremes, means and checksums of inputs where they differ, by row: name, both sides, difference."""
+    rows = np.flatnonzero((c.row_a >= 0) & (c.row_b >= 0))
+    i, j = (of[rows].astype(np.int64) for of in (c.row_a, c.row_b))
+    rows = rows[~alike(c.a, c.b, i, j)]
+    found = {str(row): [[f.name, f.a, f.b, f.difference] for f in read_numbers(c, row)] for row in rows.tolist()}
+    block.head["inputNumbers"] = {row: facts for row, facts in found.items() if facts}
 
 
 def _has_more(log: OpLog) -> Bool:

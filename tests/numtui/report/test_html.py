@@ -19,15 +19,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matchers.comparison import compare
+from matchers.explain.facts import facts_of
 from matchers.logs.parser import read_log
 from numtui.report.html import View
 from numtui.report.html import write as write_page
-from numtui.report.html.columns import decimal
+from numtui.report.html.columns import block_of, decimal
+from numtui.report.html.results import add_input_numbers
 from numtui.report.model import Report
 from numtui.report.options import ReportOptions
 from numtui.report.write import write
 from tests.builders import op, write_log
 from tests.conftest import EXAMPLES, REPOSITORY
+from tests.matchers.logs.imported.dumps import msprobe
 from tests.needs import examples
 
 DATA = REPOSITORY / "tests" / "data"
@@ -183,6 +186,16 @@ def test_the_block_is_what_its_head_says(page: str) -> None:
 )
 def test_a_small_pair_is_a_small_page(a: Path, b: Path) -> None:
     assert len(page_of(a, b).encode()) < 150_000
+
+
+def test_extremes_of_inputs_are_told_where_they_differ(tmp_path: Path) -> None:
+    """Of logs that have such numbers; msprobe's do."""
+    one, other = (read_log(msprobe(tmp_path / name, scale=scale)) for name, scale in (("a", 1.0), ("b", 1.5)))
+    block = block_of(c := compare(one, other))
+    add_input_numbers(block, c)
+    row = next(iter(block.head["inputNumbers"]))
+    told = [fact for fact in facts_of(c, int(row)) if " of input " in fact.name]
+    assert block.head["inputNumbers"][row] == [[fact.name, fact.a, fact.b, fact.difference] for fact in told] != []
 
 
 def test_the_rules_and_what_was_not_captured_are_on_the_page(page: str) -> None:

@@ -38,6 +38,7 @@ class Comparison {
     this.regions = head.regions;
     this.nameMarks = head.nameMarks;
     this.resultsLeftOut = head.resultsLeftOut;
+    this.inputNumbers = head.inputNumbers;
     this.arrays = arrays;
     this.resultStart = startsOf(arrays.results ?? []);
     this.code = Object.fromEntries(this.statuses.map((status, code) => [status.label, code]));
@@ -160,6 +161,7 @@ class Comparison {
       const [a, b] = ["A", "B"].map((side) => this.number(name, side, row));
       if (a || b) facts.push([label, a, b, differenceText(a, b, this.scale(name, row))]);
     }
+    facts.push(...(this.inputNumbers[row] ?? []));
     const digest = this.arrays.digest?.[row] ?? 0;
     if (digest) facts.push(["bits", digest === 1 ? "equal" : "different", digest === 1 ? "equal" : "different", digest === 1 ? "" : "≠"]);
     for (const [label, name] of [["NaN", "nan"], ["Inf", "inf"], ["zeros", "zero"]]) {

@@ -15,7 +15,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from matchers.logs.imported import json_shapes
-from matchers.logs.imported.json_shapes import HOLE, Long, Parts, Place, Shapes, picker, shape_and_content
+from matchers.logs.imported.json_shapes import HOLE, Long, Parts, Place, Shapes, apart_of, picker, shape_and_content
 from matchers.logs.parser import read_log
 from tests.matchers.contents import contents
 from tests.matchers.logs.imported.dumps import determinism, msprobe, routing
@@ -177,3 +177,7 @@ def test_a_dump_is_the_same_without_a_compiler(tmp_path: Path, monkeypatch: pyte
     compiled = read_log(path)
     monkeypatch.setattr(json_shapes, "_compiled", lambda: None)
     assert contents(read_log(path)) == contents(compiled)
+
+
+def test_a_number_in_a_text_may_have_any_number_of_digits() -> None:
+    assert apart_of(f"a{'9' * 5000} 12")[1] == [math.inf, 12]

@@ -14,6 +14,7 @@ from matchers.errors import LogError
 from matchers.logs.op_log import OpLog, Phase
 from matchers.logs.parser import read_log
 from matchers.logs.raw_record import raw_record
+from matchers.runs.check import check_run
 from matchers.runs.run import find_run
 from matchers.status import Role, Status
 from matchers.verdict.expectation import Expect, Expectation
@@ -91,6 +92,20 @@ def test_ranks_are_told_by_the_names_of_files(tmp_path: Path) -> None:
     for rank in (0, 3):
         (tmp_path / f"rank_{rank:06}.jsonl").write_text(determinism("full"))
     assert list(find_run(str(tmp_path)).paths) == [0, 3]
+
+
+def test_one_step_of_a_trace_is_read_alone(tmp_path: Path) -> None:
+    path, (one, other) = tmp_path / "rank_000000.jsonl", (determinism("summary"), determinism("summary", 1))
+    path.write_text(one + other.replace('"iteration":24', '"iteration":25'))
+    log = read_log(path, step=25)
+    assert {key.partition(".")[0] for key in log.keys} == {"iteration_25"}
+    assert (len(log), log.line[0], raw_record(log, 0)[0]) == (5, 6, "{")
+    run = find_run(str(tmp_path), step=25)
+    assert (run.step, len(check_run(run).run.paths)) == (25, 1)
+    with pytest.raises(LogError, match=r"no operations of step 7; its steps are 24, 25"):
+        read_log(path, step=7)
+    trace = log_of(tmp_path / "t.jsonl", routing() + routing().replace('"step": 0', '"step": 1'))
+    assert 0 < len(read_log(trace.path, step=1)) < len(trace)
 
 
 def test_a_token_that_goes_to_another_expert_is_red(tmp_path: Path) -> None:

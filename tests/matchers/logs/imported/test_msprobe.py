@@ -12,18 +12,19 @@ import numpy as np
 import pytest
 
 from matchers.comparison import Comparison, compare
+from matchers.errors import InputError
 from matchers.explain.facts import facts_of, inputs_of
 from matchers.explain.sentences import headline
 from matchers.laws.functions import dispatched
 from matchers.logs.imported.makers import Makers
-from matchers.logs.op_log import STATISTICS, Phase
+from matchers.logs.op_log import STATISTICS, OpLog, Phase
 from matchers.logs.parser import read_log
 from matchers.logs.raw_record import raw_record
 from matchers.logs.writer import written
 from matchers.rules.file import parse_rules
 from matchers.runs.check import check_run
 from matchers.runs.finding import Check
-from matchers.runs.run import find_run
+from matchers.runs.run import find_logs, find_run
 from matchers.status import Role, Status
 from matchers.verdict.expectation import Expect, Expectation
 from tests.conftest import DATA
@@ -124,6 +125,24 @@ def test_steps_and_ranks_are_told_by_folders(tmp_path: Path) -> None:
     assert find_run(str(tmp_path / "step2")).paths == {0: str(tmp_path / "step2" / "rank0" / "dump.json")}
     assert find_run(str(tmp_path / "step2" / "rank0")).paths == {0: str(tmp_path / "step2" / "rank0" / "dump.json")}
     assert find_run(str(msprobe(tmp_path / "one" / "step0" / "proc812").parents[1])).step is None
+
+
+def test_stages_of_a_step_are_chosen_by_name(tmp_path: Path) -> None:
+    """The folders of verl: a step of the training, a stage, and the steps that msprobe counts within it."""
+    for step, stage in ((1, "actor"), (1, "critic"), (2, "actor")):
+        for rank in (0, 1):
+            msprobe(tmp_path / f"step_{step}" / stage / "step0" / f"rank{rank}")
+    run = find_run(str(tmp_path), step=1, stage="critic")
+    assert (run.step, run.stage, [*run.paths]) == (1, "critic", [0, 1])
+    assert run.paths[1] == str(tmp_path / "step_1" / "critic" / "step0" / "rank1" / "dump.json")
+    with pytest.raises(InputError, match=r"several stages \(actor, critic\).*--stage"):
+        find_run(str(tmp_path))
+    with pytest.raises(InputError, match="no logs of stage ref; its stages are actor, critic"):
+        find_run(str(tmp_path), stage="ref")
+    assert {log.step for log in find_logs(tmp_path, stage="actor")} == {1, 2}
+    assert find_run(str(tmp_path / "step_2")).stage == "actor"
+    msprobe(tmp_path / "step_2" / "actor" / "step1" / "rank0")
+    assert [*find_run(str(tmp_path), step=2, stage="actor/step1").paths] == [0]
 
 
 def test_a_run_is_checked_by_its_statistics(tmp_path: Path) -> None:
@@ -307,3 +326,14 @@ def test_rules_may_have_the_names_of_the_dump(tmp_path: Path) -> None:
     assert found.row_b[found.row_a == 0].tolist() == [2]
     ignored = [a.keys[int(row)] for row in found.row_a[found.excluded_by >= 0]]
     assert ignored == [key for key in OF_FUNCTIONS if key.endswith("linear_backward")]
+
+
+def test_a_further_output_that_differs_without_digests_is_red(tmp_path: Path) -> None:
+    def log(name: str, norm: float) -> OpLog:
+        told = {"dtype": "torch.float32", "shape": [2], "Max": 1.0, "Min": 1.0, "Mean": 1.0, "Norm": 1.5}
+        entry = {"input_args": [told], "input_kwargs": {}, "output": [told, {**told, "Norm": norm, "Max": norm}]}
+        return read_log(msprobe(tmp_path / name, changes={"Torch.relu.0.forward": entry}))
+
+    c = compare(log("a", 2.5), log("b", 3.5))
+    (row,) = np.flatnonzero(c.red).tolist()
+    assert c.slots[row].name == "output 1"
