@@ -6,6 +6,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping
 from collections.abc import Set as AbstractSet
 from dataclasses import replace
+from itertools import takewhile
 
 import numpy as np
 
@@ -117,6 +118,15 @@ def _by_module(log: OpLog, rows: Int64) -> Mapping[str, Int64]:
     return {name: np.array(of, np.int64) for name, of in found.items() if name}
 
 
+def _same_place(module: str, name: str) -> bool:
+    """True if paths differ in wrappers before them; those of two layers do not, of which one may compute nothing."""
+    one, other = module.split("."), name.split(".")
+    common = sum(1 for _ in takewhile(lambda pair: pair[0] == pair[1], zip(one[::-1], other[::-1], strict=False)))
+    before = [parts[: len(parts) - common] for parts in (one, other)]
+    numbers = [[part for part in parts if part.isdigit()] for parts in before]
+    return numbers[0] == numbers[1] and (common > 1 or not all(before))
+
+
 class _Inside:
     """The operations in modules and in the modules of these."""
 
@@ -147,7 +157,7 @@ class _Inside:
         name = module
         while name and name not in self._rows:
             name = self._by_end.get(name) or name.partition(".")[2]
-        if not name or (name != module and "." not in name):
+        if not name or (name != module and ("." not in name or not _same_place(module, name))):
             return np.zeros(0, np.int64)
         rows = np.sort(np.concatenate(self._rows[name]))
         ends = np.append(np.flatnonzero(np.diff(self._place[rows]) > 1), len(rows) - 1)

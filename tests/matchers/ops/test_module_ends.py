@@ -116,3 +116,14 @@ def test_the_parts_of_complex_numbers_are_what_computes_them(scale: float, tmp_p
     (tmp_path / "b").write_text(log_text([computed], exact=True))
     c = compare(calls_of(tmp_path / "a", {"layers.0.mlp": parts}), read_log(tmp_path / "b"))
     assert ((c.pair >= 0).tolist(), c.red.tolist()) == ([True], [scale != 1.0])
+
+
+def test_a_module_that_computes_nothing_has_not_the_end_of_another_layer(tmp_path: Path) -> None:
+    """An identity: only one layer's `down` has operations, with a result of the same size."""
+    tensor = np.arange(12, dtype=np.float32).reshape(3, 4)
+    calls = calls_of(
+        tmp_path / "a", {"blocks.0.down": tensor, "blocks.1.down": tensor + 1, "blocks.2.down": tensor * 9}
+    )
+    (tmp_path / "b").write_text(log_text([of("blocks.1.down/op_0_mm", tensor + 1)], exact=True))
+    c = compare(calls, read_log(tmp_path / "b"))
+    assert (list(c.b.keys), bool(c.red.any())) == (["blocks.1.down/op_0_tensor"], False)
