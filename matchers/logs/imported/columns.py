@@ -165,7 +165,7 @@ class Columns:
             for name, (_, held) in self._lists.items()
         }
         stats, present = _told(fields["stats"])
-        texts = {name: [of.get(name) for of in fields["texts"]] for name in set(chain.from_iterable(fields["texts"]))}
+        texts = {name: [of.get(name) for of in fields["texts"]] for name in dict.fromkeys(chain.from_iterable(fields["texts"]))}
         for told in texts.values():
             "".join(filter(None, told))  # fails for what is no text
         # all is well: from here on nothing fails
@@ -186,11 +186,14 @@ class Columns:
             ids.extend([known.setdefault(text, len(known)) for text in told if text is not None])
         self._many += len(rows)
 
-    def _interned(self, table: str, texts: Sequence[str]) -> Iterator[int]:
+    def _interned(self, table: str, texts: Sequence[str]) -> list[int]:
         known = self._tables[table]
-        for text in dict.fromkeys(texts):
-            known.setdefault(text, len(known) - 1)
-        return map(known.__getitem__, texts)
+        try:
+            return [*map(known.__getitem__, texts)]
+        except KeyError:
+            for text in dict.fromkeys(texts):
+                known.setdefault(text, len(known) - 1)
+            return [*map(known.__getitem__, texts)]
 
     def wanted(self, step: int) -> bool:
         """Return True if the rows of a step, which was met, are to be entered."""
@@ -218,7 +221,8 @@ class Columns:
         if self._pending:
             self._enter_pending()
         many = self._many
-        tables = {name: [_bytes(escape(text)) for text in table if text] for name, table in self._tables.items()}
+        texts = {name: [escape(text) for text in table if text] for name, table in self._tables.items()}
+        tables = {name: [*map(_bytes, table)] for name, table in texts.items()}
         lists = {
             name: Ragged(np.concatenate(([0], np.cumsum(np.array(sizes)))), np.array(values))
             for name, (sizes, values) in self._lists.items()
@@ -233,7 +237,7 @@ class Columns:
         return OpLog(
             path=self.path,
             header=Header(format=form, lines=(f"Format: {form}",)),
-            keys=KeyColumn(_keys(columns, tables)),
+            keys=KeyColumn(_keys(columns, texts)),
             present=np.frombuffer(bytes(self._present), np.uint8),
             stats=np.array([np.array(values) for values in self._stats.values()]),
             counts=counts,
@@ -276,11 +280,11 @@ def _counted(codes: NDArray[Any]) -> Int32:
     return out
 
 
-def _keys(columns: Mapping[str, NDArray[Any]], tables: Mapping[str, Sequence[bytes]]) -> bytes:
+def _keys(columns: Mapping[str, NDArray[Any]], tables: Mapping[str, Sequence[str]]) -> bytes:
     """The keys of all rows, each with a newline."""
-    modules, ops = ([*tables[name], b""] for name in ("modules", "ops"))
+    modules, ops = ([*tables[name], ""] for name in ("modules", "ops"))
     parts = zip(*(columns[name].tolist() for name in ("module", "counter", "op")), strict=True)
-    return b"".join(b"%b/op_%d_%b\n" % (modules[module], counter, ops[op]) for module, counter, op in parts)
+    return _bytes("".join([f"{modules[module]}/op_{counter}_{ops[op]}\n" for module, counter, op in parts]))
 
 
 def _bytes(text: str) -> bytes:

@@ -98,11 +98,9 @@ class Pieces:
         name = ""
         while self._skip() not in ("", end) and damaged < MAX_PROBLEMS:
             if shapes is not None and shapes.quick:
-                at = self.at
-                for entry in self._many(shapes, named=named):
-                    yield entry
-                    name = entry[1]
-                if self.at > at:
+                if entries := self._many(shapes, named=named):
+                    yield from entries
+                    name = entries[-1][1]
                     continue
             line = self.line
             try:
@@ -124,21 +122,23 @@ class Pieces:
         while self.more():  # the digest of a file is of all its bytes
             self.at = len(self.text)
 
-    def _many(self, shapes: Shapes[Any], *, named: bool) -> Iterator[tuple[int, str, Any]]:
-        """Yield the entries from here on that are quickly split."""
+    def _many(self, shapes: Shapes[Any], *, named: bool) -> list[tuple[int, str, Any]]:
+        """Return the entries from here on that are quickly split, and go on to their end."""
         text, line, end = self.text[self.at : self.at + SPAN].encode(), self.line, 0
         records = shapes.many(text)
+        found: list[tuple[int, str, Any]] = []
         if named:
             for (breaks, _, shape, content), (_, after, *value) in zip(records, records, strict=False):
                 if (name := word(shape, content)) is None:
                     break
-                yield line + breaks, name, value
+                found.append((line + breaks, name, value))
                 end = after
         else:
-            for breaks, after, shape, content in records:
-                yield line + breaks, "", (shape, content)
-                end = after
+            several = [*records]
+            found = [(line + breaks, "", (shape, content)) for breaks, _, shape, content in several]
+            end = several[-1][1] if several else 0
         self.at += end if text.isascii() else len(text[:end].decode())
+        return found
 
     def _value(self) -> Any:
         while True:

@@ -3,7 +3,7 @@
  * A shape is the text without spaces, in which a mark stands for each number, and for each string with a digit, an escape
  * or a character beyond ASCII; of strings that are taken apart, for each number in them: thousands of records of a log have
  * one shape. What is no JSON, is nested deeper than DEPTH, or has a number of thousands of digits is left to the caller.
- * Nothing is allocated; no output is larger than the text.
+ * Nothing is allocated; no output is larger than the text, which has a zero after it.
  */
 
 #include <float.h>
@@ -25,10 +25,19 @@ typedef struct {
     int64_t numbers, hards, many_strings;
 } Split;
 
+enum { ENDS = 1, DIGIT = 2, BEYOND = 4, LETTER = 8 };
+
+/* What a character is: one at which a string ends or is no longer plain; a digit; beyond ASCII; of a word. */
+static const uint8_t KIND[256] = {[0 ... 0x1f] = ENDS, ['"'] = ENDS, ['\\'] = ENDS, ['0' ... '9'] = DIGIT,
+                                  ['a' ... 'z'] = LETTER, ['A' ... 'Z'] = LETTER, ['_'] = LETTER, ['.'] = LETTER,
+                                  [0x80 ... 0xff] = BEYOND};
+
 static int is_digit(uint8_t c) { return c >= '0' && c <= '9'; }
 
 static int64_t space(Split *s, int64_t i)
 {
+    if (s->text[i] > ' ')
+        return i;
     for (; i < s->size; i++) {
         const uint8_t c = s->text[i];
         if (c == '\n' && !s->by_line)
@@ -48,12 +57,9 @@ static void add(uint8_t *out, int64_t *size, const uint8_t *from, int64_t many)
 
 static int is_hex(uint8_t c) { return is_digit(c) || (c >= 'a' && c <= 'f') || (c >= 'A' && c <= 'F'); }
 
-static int64_t number(Split *s, int64_t i);
+static int64_t number(Split *s, int64_t i, int apart);
 
-static int is_wordlike(uint8_t c)
-{
-    return is_digit(c) || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '_' || c == '.';
-}
+static int is_wordlike(uint8_t c) { return KIND[c] & (DIGIT | LETTER); }
 
 /* True for the key, with its quotes, of a text to take apart. */
 static int is_apart(const Split *s, int64_t start, int64_t end)
@@ -68,18 +74,16 @@ static int is_apart(const Split *s, int64_t start, int64_t end)
 /* Add the text between two places to the shape, with marks for the numbers in it that no letter or point touches. */
 static void take_apart(Split *s, int64_t i, int64_t end)
 {
-    for (; i < end; i++) {
-        const uint8_t *c = s->text + i;
-        if (is_digit(*c) && !is_wordlike(c[-1])) {
-            const Split before = *s;
-            const int64_t after = number(s, i);
-            if (after > 0 && !is_wordlike(s->text[after])) {
-                i = after - 1;
-                continue;
-            }
-            *s = before;
-        }
-        s->shape[s->shapes++] = *c;
+    const uint8_t *text = s->text;
+    for (int64_t first = i; first < end; i++) {
+        int64_t after = -1;
+        if (i < end && (!is_digit(text[i]) || is_wordlike(text[i - 1])))
+            continue;
+        memcpy(s->shape + s->shapes, text + first, (size_t)(i - first));
+        s->shapes += i - first;
+        first = i;
+        if (i < end && (after = number(s, i, 1)) > 0)
+            first = after, i = after - 1;
     }
 }
 
@@ -87,36 +91,30 @@ static void take_apart(Split *s, int64_t i, int64_t end)
 static int64_t string(Split *s, int64_t i, int key, int apart)
 {
     const int64_t start = ++i;
-    int digit = 0, escaped = 0;
-    for (;; i++) {
-        if (i >= s->size)
-            return -1;
-        const uint8_t c = s->text[i];
-        if (c == '"')
+    int seen = 0, escaped = 0;
+    for (const uint8_t *text = s->text;; i++) {
+        while (!(KIND[text[i]] & ENDS))
+            seen |= KIND[text[i++]];
+        if (text[i] == '"')
             break;
-        digit |= is_digit(c) || c >= 0x80;
-        if (c < 0x20 || (c >= 0x80 && s->by_line))  /* a line may be no UTF-8 */
+        if (text[i] != '\\' || i >= s->size)  /* a character that no string has, or the end */
             return -1;
-        if (c != '\\')
-            continue;
         escaped = 1;
-        if (++i >= s->size)
-            return -1;
-        if (s->text[i] == 'u') {
-            if (i + 4 >= s->size)
-                return -1;
-            for (int k = 1; k <= 4; k++)
-                if (!is_hex(s->text[i + k]))
+        i++;
+        if (text[i] == 'u') {
+            for (int k = 1; k <= 4; k++, i++)
+                if (!is_hex(text[i + 1]))
                     return -1;
-            i += 4;
-        } else if (!s->text[i] || !strchr("\"\\/bfnrt", s->text[i]))
+        } else if (!text[i] || !strchr("\"\\/bfnrt", text[i]))
             return -1;
     }
+    if (seen & BEYOND && s->by_line)  /* a line may be no UTF-8 */
+        return -1;
     if (apart && !escaped) {
         s->shape[s->shapes++] = '"';
         take_apart(s, start, i);
         s->shape[s->shapes++] = '"';
-    } else if (!key && (digit || escaped || i - start > LONGEST_PLAIN)) {
+    } else if (!key && (seen & (DIGIT | BEYOND) || escaped || i - start > LONGEST_PLAIN)) {
         s->shape[s->shapes++] = escaped ? ESCAPED : TEXT;
         add(s->strings, &s->string_bytes, s->text + start, i - start);
         s->many_strings++;
@@ -155,9 +153,9 @@ static int rounded(uint64_t digits, int exponent, double *value)
 #endif
 }
 
-/* The place after the number that begins here; -1: it is none. One that a double has exactly is read, other ones are left
-   as text. */
-static int64_t number(Split *s, int64_t i)
+/* The place after the number that begins here; -1: it is none, or is in a text and a word goes on after it. One that a
+   double has exactly is read, other ones are left as text. */
+static int64_t number(Split *s, int64_t i, int apart)
 {
     static const double power[] = {1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11,
                                    1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
@@ -166,29 +164,27 @@ static int64_t number(Split *s, int64_t i)
     uint64_t digits = 0;
     int many = 0, exponent = 0, whole = 1, exact = 1, known = 0;
     i += minus;
-    if (i >= s->size)
-        return -1;
     if (!is_digit(s->text[i])) {
         i = s->text[i] == 'I' ? word(s, i, "Infinity") : minus ? -1 : word(s, i, "NaN");
         whole = exact = 0;
     } else {
         const int zero = s->text[i] == '0';
-        for (; i < s->size && is_digit(s->text[i]); i++, many += many || digits)
+        for (; is_digit(s->text[i]); i++, many += many || digits)
             digits = digits * 10 + (uint64_t)(s->text[i] - '0');
         if (zero && i - start - minus > 1)
             return -1;
-        if (i + 1 < s->size && s->text[i] == '.' && is_digit(s->text[i + 1])) {
+        if (s->text[i] == '.' && is_digit(s->text[i + 1])) {
             whole = 0;
-            for (i++; i < s->size && is_digit(s->text[i]); i++, exponent--, many += many || digits)
+            for (i++; is_digit(s->text[i]); i++, exponent--, many += many || digits)
                 digits = digits * 10 + (uint64_t)(s->text[i] - '0');
         }
-        if (i < s->size && (s->text[i] == 'e' || s->text[i] == 'E')) {
+        if (s->text[i] == 'e' || s->text[i] == 'E') {
             int64_t j = i + 1;
-            j += j < s->size && (s->text[j] == '+' || s->text[j] == '-');
-            if (j < s->size && is_digit(s->text[j])) {
+            j += s->text[j] == '+' || s->text[j] == '-';
+            if (is_digit(s->text[j])) {
                 const int below = s->text[j - 1] == '-';
                 int told = 0;
-                for (; j < s->size && is_digit(s->text[j]); j++)
+                for (; is_digit(s->text[j]); j++)
                     told = told < 1000 ? told * 10 + s->text[j] - '0' : told;
                 exponent += below ? -told : told;
                 whole = 0;
@@ -198,7 +194,7 @@ static int64_t number(Split *s, int64_t i)
         known = many <= 19;
         exact = many <= 18 && digits < (1ULL << 53) && exponent >= -22 && exponent <= 22;
     }
-    if (i < 0 || i - start > LONGEST_NUMBER)
+    if (i < 0 || i - start > LONGEST_NUMBER || (apart && is_wordlike(s->text[i])))
         return -1;
     if (whole && !exact) {
         s->shape[s->shapes++] = LARGE;
@@ -254,7 +250,7 @@ static int64_t value(Split *s, int64_t i)
         } else if (c == '"') {
             i = string(s, i, 0, apart);
         } else if (c == '-' || is_digit(c) || c == 'N' || c == 'I') {
-            i = number(s, i);
+            i = number(s, i, 0);
         } else {
             const char *told = c == 't' ? "true" : c == 'f' ? "false" : "null";
             const int64_t after = word(s, i, told);

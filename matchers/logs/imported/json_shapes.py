@@ -110,10 +110,10 @@ class Long:
 
     def __getitem__(self, at: Any) -> Any:
         """A value, or a slice of the numbers."""
-        many = len(self._numbers)
-        if isinstance(at, slice) or 0 <= at < many:
+        if isinstance(at, slice):
             return self._numbers[at]
-        return self._rest[at - many if at >= 0 else at]
+        many = len(self._numbers)
+        return self._numbers.item(at) if 0 <= at < many else self._rest[at - many if at >= 0 else at]
 
     def __add__(self, more: list[Any]) -> Long:
         return Long(self._numbers, self._rest + more)
@@ -173,6 +173,7 @@ class _Plans(dict[bytes, P]):
 
 
 def _records(c: Any, text: bytes, apart: bytes, by_line: bool, last: bool) -> Iterator[Record]:
+    """As `Shapes.many`; lists are made of all records at once, which is twice as fast as one record after the other."""
     size = len(text) + 16
     record, used = np.empty((_MOST, 5), np.int64), np.empty(3, np.int64)
     shapes, strings, hard = (np.empty(size + _MOST, np.uint8) for _ in range(3))
@@ -180,21 +181,25 @@ def _records(c: Any, text: bytes, apart: bytes, by_line: bool, last: bool) -> It
     out = (record, shapes, numbers, strings, hards, hard, used)
     many = c.json_split(text, len(text), apart, by_line, last, _MOST, *(array.ctypes.data for array in out))
     if not many:
-        return
+        return iter(())
     told = [bytes(array[:end]) for array, end in zip((shapes, strings, hard), used.tolist(), strict=True)]
     total, _, unread = record[many - 1, 2:].tolist()
     numbers[hards[:unread]] = [*map(float, told[2].split())]
     numbers = numbers[:total]
-    listed = numbers.tolist() if total < _LONG * many else None
+    lines, after, ends, text_ends, _ = record[:many].T.tolist()
     texts = told[1].decode().split("\n")
-    first = first_text = 0
-    for shape, (line, after, end, end_text, _) in zip(told[0].split(b"\n"), record[:many].tolist(), strict=False):
-        if end - first < _LONG:
-            short = numbers[first:end].tolist() if listed is None else listed[first:end]
-            yield line, after, shape, short + texts[first_text:end_text] if end_text > first_text else short
-        else:
-            yield line, after, shape, Long(numbers[first:end], texts[first_text:end_text])
-        first, first_text = end, end_text
+    starts, text_starts = [0, *ends], [0, *text_ends]
+    contents: list[Content]
+    if total < _LONG * many:
+        listed = numbers.tolist()
+        contents = [listed[first:end] for first, end in zip(starts, ends, strict=False)]
+    else:
+        own = [numbers[first:end] for first, end in zip(starts, ends, strict=False)]
+        contents = [one.tolist() if len(one) < _LONG else Long(one, []) for one in own]
+    if text_ends[-1]:
+        parts = zip(contents, text_starts, text_ends, strict=False)
+        contents = [one + texts[first:end] if end > first else one for one, first, end in parts]
+    return zip(lines, after, told[0].split(b"\n"), contents, strict=False)
 
 
 @cache
