@@ -18,7 +18,7 @@ from matchers.logs.columns import KeyColumn, Ragged, Strings, Texts
 from matchers.logs.op_log import COUNTS, STATISTICS, Header, OpLog, Phase, Problem
 from matchers.logs.records import LISTS, MAX_PROBLEMS, Contents, refuse_excess
 
-__all__ = ["UNREAD", "Columns", "Row"]
+__all__ = ["UNREAD", "Columns", "Row", "new_row"]
 
 UNREAD: Final = (math.nan,)
 """The inputs of an operation of which the log tells none: what comes in may differ."""
@@ -82,6 +82,10 @@ class Row(NamedTuple):
     recompute: bool = False
     micro_batch: int = -1
     texts: Mapping[str, str] = {}
+
+
+new_row: Final = tuple.__new__
+"""Makes a `Row` of all its fields in less than half the time of `Row(…)`."""
 
 
 class Columns:

@@ -9,9 +9,9 @@ from functools import lru_cache
 from itertools import chain
 from typing import Any, Final, NamedTuple
 
-from matchers.laws.law import Kind, Law
+from matchers.laws.law import Kind
 from matchers.laws.register import law
-from matchers.logs.imported.columns import Columns, Row
+from matchers.logs.imported.columns import Columns, Row, new_row
 from matchers.logs.imported.format import NATIVE_KEY
 from matchers.logs.imported.json_shapes import HOLE, apart_of, as_text
 from matchers.logs.imported.makers import Makers
@@ -45,7 +45,9 @@ class Form(NamedTuple):
 
     Attributes:
         name: of the operation without namespace and overload, or of a kernel.
-        law: of the operation.
+        follows: the input that its results are views of; -1: it is no view.
+        writes: it writes to an input.
+        unfinished: what it returns may not be there yet.
         dtensor: it is of DTensor, whose local calls follow.
         encloses: others follow at a greater depth: it is a call of a function, without a namespace, or of DTensor.
         unhashed: it is an operation of which DebugMode has no hash because it returns nothing.
@@ -59,7 +61,9 @@ class Form(NamedTuple):
     """
 
     name: str
-    law: Law
+    follows: int
+    writes: bool
+    unfinished: bool
     dtensor: bool
     encloses: bool
     unhashed: bool
@@ -90,9 +94,12 @@ class Form(NamedTuple):
             first = texts.count(HOLE, 0, len(arguments) + made[0].start(3))
             wanted += range(first, first + sizes.count(HOLE))
         written = _FIRST_LIST.match(arguments)
+        of = law(name)
         return cls(
             name,
-            law(name),
+            (of.passes_on or 0) if of.aliases and not of.writes else -1,
+            bool(of.writes),
+            of.collective is not None and of.collective.kind is not Kind.WAIT,
             dtensor,
             not qualified or dtensor,
             qualified and not result and not dtensor,
@@ -131,8 +138,8 @@ class Call(NamedTuple):
     module: str
     form: Form
     numbers: tuple[Any, ...]
-    inputs: list[Any]
-    outputs: list[Any]
+    inputs: Sequence[Any]
+    outputs: Sequence[Any]
     location: str = ""
     phase: Phase = Phase.OTHER
     tensors: tuple[int, int] | None = None
@@ -144,6 +151,7 @@ class Nesting:
     Attributes:
         module: the innermost module, with the class of the root; empty outside of all.
         phase: as far as modules and ranges tell it: what calls a module by itself is recomputation, perhaps.
+        depth: of what is open innermost; -1: nothing is.
     """
 
     def __init__(self) -> None:
@@ -151,6 +159,7 @@ class Nesting:
         self._root = ""
         self.module = ""
         self.phase = Phase.OTHER
+        self.depth = -1
 
     def enter(self, depth: int, header: str, tag: str) -> None:
         """Open what an annotation opens: a module, or a range of a profiler."""
@@ -164,12 +173,13 @@ class Nesting:
 
     def leave(self, depth: int) -> None:
         """Close what a call at this depth lies outside of."""
-        if self._open and self._open[-1][0] >= depth:
+        if self.depth >= depth:
             while self._open and self._open[-1][0] >= depth:
                 self._open.pop()
             self._tell()
 
     def _tell(self) -> None:
+        self.depth = self._open[-1][0] if self._open else -1
         modules = [tag for _, module, tag in self._open if module]
         self.module = modules[-1] if modules else ""
         self.phase = Phase.FORWARD if modules and modules[0] == self._root else Phase.OTHER
@@ -220,70 +230,67 @@ class Calls:
 
     def _enter(self, call: Call, *, hashed: bool) -> None:
         line, number, module, form, numbers, before, after, location, phase, tensors = call
-        read, made, of = form.read, form.made, form.law
+        read, made = form.read, form.made
         many = (read, made) if tensors is None else tensors
-        outputs, whole = self._norms(after, many[1])
-        inputs, _ = self._norms(before, many[0])
-        made_by, of_norm = self._maker, self._maker_of_norm.of
+        outputs, whole = self._norms(after, many[1]) if after else ((), ())
+        inputs, _ = self._norms(before, many[0]) if before else ((), ())
+        made_by, of_norm = self._maker, self._maker_of_norm
         known = numbers[:read]
         if not inputs:
             producers = [made_by.get(tensor, -1) for tensor in known]
         elif read == len(inputs):
             producers = [
-                made_by[tensor] if tensor in made_by else of_norm(norm)
+                made_by[tensor] if tensor in made_by else of_norm.of(norm)
                 for tensor, norm in zip(known, inputs, strict=True)
             ]
         else:
-            producers = [*map(of_norm, inputs)]
+            producers = [*map(of_norm.of, inputs)]
         results = numbers[read : read + made]
-        if of.aliases and not of.writes and producers:
-            place = of.passes_on if of.passes_on is not None and of.passes_on < len(producers) else 0
-            self._keep(results, outputs, producers[place])
-            return
-        told = form.returns or tensors is not None
-        if hashed and told and not (made or outputs or whole or of.writes):  # gives Python a number
-            return
         row = len(self._columns)
-        if not made and of.writes:
-            results = known[: form.written]
-        texts = {NATIVE_KEY: number} if number else {}
-        if whole:
-            texts["User hash"] = ", ".join(map(str, whole))
-        shape = "" if form.sizes is None else _shape(form.sizes, numbers[read + made :])
-        told_of = self._path(module), form.name, shape, form.dtype, outputs, inputs, producers
-        self._columns.add(Row(line, *told_of, location, phase, _NO_STATISTICS, (), (), (), False, -1, texts))
-        unfinished = of.collective is not None and of.collective.kind is not Kind.WAIT
-        self._keep(results, [] if unfinished else outputs, row)
+        if form.follows >= 0 and producers:
+            row = producers[form.follows if form.follows < len(producers) else 0]
+        else:
+            told = form.returns or tensors is not None
+            if hashed and told and not (made or outputs or whole or form.writes):  # gives Python a number
+                return
+            if not made and form.writes:
+                results = known[: form.written]
+            texts = {NATIVE_KEY: number} if number else {}
+            if whole:
+                texts["User hash"] = ", ".join(map(str, whole))
+            shape = "" if form.sizes is None else _shape(form.sizes, numbers[read + made :])
+            path = self._paths.get(module)
+            if path is None:
+                path = self._path(module)
+            told_of = line, path, form.name, shape, form.dtype, outputs, inputs, producers, location, phase
+            self._columns.add(new_row(Row, (*told_of, _NO_STATISTICS, (), (), (), False, -1, texts)))
+            if form.unfinished:
+                outputs = ()
+        for tensor in results:
+            if tensor != "":
+                made_by[tensor] = row
+        for norm in outputs:
+            if norm % 1 > 0:  # neither NaN nor infinite
+                of_norm.keep(norm, row)
 
-    def _norms(self, values: list[Any], tensors: int) -> tuple[list[float], list[int]]:
+    def _norms(self, values: Sequence[Any], tensors: int) -> tuple[Sequence[float], Sequence[int]]:
         """The norms and the whole numbers of tensors: a hash of several functions has some of each."""
-        if tensors and values and len(values) % tensors == 0:
+        if tensors and len(values) % tensors == 0:
             self._each = len(values) // tensors
         if self._each == 1 and _NORMS.issuperset(map(type, values)):
-            return values, []
+            return values, ()
         groups = [values[k : k + self._each] for k in range(0, len(values), self._each)]
         norms = [next((value for value in group if isinstance(value, float)), math.nan) for group in groups]
         whole = [next((value for value in group if isinstance(value, int)), None) for group in groups]
         told = any(isinstance(value, float) for value in values)
-        return norms if told else [], [] if None in whole else [n for n in whole if n is not None]
-
-    def _keep(self, numbers: Sequence[Any], norms: Sequence[float], row: int) -> None:
-        """Note what made tensors of these numbers and norms."""
-        for number in numbers:
-            if number != "":
-                self._maker[number] = row
-        keep = self._maker_of_norm.keep
-        for norm in norms:
-            if norm % 1 > 0:  # neither NaN nor infinite
-                keep(norm, row)
+        return norms if told else (), () if None in whole else [n for n in whole if n is not None]
 
     def _path(self, module: str) -> str:
         """The path of a module, without the class of the root."""
-        if (path := self._paths.get(module)) is None:
-            self._root = self._root or module.partition(".")[0]
-            path = "" if module == self._root else module.removeprefix(f"{self._root}.")
-            if self._root:
-                self._paths[module] = path
+        self._root = self._root or module.partition(".")[0]
+        path = "" if module == self._root else module.removeprefix(f"{self._root}.")
+        if self._root:
+            self._paths[module] = path
         return path
 
 

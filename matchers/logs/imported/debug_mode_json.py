@@ -9,7 +9,7 @@ from functools import lru_cache
 from typing import Any
 
 from matchers.errors import LogError
-from matchers.logs.imported.columns import Columns
+from matchers.logs.imported.columns import Columns, new_row
 from matchers.logs.imported.debug_mode import Call, Calls, Form, Nesting
 from matchers.logs.imported.format import Format
 from matchers.logs.imported.json_pieces import NOT_AS_EXPECTED, Pieces
@@ -128,26 +128,33 @@ class _Reader:
     def _call(self, value: Any, name: str, before: Any, after: Any) -> _Plan:
         operation = name == "op_name"
         texts = [value["args_str"], value.get("kwargs_str")] if operation else [value["kwargs_str"]]
-        told = _told(value[name], texts, value.get("output_str"))
-        depth_of = raw(value["call_depth"])
+        of_depth = value["call_depth"]
         inputs, outputs = _numbers(before), _numbers(after)
+        first, last = 1 + len(inputs), 1 + len(inputs) + len(outputs)
+        hashes = [of_depth, *inputs, *outputs]
+        told = _told(value[name], texts, value.get("output_str"), hashes)
+        whole = [k for k, number in enumerate(hashes) if k and is_whole(number)]
         where = self._place(value.get("stack_trace"), value.get("fwd_stack_trace"))
         nesting = self._nesting
 
         def read(content: Content, number: int, line: int) -> Call:
-            form, numbers = told(content)
-            nesting.leave(int(depth_of(content)) + (operation and form.encloses))
-            location, phase = where(content)
-            hashes = inputs(content), outputs(content)
-            return Call(line, str(number), nesting.module, form, numbers, *hashes, location, phase)
+            form, found = told(content)
+            if whole:
+                found = tuple([int(one) if k in whole else one for k, one in enumerate(found)])
+            depth = int(found[0]) + (operation and form.encloses)
+            if nesting.depth >= depth:
+                nesting.leave(depth)
+            location, phase = ("", nesting.phase) if where is None else where(content)
+            numbers, read, made = found[last:], found[1:first], found[first:last]
+            return new_row(Call, (line, str(number), nesting.module, form, numbers, read, made, location, phase, None))
 
         return read
 
-    def _place(self, stack: Any, forward: Any) -> Callable[[Content], tuple[str, Phase]]:
-        """Return what tells the source line and the phase of a call."""
+    def _place(self, stack: Any, forward: Any) -> Callable[[Content], tuple[str, Phase]] | None:
+        """Return what tells the source line and the phase of a call; None for one without a stack."""
         nesting = self._nesting
         if not stack and not forward:
-            return lambda _content: ("", nesting.phase)
+            return None
         own_text, forward_text = raw(stack), raw(forward)
 
         def read(content: Content) -> tuple[str, Phase]:
@@ -163,23 +170,30 @@ class _Reader:
         return read
 
 
-def _told(name: Any, arguments: list[Any], result: Any) -> Callable[[Content], tuple[Form, tuple[Any, ...]]]:
-    """Return what tells the form of a call, and the numbers that this asks for, from its texts."""
+def _told(
+    name: Any, arguments: list[Any], result: Any, wanted: list[Any]
+) -> Callable[[Content], tuple[Form, tuple[Any, ...]]]:
+    """Return what tells the form of a call, what is wanted, and behind it the numbers in its texts for which that asks."""
     if isinstance(name, Parts) or any(isinstance(text, Place) for text in (name, *arguments, result)):  # an escape
         name_of, result_of, arguments_of = whole(name), whole(result), [*map(whole, arguments)]
-        return lambda content: Form.with_numbers(
-            name_of(content), "".join([one(content) for one in arguments_of]), result_of(content)
-        )
+        pick_wanted = picker(*wanted)
+
+        def read(content: Content) -> tuple[Form, tuple[Any, ...]]:
+            of_arguments = "".join([one(content) for one in arguments_of])
+            form, numbers = Form.with_numbers(name_of(content), of_arguments, result_of(content))
+            return form, pick_wanted(content) + numbers
+
+        return read
     parts = [text if isinstance(text, Parts) else Parts(str(text or ""), ()) for text in (*arguments, result)]
     *before, after = [part.pattern for part in parts]
     form = Form.of(str(name), "".join(before), after)
     places = [place for part in parts for place in part.places]
-    pick = picker(*(places[one] if isinstance(one, int) else one for one in form.wanted))
+    pick = picker(*wanted, *(places[one] if isinstance(one, int) else one for one in form.wanted))
     return lambda content: (form, pick(content))
 
 
-def _numbers(value: Any) -> Callable[[Content], list[Any]]:
-    """Return what takes the numbers of a tagged value, in order; without recursion."""
+def _numbers(value: Any) -> list[Any]:
+    """Return the numbers of a tagged value, or their places, in order; without recursion."""
     out: list[Any] = []
     stack = [value] if value is not None else []
     while stack:
@@ -195,18 +209,7 @@ def _numbers(value: Any) -> Callable[[Content], list[Any]]:
             out.append(float(item["value"]))
         else:
             stack += [entry[1] for entry in item["items"]][::-1] if kind == "dict" else item["items"][::-1]
-    pick = picker(*out)
-    whole = [k for k, number in enumerate(out) if is_whole(number)]
-    if not whole:
-        return lambda content: [*pick(content)]
-
-    def numbers(content: Content) -> list[Any]:
-        found = [*pick(content)]
-        for k in whole:
-            found[k] = int(found[k])
-        return found
-
-    return numbers
+    return out
 
 
 @lru_cache(maxsize=4096)
