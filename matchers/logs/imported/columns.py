@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from itertools import chain
 from operator import methodcaller
 from typing import Any, Final, NamedTuple
@@ -169,7 +169,8 @@ class Columns:
             for name, (_, held) in self._lists.items()
         }
         stats, present = _told(fields["stats"])
-        texts = {name: [of.get(name) for of in fields["texts"]] for name in dict.fromkeys(chain.from_iterable(fields["texts"]))}
+        named = dict.fromkeys(chain.from_iterable(fields["texts"]))
+        texts = {name: [of.get(name) for of in fields["texts"]] for name in named}
         for told in texts.values():
             "".join(filter(None, told))  # fails for what is no text
         # all is well: from here on nothing fails

@@ -173,7 +173,7 @@ class _Reader:
 def _told(
     name: Any, arguments: list[Any], result: Any, wanted: list[Any]
 ) -> Callable[[Content], tuple[Form, tuple[Any, ...]]]:
-    """Return what tells the form of a call, what is wanted, and behind it the numbers in its texts for which that asks."""
+    """Return what tells the form of a call, what is wanted, and the numbers in its texts that the form asks for."""
     if isinstance(name, Parts) or any(isinstance(text, Place) for text in (name, *arguments, result)):  # an escape
         name_of, result_of, arguments_of = whole(name), whole(result), [*map(whole, arguments)]
         pick_wanted = picker(*wanted)

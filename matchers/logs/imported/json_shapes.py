@@ -40,7 +40,9 @@ __all__ = [
     "Shapes",
     "apart_of",
     "as_text",
+    "is_double",
     "is_number",
+    "is_text",
     "is_whole",
     "picker",
     "raw",
@@ -56,8 +58,8 @@ INSTALLED: Final = native_library.installed(SOURCE)
 """The library in an installed wheel; None in a checkout."""
 SPAN: Final = 256 << 10
 """Bytes that are split at once."""
-_MOST: Final = 256
-"""Records that are split at once: between two of them progress is told."""
+_MOST: Final = 1024
+"""Records that are split at once."""
 _MOST_SHAPES: Final = 4096
 _LONG: Final = 200
 """Numbers of a record from which on they stay an array."""
@@ -380,6 +382,16 @@ def whole(wanted: Any) -> Callable[[Any], str]:
 def is_number(value: Any) -> bool:
     """True for the place of a number in the record of a plan."""
     return isinstance(value, Place) and value.kind in NUMBERS
+
+
+def is_double(value: Any) -> bool:
+    """True for the place of a number that is a float in each content."""
+    return isinstance(value, Place) and value.kind in (_WHOLE, _REAL)
+
+
+def is_text(value: Any) -> bool:
+    """True for a text, and for the place of one that was not taken apart."""
+    return isinstance(value, str) or (isinstance(value, Place) and value.kind in TEXTS)
 
 
 def is_whole(value: Any) -> bool:

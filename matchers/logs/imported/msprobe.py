@@ -6,8 +6,8 @@ import json
 import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
-from itertools import islice, takewhile
+from functools import cached_property, lru_cache
+from itertools import chain, islice, takewhile
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -15,11 +15,20 @@ from capture.log_format import escape
 from matchers.errors import LogError
 from matchers.laws.functions import dispatched
 from matchers.logs.columns import decode
-from matchers.logs.imported.columns import UNREAD, Columns, Row
+from matchers.logs.imported.columns import UNREAD, Columns, Row, new_row
 from matchers.logs.imported.format import NATIVE_KEY, Format
 from matchers.logs.imported.json_leaves import leaves
 from matchers.logs.imported.json_pieces import NOT_AS_EXPECTED, Pieces
-from matchers.logs.imported.json_shapes import Content, Shapes, is_number, is_whole, picker, shape_of
+from matchers.logs.imported.json_shapes import (
+    Content,
+    Shapes,
+    is_double,
+    is_number,
+    is_text,
+    is_whole,
+    picker,
+    shape_of,
+)
 from matchers.logs.imported.makers import Makers
 from matchers.logs.imported.measured import Dumped, fields_of, printed
 from matchers.logs.imported.torch_file import read_torch
@@ -46,7 +55,7 @@ _PHASES: Final[Mapping[str, Phase]] = {"optimizer": Phase.OPTIMIZER, "clip_grad"
 _FRAMES = 16
 """Frames of a stack that are kept, the innermost ones."""
 _LARGEST_BESIDE = 1 << 30
-_NOTHING: Final[tuple[list[float], list[int]]] = ([], [])
+_NO_PLACE: Final = ("", "")
 _OF_OUTPUTS: Final[Sequence[tuple[str, Any]]] = (
     ("shape", ""),
     ("dtype", ""),
@@ -75,30 +84,46 @@ class _Name(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> _Name:
-        kind, *parts = text.split(".")
-        if kind == "Module":
-            return cls(".".join(parts[:-3]), parts[-3], parts[-2])
-        function = ".".join(parts[:-2])
+        start, dot, last = text.rpartition(".")
+        if not dot:
+            raise ValueError
+        if text.startswith("Module."):
+            return cls._of_module(start)
+        return cls._of_function(start.rpartition(".")[0].partition(".")[2], last)
+
+    @classmethod
+    @lru_cache(maxsize=4096)
+    def _of_module(cls, text: str) -> _Name:
+        _, *parts = text.split(".")
+        return cls(".".join(parts[:-2]), parts[-2], parts[-1])
+
+    @classmethod
+    @lru_cache(maxsize=4096)
+    def _of_function(cls, function: str, direction: str) -> _Name:
         bare = function.strip("_") if function.startswith("__") and function.endswith("__") else function
-        return cls(None, bare, parts[-1])
+        return cls(None, bare, direction)
 
 
 class _Told:
     """A tensor in the entries of a shape.
 
     Attributes:
+        known: what an entry has by `_KNOWN`, or where it has it.
         dimensions: their number.
         has_norm: it has a key for its norm, perhaps without a number.
+        plain: it has four numbers that are doubles, and neither checksum nor file, as almost always.
     """
 
     def __init__(self, told: Mapping[str, Any]) -> None:
-        self.pick = picker(*map(told.get, _KNOWN))
+        self.known = [*map(told.get, _KNOWN)]
+        self.pick = picker(*self.known)
         self.pick_more = picker(told.get("md5"), told.get("data_name"))
         self.has_more = "md5" in told or "data_name" in told
         self.has_norm = "Norm" in told
         self._numbers = [(k, own) for k, (key, own) in enumerate(_STATISTICS, 1) if is_number(told.get(key))]
         self._all = len(self._numbers) == len(_STATISTICS)
         self.norm_is_number = is_number(told.get("Norm"))
+        self.plain = not self.has_more and is_text(self.known[0]) and all(map(is_double, self.known[1:]))
         sizes = told["shape"]
         self.dimensions = len(sizes)
         self._sizes = picker(*sizes) if all(map(is_whole, sizes)) else None
@@ -121,6 +146,30 @@ class _Told:
         return stats
 
 
+class _Tensors:
+    """The tensors among arguments or results in the entries of a shape, in order.
+
+    Attributes:
+        told: each.
+        plain: all are.
+        statistics: picks those of inputs, as `pack` wants them, if all are plain.
+    """
+
+    def __init__(self, value: Any) -> None:
+        self.told = [_Told(item) for item in leaves(value, _is_whole) if type(item) is dict and _is_tensor(item)]
+        self.plain = all(one.plain for one in self.told)
+        self._pick = picker(*chain.from_iterable([one.known for one in self.told]))
+        self.statistics = picker(*chain.from_iterable([(*one.known[2:], math.nan) for one in self.told]))
+
+    def read(self, content: Content) -> list[_Tensor] | None:
+        """Read tensors that are plain; None if one has an infinite number."""
+        values = self._pick(content)
+        if math.inf in values or -math.inf in values:
+            return None
+        each = zip(values[::5], values[1::5], values[2::5], values[3::5], values[4::5], strict=True)
+        return [(abs(one[1]), (*one, -1), one, -1, None) for one in each]
+
+
 class _Entry:
     """The entries of a shape: the tensors among arguments and results, in order."""
 
@@ -133,24 +182,24 @@ class _Entry:
         return self._entry.get("is_recompute") is True
 
     @cached_property
-    def forward(self) -> list[_Told]:
+    def forward(self) -> _Tensors:
         """The tensors that a forward call reads."""
-        return _tensors([self._entry.get("input_args"), self._entry.get("input_kwargs")])
+        return _Tensors([self._entry.get("input_args"), self._entry.get("input_kwargs")])
 
     @cached_property
-    def backward(self) -> list[_Told]:
+    def backward(self) -> _Tensors:
         """The tensors that a backward call reads."""
-        return _tensors(self._entry.get("input"))
+        return _Tensors(self._entry.get("input"))
 
     @cached_property
     def dimensions(self) -> tuple[int, ...]:
         """Of each tensor that a forward call reads."""
-        return tuple([told.dimensions for told in self.forward])
+        return tuple([told.dimensions for told in self.forward.told])
 
     @cached_property
-    def outputs(self) -> list[_Told]:
+    def outputs(self) -> _Tensors:
         """The tensors that a call returns."""
-        return _tensors(self._entry.get("output"))
+        return _Tensors(self._entry.get("output"))
 
     @cached_property
     def parameters(self) -> dict[str, _Told] | None:
@@ -159,9 +208,9 @@ class _Entry:
         return {name: _Told(one) for name, one in told.items()} if isinstance(told, dict) else None
 
     @cached_property
-    def gradients(self) -> list[tuple[str, list[_Told]]]:
+    def gradients(self) -> list[tuple[str, _Tensors]]:
         """Those of parameters, by name."""
-        return [(str(name), _tensors(told)) for name, told in self._entry.items()]
+        return [(str(name), _Tensors(told)) for name, told in self._entry.items()]
 
 
 _Tensor = tuple[float, tuple[Any, ...] | None, tuple[Any, ...], int, Dumped | None]
@@ -184,8 +233,9 @@ class _Reader:
         """By the call of a module, what the calls of modules in it have returned: the norms and the rows."""
         self._last_backward: dict[str, int] = {}
         """By module the last row of its backward pass."""
-        self._saved: dict[str, tuple[list[float], list[int]]] = {}
-        """By the forward call, what its backward pass reads beside gradients: norms and rows of inputs and results."""
+        self._saved: dict[str, tuple[list[float], list[int], list[float], int]] = {}
+        """By the forward call, what its backward pass reads beside gradients: norms and makers of inputs, norms of
+        results, and its row."""
         self.checksums = ""
         """`md5` or `xor`, if there is any."""
         folder = Path(columns.path).with_name("dump_tensor_data")
@@ -198,19 +248,19 @@ class _Reader:
         if name.direction == "parameters_grad":
             self._gradients(name, text, entry, content, line)
             return
-        parent, batch = self._parent(text)
+        parent, batch = self._parent(text) if self._parents else ("", -1)
         if name.module is not None and not self._by_module and (text in self._inside or not self._parents):
             return  # what was called in it has rows of its own
         enclosing = text if name.module is not None else parent
         module = (_Name.of(enclosing).module or "") if enclosing.startswith("Module.") else ""
         backward = name.direction == "backward"
-        inputs = [self._tensor(told, content) for told in (entry.backward if backward else entry.forward)]
-        outputs = [self._tensor(told, content) for told in entry.outputs]
+        of_inputs = entry.backward if backward else entry.forward
+        inputs, outputs = self._tensors(of_inputs, content), self._tensors(entry.outputs, content)
         texts = {NATIVE_KEY: text}
-        location, stack = self._places.get(text, ("", ""))
+        location, stack = self._places.get(text, _NO_PLACE)
         if stack:
             texts["Stack"] = stack
-        if told := _statistics(inputs):
+        if told := pack(of_inputs.statistics(content)) if of_inputs.plain else _statistics(inputs):
             texts[FIELD] = told
         if self._by_module and name.module is not None and entry.parameters is not None:
             names = [f"{module}.{parameter}".lstrip(".") for parameter in entry.parameters]
@@ -219,38 +269,27 @@ class _Reader:
         number = len(self._columns)
         norms, known = [one[0] for one in inputs], [one[1] for one in inputs]
         producers = [*map(self._makers.of, known)]
-        further = self._saved.pop(".forward".join(text.rsplit(".backward", 1)), _NOTHING) if backward else _NOTHING
         if not backward and (nested := self._made.pop(text, None)):
-            further = nested
-        norms += further[0]
-        producers += further[1]
+            norms += nested[0]
+            producers += nested[1]
+        if backward and (saved := self._saved.pop(".forward".join(text.rsplit(".backward", 1)), None)):
+            read, makers, results, maker = saved
+            norms += read + results
+            producers += makers + [maker] * len(results)
         shape, dtype, norm, stats, counts, digests = self._told(entry.outputs, outputs, texts, content)
-        self._columns.add(
-            Row(
-                line,
-                module,
-                _operation(name, entry.dimensions),
-                shape,
-                dtype,
-                norm,
-                norms,
-                producers,
-                location,
-                Phase.BACKWARD if backward else _PHASES.get(parent, Phase.FORWARD),
-                stats,
-                counts,
-                digests,
-                _digests(inputs, len(norms)) if self.tensors else (),
-                entry.recompute,
-                batch,
-                texts,
-            )
+        op, phase = (
+            _operation(name, entry.dimensions),
+            Phase.BACKWARD if backward else _PHASES.get(parent, Phase.FORWARD),
         )
+        read_digests = _digests(inputs, len(norms)) if self.tensors else ()
+        place = line, module, op, shape, dtype, norm, norms, producers, location, phase
+        told_of = stats, counts, digests, read_digests, entry.recompute, batch, texts
+        self._columns.add(new_row(Row, (*place, *told_of)))
         made = [one[0] for one in outputs]
         if backward:
             self._last_backward[module] = number
         else:
-            self._saved[text] = [*norms, *made], [*producers, *[number] * len(made)]
+            self._saved[text] = norms, producers, made, number
         if not text.startswith("Distributed."):  # what a collective returns may not be there yet
             for _, one, *_ in outputs:
                 if one is not None:
@@ -269,7 +308,7 @@ class _Reader:
         for parameter, tensors in entry.gradients:
             producer = self._last_backward.get(module, -1)
             path = f"{module}.{parameter}" if module else parameter
-            outputs, texts = [self._tensor(told, content) for told in tensors], {NATIVE_KEY: text}
+            outputs, texts = self._tensors(tensors, content), {NATIVE_KEY: text}
             shape, dtype, norms, stats, counts, digests = self._told(tensors, outputs, texts, content)
             fields = {"stats": stats, "counts": counts, "digests": digests, "texts": texts, "phase": Phase.BACKWARD}
             self._columns.add(
@@ -277,17 +316,17 @@ class _Reader:
             )
 
     def _told(
-        self, told: Sequence[_Told], outputs: Sequence[_Tensor], texts: dict[str, str], content: Content
+        self, told: _Tensors, outputs: Sequence[_Tensor], texts: dict[str, str], content: Content
     ) -> tuple[str, str, Sequence[float], Mapping[str, float], Sequence[int], Sequence[int]]:
         """Shape, dtype, norms, statistics, counts and digests of outputs, as a row has them; adds to its texts."""
         if not outputs:
             return "", "", (), {}, (), ()
-        read = [one[4] for one in outputs if one[4] is not None]
-        if len(read) == len(outputs):
+        read = [one[4] for one in outputs if one[4] is not None] if self.tensors is not None else None
+        if read is not None and len(read) == len(outputs):
             fields = fields_of(read)
             texts.update(fields.pop("texts", {}))
             return tuple([fields.get(name, empty) for name, empty in _OF_OUTPUTS])
-        for k, (one, tensor) in enumerate(zip(told, outputs, strict=True)):
+        for k, (one, tensor) in enumerate(zip(told.told, outputs, strict=True)):
             values = tensor[2]
             found = one.shape(content), values[0].removeprefix("torch."), one.stats(values)
             if not k:
@@ -318,6 +357,10 @@ class _Reader:
         if isinstance(told, list) and len(told) == 2:
             return (told[0] if isinstance(told[0], str) else ""), (told[1] if type(told[1]) is int else -1)
         return (told if isinstance(told, str) else ""), -1
+
+    def _tensors(self, told: _Tensors, content: Content) -> list[_Tensor]:
+        found = told.read(content) if told.plain and self.tensors is None else None
+        return [self._tensor(one, content) for one in told.told] if found is None else found
 
     def _tensor(self, told: _Told, content: Content) -> _Tensor:
         values = told.pick(content)
@@ -377,11 +420,6 @@ def _is_tensor(told: Mapping[str, Any]) -> bool:
 def _is_whole(told: Mapping[str, Any]) -> bool:
     """True for a tensor, and for a value that is none."""
     return "value" in told or _is_tensor(told)
-
-
-def _tensors(value: Any) -> list[_Told]:
-    """The tensors among arguments or results, in order."""
-    return [_Told(item) for item in leaves(value, _is_whole) if type(item) is dict and _is_tensor(item)]
 
 
 def _shape(sizes: tuple[Any, ...]) -> str:
