@@ -153,12 +153,30 @@ static int rounded(uint64_t digits, int exponent, double *value)
 #endif
 }
 
+/* The place after the whole number of at most 15 digits that begins here, as most do; the same place: it is another one. */
+static int64_t few_digits(Split *s, int64_t i)
+{
+    const uint8_t *c = s->text + i;
+    int many = 0;
+    double value = 0;
+    while (many < 15 && is_digit(c[many]))
+        value = value * 10 + (c[many++] - '0');
+    if (!many || (many > 1 && *c == '0') || is_wordlike(c[many]))
+        return i;
+    s->shape[s->shapes++] = WHOLE;
+    s->number[s->numbers++] = value;
+    return i + many;
+}
+
 /* The place after the number that begins here; -1: it is none, or is in a text and a word goes on after it. One that a
    double has exactly is read, other ones are left as text. */
 static int64_t number(Split *s, int64_t i, int apart)
 {
     static const double power[] = {1e0, 1e1, 1e2, 1e3, 1e4, 1e5, 1e6, 1e7, 1e8, 1e9, 1e10, 1e11,
                                    1e12, 1e13, 1e14, 1e15, 1e16, 1e17, 1e18, 1e19, 1e20, 1e21, 1e22};
+    const int64_t after = few_digits(s, i);
+    if (after > i)
+        return after;
     const int64_t start = i;
     const int minus = s->text[i] == '-';
     uint64_t digits = 0;

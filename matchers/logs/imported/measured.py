@@ -6,6 +6,7 @@ import json
 import math
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
 from typing import Any, Final, NamedTuple
@@ -53,7 +54,7 @@ def measured(tensor: Tensor, parts: int = 1) -> Measured:
     low, high = np.inf, -np.inf
     sketch = np.zeros(PROJECTIONS)
     for at in range(0, len(values), _CHUNK):
-        with np.errstate(invalid="ignore"):  # of a NaN that signals
+        with nullcontext() if whole else np.errstate(invalid="ignore"):  # of a NaN that signals
             x = values[at : at + _CHUNK].astype(np.float64).reshape(-1, parts)
         zero += len(x) - int(np.count_nonzero(x if parts == 1 else x.any(axis=1)))
         if whole or np.isfinite(x).all():
@@ -67,9 +68,11 @@ def measured(tensor: Tensor, parts: int = 1) -> Measured:
             high = max(high, float(x.max(initial=-np.inf, where=finite[:, None])))
             x[~finite] = 0.0
         size = x * x if parts == 1 else (x * x).sum(axis=1)
-        squares += float(size.sum())
-        l1 += float((np.abs(x) if parts == 1 else np.sqrt(size)).sum())
-        total += float(x.sum())
+        squares += float(np.add.reduce(size, axis=None))
+        own = float(np.add.reduce(x, axis=None))
+        total += own
+        magnitudes = x if parts == 1 and low >= 0.0 else np.abs(x) if parts == 1 else np.sqrt(size)
+        l1 += own if magnitudes is x else float(np.add.reduce(magnitudes, axis=None))
         sketch += _sketch(x.reshape(-1), at)
     numel = len(values) // parts
     counts = (numel, nan, inf, zero)
@@ -145,10 +148,17 @@ def _text(sketch: Float64) -> str:
     return b64encode(sketch.astype("<f8").tobytes()).decode()
 
 
+_SHIFTS: Final = [*map(np.uint64, (30, 27, 31))]
+_FACTORS: Final = [*map(np.uint64, (0xBF58476D1CE4E5B9, 0x94D049BB133111EB))]
+
+
 def _mixed(z: Hash) -> Hash:
-    z = (z ^ (z >> np.uint64(30))) * np.uint64(0xBF58476D1CE4E5B9)
-    z = (z ^ (z >> np.uint64(27))) * np.uint64(0x94D049BB133111EB)
-    return z ^ (z >> np.uint64(31))
+    z = z ^ (z >> _SHIFTS[0])
+    z *= _FACTORS[0]
+    z ^= z >> _SHIFTS[1]
+    z *= _FACTORS[1]
+    z ^= z >> _SHIFTS[2]
+    return z
 
 
 @lru_cache(maxsize=2)  # as of _signs
@@ -198,7 +208,9 @@ def _signs(first: int, blocks: int) -> tuple[Float64, Float64]:
 def _sketch(values: Float64, at: int) -> Float64:
     """float64[16], the sums of values from a position on, which begins a block."""
     blocks = -(-len(values) // BLOCK)
-    x = np.zeros(blocks * BLOCK)
-    x[: len(values)] = values
+    x = values
+    if len(values) % BLOCK:
+        x = np.zeros(blocks * BLOCK)
+        x[: len(values)] = values
     columns, projections = _signs(at // BLOCK, blocks)
     return np.asarray((((x.reshape(blocks, BLOCK) * columns) @ _patterns()) * projections).sum(axis=0))
