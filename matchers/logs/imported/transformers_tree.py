@@ -13,9 +13,10 @@ from typing import Any, Final, NamedTuple
 
 from matchers.errors import LogError
 from matchers.logs.columns import decode
-from matchers.logs.imported.columns import UNREAD, Columns, Row
+from matchers.logs.imported.columns import UNREAD, Columns, Row, new_row
 from matchers.logs.imported.format import NATIVE_KEY, Format
 from matchers.logs.imported.json_leaves import leaves
+from matchers.logs.imported.json_shapes import shape_of
 from matchers.logs.imported.makers import Makers
 from matchers.logs.imported.measured import Dumped, fields_of, printed
 from matchers.logs.imported.safetensors import entries
@@ -77,11 +78,8 @@ class _Tree:
         texts = {NATIVE_KEY: path}
         for k, one in enumerate(further, 1):
             texts[f"Output {k}"] = printed(one.shape, one.dtype, one.stats)
-        at, module, op = place
-        sizes, phase = str([*shape]), Phase.FORWARD
-        self._columns.add(
-            Row(at, module, op, sizes, dtype, (), UNREAD, (-1,), "", phase, stats, (), (), (), False, -1, texts)
-        )
+        told_of = shape_of(shape), dtype, (), UNREAD, (-1,), "", Phase.FORWARD, stats
+        self._columns.add(new_row(Row, (*place, *told_of, (), (), (), False, -1, texts)))
 
     def _inputs(self, node: Any) -> dict[str, Any]:
         """The fields of a row that are about what a module reads."""
@@ -105,7 +103,7 @@ class _Tree:
             stats["L2 norm"] = math.sqrt((numel - 1) * deviation**2 + numel * mean**2) if numel else 0.0
         file = told.get("value")
         read = self._read(file, shape, stats) if isinstance(file, str) and file.startswith("./") else None
-        return _Tensor(shape, told["dtype"].removeprefix("torch."), stats, read)
+        return new_row(_Tensor, (shape, told["dtype"].removeprefix("torch."), stats, read))
 
     def _read(self, value: str, shape: tuple[int, ...], stats: dict[str, float]) -> Dumped | None:
         """The elements of a tensor, from the file that it names beside the tree."""
@@ -138,7 +136,7 @@ def _sizes(text: str) -> tuple[tuple[int, ...], int]:
 
 def _printed(text: Any) -> float | None:
     """The number in `tensor(1.5)`."""
-    if type(text) is not str or not text.startswith("tensor("):
+    if type(text) is not str or text[:7] != "tensor(":
         return None
     try:
         return float(text[7:-1] if "," not in text else text[7:].partition(",")[0])
