@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 
 from matchers.logs.imported import json_shapes
 from matchers.logs.imported.json_shapes import HOLE, Long, Parts, Place, Shapes, apart_of, picker, shape_and_content
+from matchers.logs.input_statistics import FIELD
 from matchers.logs.parser import read_log
 from tests.matchers.contents import contents
 from tests.matchers.logs.imported.dumps import determinism, msprobe, routing
@@ -173,8 +174,13 @@ def test_logs_are_the_same_without_a_compiler(
 
 @pytest.mark.compiler
 def test_a_dump_is_the_same_without_a_compiler(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    path = msprobe(tmp_path)
+    """Also an operation on so many tensors that its numbers stay an array."""
+    numbers = [{"Max": 9.5 + k, "Min": -0.5 * k, "Mean": 0.25, "Norm": 1e3 + k} for k in range(60)]
+    told = [{"type": "torch.Tensor", "dtype": "torch.float32", "shape": [4], **one} for one in numbers]
+    many = {"input_args": told, "input_kwargs": {}, "output": told[:1]}
+    path = msprobe(tmp_path, changes={"Torch.stack.0.forward": many})
     compiled = read_log(path)
+    assert max(compiled.extra[FIELD]) == len(compiled) - 1, "the last operation tells of its inputs"
     monkeypatch.setattr(json_shapes, "_compiled", lambda: None)
     assert contents(read_log(path)) == contents(compiled)
 
