@@ -33,6 +33,7 @@ __all__ = [
     "marked_at",
     "numbered",
     "numbered_together",
+    "one_of",
     "owners",
     "stable_order",
 ]
@@ -71,6 +72,14 @@ def is_among(values: NDArray[_Value], ascending: NDArray[_Value]) -> Bool:
     if not len(ascending):
         return np.zeros(len(values), bool)
     return np.asarray(ascending[np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)] == values)
+
+
+def one_of(codes: NDArray[np.int8], members: Sequence[int]) -> Bool:
+    """bool: the codes of an enumeration that are one of a few members: `isin`, many times faster."""
+    out = np.zeros(codes.shape, bool)
+    for member in members:
+        out |= codes == int(member)
+    return out
 
 
 def marked(index: Bool | Int64 | Int32 | list[int] | int, size: int) -> Bool:

@@ -7,7 +7,7 @@ frozen columns (`matchers.rows`) together with the rules behind them.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property, partial
 from typing import Final
 
@@ -42,7 +42,7 @@ from matchers.rules.resolve import RuleUsage, resolve
 from matchers.rules.unneeded import with_hints
 from matchers.status import Status
 from matchers.verdict.arguments import other_arguments, unexplained
-from matchers.verdict.case import Case
+from matchers.verdict.case import Case, Earlier
 from matchers.verdict.comparability import Comparability, comparability
 from matchers.verdict.content_verdicts import ContentVerdicts
 from matchers.verdict.error_propagation import Arithmetic
@@ -50,7 +50,7 @@ from matchers.verdict.expectation import Expectation
 from matchers.verdict.noise_floor import NoiseFloor, measure_noise, repeats_b
 from matchers.verdict.records import RecomputeMismatch
 from matchers.verdict.tolerance import DtypePolicy
-from matchers.verdict.verdicts import Judged, judge_all, within_rules_only
+from matchers.verdict.verdicts import judge_all, within_rules_only
 
 __all__ = ["Comparison", "Kept", "Progress", "compare", "noise_floor", "preview"]
 
@@ -64,7 +64,7 @@ class Kept:
 
     shards: Shards | None = None
     matching: Matching | None = None
-    judged: Judged | None = None
+    earlier: Earlier = field(default_factory=Earlier)
     contents: tuple[LastContents, LastContents] | None = None
     copies: tuple[tuple[Mismatch, ...], tuple[Mismatch, ...]] | None = None
 
@@ -306,8 +306,9 @@ def _compare(
         excluded=resolved.ignored_a[i] | resolved.ignored_b[j],
         contents=contents,
         copies=copies,
+        earlier=replace(kept.earlier),
     )
-    found, judged = judge_all(case, kept.judged)
+    found = judge_all(case)
     verdicts, left = found.verdicts, found.contents
 
     # 5. the rows, in screen order
@@ -331,7 +332,7 @@ def _compare(
         loss_scale=found.loss_scale,
         last_contents=left,
         recompute_mismatches=found.mismatches,
-        kept=Kept() if final else Kept(shards, to_keep, judged, contents, copies),
+        kept=Kept() if final else Kept(shards, to_keep, case.earlier, contents, copies),
         merge_again=merge_again,
     )
 

@@ -87,6 +87,23 @@ static void sort(int64_t *values, int64_t many)
     }
 }
 
+/* Sort the values of each of n rows, of which `start` has the ends, and leave each one once. */
+static int64_t distinct(int64_t n, int64_t *start, int64_t *out)
+{
+    int64_t left = 0, begin = 0;
+    for (int64_t node = 0; node < n; node++) {
+        int64_t end = start[node];
+        sort(out + begin, end - begin);
+        start[node] = left;
+        for (int64_t k = begin; k < end; k++)
+            if (k == begin || out[k] != out[left - 1])
+                out[left++] = out[k];
+        begin = end;
+    }
+    start[n] = left;
+    return left;
+}
+
 /* The distinct values of each of n rows, ascending: `start` has n + 1 places, all zero, and `out` as many as there are
    pairs. Returns how many values are left. */
 int64_t graph_lists(int64_t many, const int64_t *row, const int64_t *value, int64_t n, int64_t *start, int64_t *out)
@@ -97,15 +114,44 @@ int64_t graph_lists(int64_t many, const int64_t *row, const int64_t *value, int6
         start[node + 1] += start[node];
     for (int64_t k = 0; k < many; k++)
         out[start[row[k]]++] = value[k];
-    int64_t left = 0, begin = 0; /* start[node] is the end of its list now */
-    for (int64_t node = 0; node < n; node++) {
-        int64_t end = start[node];
-        sort(out + begin, end - begin);
-        start[node] = left;
-        for (int64_t k = begin; k < end; k++)
-            if (k == begin || out[k] != out[left - 1])
-                out[left++] = out[k];
-        begin = end;
+    return distinct(n, start, out);
+}
+
+/* The same of the edges of a graph of `nodes`, each renamed to one of n rows, `at`; those within a row are none. */
+int64_t graph_renamed(int64_t nodes, const int64_t *begin, const int64_t *value, const int64_t *at, int64_t n,
+                      int64_t *start, int64_t *out)
+{
+    for (int placing = 0; placing < 2; placing++) {
+        for (int64_t node = 0; node < nodes; node++)
+            for (int64_t e = begin[node], row = at[node]; e < begin[node + 1]; e++) {
+                int64_t other = value[e] < 0 || value[e] >= nodes ? row : at[value[e]];
+                if (row < 0 || other == row || other < 0)
+                    continue;
+                if (placing)
+                    out[start[row]++] = other;
+                else
+                    start[row + 1]++;
+            }
+        for (int64_t row = 0; row < n && !placing; row++)
+            start[row + 1] += start[row];
+    }
+    return distinct(n, start, out);
+}
+
+/* The values that each of n rows has in either of two such lists. */
+int64_t graph_union(int64_t n, const int64_t *one_start, const int64_t *one, const int64_t *other_start,
+                    const int64_t *other, int64_t *start, int64_t *out)
+{
+    int64_t left = 0;
+    for (int64_t row = 0; row < n; row++) {
+        int64_t a = one_start[row], b = other_start[row];
+        start[row] = left;
+        while (a < one_start[row + 1] || b < other_start[row + 1]) {
+            int64_t x = a < one_start[row + 1] ? one[a] : INT64_MAX, y = b < other_start[row + 1] ? other[b] : INT64_MAX;
+            out[left++] = x < y ? x : y;
+            a += x <= y;
+            b += y <= x;
+        }
     }
     start[n] = left;
     return left;

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from capture import native_library
 from matchers.arrays import Bool, Hash, Int64, distinct
 
-__all__ = ["INSTALLED", "SOURCE", "components", "lists", "spread"]
+__all__ = ["INSTALLED", "SOURCE", "components", "lists", "renamed", "spread", "union"]
 
 SOURCE: Final = Path(__file__).with_name("graph.c")
 INSTALLED: Final = native_library.installed(SOURCE)
@@ -106,6 +106,40 @@ def _lists(row: Int64, value: Int64, many: int) -> tuple[Int64, Int64]:
     return np.searchsorted(row, np.arange(many + 1)), value
 
 
+def renamed(start: Int64, value: Int64, at: Int64, many: int) -> tuple[Int64, Int64]:
+    """The same of the edges of a graph whose nodes become one of many rows each, `at`.
+
+    Edges within a row are none, nor are those of a node that becomes no row (-1).
+    """
+    if (compiled := _compiled()) is None:
+        return _renamed(start, value, at, many)
+    given = _int64(start), _int64(value), _int64(at)
+    begins, out = np.zeros(many + 1, np.int64), np.empty(len(value), np.int64)
+    left = compiled.graph_renamed(len(at), *map(_at, given), many, _at(begins), _at(out))
+    return begins, out[:left]
+
+
+def _renamed(start: Int64, value: Int64, at: Int64, many: int) -> tuple[Int64, Int64]:
+    reader, maker = np.repeat(at, np.diff(start)), np.append(at, -1)[value]
+    edge = (reader >= 0) & (maker >= 0) & (maker != reader)
+    return _lists(reader[edge], maker[edge], many)
+
+
+def union(one: tuple[Int64, Int64], other: tuple[Int64, Int64]) -> tuple[Int64, Int64]:
+    """The distinct values that each row has in either of two lists of ascending values."""
+    if (compiled := _compiled()) is None:
+        return _union(one, other)
+    lists, start = [_int64(values) for values in (*one, *other)], np.empty(len(one[0]), np.int64)
+    out = np.empty(len(one[1]) + len(other[1]), np.int64)
+    left = compiled.graph_union(len(start) - 1, *map(_at, lists), _at(start), _at(out))
+    return start, out[:left]
+
+
+def _union(one: tuple[Int64, Int64], other: tuple[Int64, Int64]) -> tuple[Int64, Int64]:
+    rows = [np.repeat(np.arange(len(start) - 1), np.diff(start)) for start, _ in (one, other)]
+    return _lists(np.concatenate(rows), np.concatenate((one[1], other[1])), len(one[0]) - 1)
+
+
 @cache
 def _compiled() -> ctypes.CDLL | None:
     """The compiled walks; None where there are none."""
@@ -116,6 +150,8 @@ def _compiled() -> ctypes.CDLL | None:
             ("graph_spread", None, (number, pointer, pointer, pointer, pointer, number, number)),
             ("graph_components", None, (number, number, pointer, pointer, pointer)),
             ("graph_lists", number, (number, pointer, pointer, number, pointer, pointer)),
+            ("graph_renamed", number, (number, pointer, pointer, pointer, number, pointer, pointer)),
+            ("graph_union", number, (number, pointer, pointer, pointer, pointer, pointer, pointer)),
         ):
             function = getattr(found, name)
             function.restype, function.argtypes = result, arguments

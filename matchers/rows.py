@@ -14,6 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Hash, Int32, Int64, columns, marked
+from matchers.graph import renamed, union
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import OpLog
@@ -285,12 +286,11 @@ class Rows:
         return self.edges_by_run if same else self._edges(flow_a, flow_b)
 
     def _edges(self, flow_a: Ragged, flow_b: Ragged) -> Edges:
-        ends = []
-        for flow, at in ((flow_a, self.at_a), (flow_b, self.at_b)):
-            reader, maker = at[flow.row], np.append(at, -1)[flow.value]
-            ends.append([of[(maker >= 0) & (maker != reader)].astype(np.int64) for of in (reader, maker)])
-        both = [np.concatenate(of) for of in zip(*ends, strict=True)]
-        return Edges(*(Ragged.distinct(reader, maker, len(self)) for reader, maker in (both, *ends)))
+        of_runs = [
+            renamed(flow.start, flow.value, at.astype(np.int64), len(self))
+            for flow, at in ((flow_a, self.at_a), (flow_b, self.at_b))
+        ]
+        return Edges(*(Ragged(*of) for of in (union(*of_runs), *of_runs)))
 
     @cached_property
     def start(self) -> Start:

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from matchers.arrays import Bool, marked
+from matchers.arrays import Bool, marked, one_of
 from matchers.causes.causes import BY_SIZE, Causes
 from matchers.ops.placement import CONTRADICTED
 from matchers.rows import Rows
@@ -22,7 +22,7 @@ def blame_contradicted(found: Causes) -> None:
     rows = [int(at[record]) for log, at in ((c.a, c.at_a), (c.b, c.at_b)) for record in log.texts(CONTRADICTED)]
     if not rows:
         return
-    unproven = found.cause & ~c.inputs_equal & np.isin(c.reason, BY_SIZE)
+    unproven = found.cause & ~c.inputs_equal & one_of(c.reason, BY_SIZE)
     led = _behind(c, c.red | (found.cause & ~unproven))
     begins = marked([row for row in rows if found.cause[row] or not led[row]], len(c))
     if not begins.any():

@@ -11,7 +11,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Int32, marked
+from matchers.arrays import Bool, Float64, Int32, marked, one_of
 from matchers.causes.causes import BY_SIZE, Causes
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.dataflow import downstream, upstream
@@ -31,7 +31,7 @@ _SAME, _LEAST = 1e-3, 1e-2
 def blame_factors(found: Causes) -> Causes:
     """Blame what scales the loss in place of gradients that it scales; the rows between are not judged."""
     c = found.c
-    scaled = found.cause & c.red & (c.pair >= 0) & (c.phase == Phase.BACKWARD) & np.isin(c.reason, BY_SIZE)
+    scaled = found.cause & c.red & (c.pair >= 0) & (c.phase == Phase.BACKWARD) & one_of(c.reason, BY_SIZE)
     rows = np.flatnonzero(scaled)
     if not len(rows):
         return found

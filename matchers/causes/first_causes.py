@@ -23,7 +23,7 @@ from functools import cached_property
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Int64, marked, marked_at
+from matchers.arrays import Bool, Float64, Int64, marked, marked_at, one_of
 from matchers.causes.causes import Causes
 from matchers.causes.handed_on import acquit_copies
 from matchers.causes.red_inputs import Inputs, flow_of_red_tensors, inputs_of_pairs
@@ -325,7 +325,7 @@ class _Search:
             return
         c, reads, flow = self._c, self._reads, self._flow
         # what was asked or given otherwise needs no other explanation
-        pairs = self.pairs & ~np.isin(c.reason, (Reason.ARGUMENTS, Reason.OTHER_DATA))
+        pairs = self.pairs & ~one_of(c.reason, (Reason.ARGUMENTS, Reason.OTHER_DATA))
         pairs &= ~marked(reads.row[self._reads_parts], len(c))  # the stretch before these is looked at later
         stands = c.by_row(lambda log: ~copies(log) & (log.joined < 0))
         between = self.alone & stands

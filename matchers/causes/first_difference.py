@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from matchers.arrays import Bool
+from matchers.arrays import Bool, one_of
 from matchers.logs.op_log import NO_DIGEST, Phase
 from matchers.ops.dataflow import downstream
 from matchers.ops.input_statistics import statistics_apart
@@ -119,13 +119,13 @@ class Equality:
         )
         if not self.by_digest:  # the same infinities are close for what they hide, not for a difference
             alike |= (c.verdict == Status.CLOSE) & (c.error == 0)
-        self.differs = paired & np.isin(c.verdict, _DIFFERS) & ~alike
+        self.differs = paired & one_of(c.verdict, _DIFFERS) & ~alike
         # what cannot be judged by itself differs for certain only where its inputs are equal
         unjudged = self.inputs & (c.verdict[self.rows] == Status.NOT_JUDGED)
         unsized = np.isin(self.rows, [row for row, slot in c.slots.items() if slot.reason in UNSIZED])
         unjudged &= (c.error[self.rows] > 0) | unsized | other_bits(c.a, c.b, self._i, self._j)
         self.differs[self.rows[unjudged]] = True
-        self.same = paired & (np.isin(c.verdict, _AGREES) | alike)
+        self.same = paired & (one_of(c.verdict, _AGREES) | alike)
 
     @cached_property
     def determinism(self) -> Determinism:

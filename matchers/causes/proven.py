@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from matchers.arrays import Bool
+from matchers.arrays import Bool, one_of
 from matchers.causes.causes import Causes
 from matchers.logs.columns import repeated
 from matchers.logs.op_log import OpLog, Phase
@@ -66,7 +66,7 @@ def _inserted(c: Rows, differs: Bool) -> Bool:
         np.append(at, -1)[flow.value[flow.start[record[owner]] + place]]
         for flow, record, at in zip(flows, (i, j), ats, strict=True)
     ]
-    agrees, computes = np.isin(c.verdict, AGREE), (c.pair < 0) & c.by_row(_computes)
+    agrees, computes = one_of(c.verdict, AGREE), (c.pair < 0) & c.by_row(_computes)
     found = np.zeros(len(c), bool)
     for mine, theirs in (makers, makers[::-1]):
         asked = (mine >= 0) & (theirs >= 0)

@@ -14,7 +14,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Int64, distinct, marked, numbered_together
+from matchers.arrays import Bool, Int64, distinct, marked, numbered_together, one_of
 from matchers.causes.causes import BY_SIZE, MOST, Causes
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import OpLog, Phase, once_per_pair
@@ -45,7 +45,7 @@ def blame_telling(found: Causes) -> None:
     proves = (
         c.inputs_equal
         | c.by_row(lambda log: np.logical_or(*broken(log)))
-        | ~np.isin(c.reason, (*BY_SIZE, Reason.OTHER_SHAPE))
+        | ~one_of(c.reason, (*BY_SIZE, Reason.OTHER_SHAPE))
     )
     telling, done = _Telling(c), np.full(len(c), -1)
     for row in np.flatnonzero(found.cause & (~proves | constant))[:MOST].tolist():

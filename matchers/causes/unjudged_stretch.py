@@ -14,7 +14,7 @@ from typing import Final
 
 import numpy as np
 
-from matchers.arrays import Bool, Int64, marked
+from matchers.arrays import Bool, Int64, marked, one_of
 from matchers.causes.causes import JUMP, Causes
 from matchers.causes.unpaired_branches import Branches, like, rounds
 from matchers.logs.columns import Ragged
@@ -88,7 +88,7 @@ class Stretches:
 
     @cached_property
     def _agrees(self) -> Bool:
-        return np.isin(self._c.verdict, AGREE)
+        return one_of(self._c.verdict, AGREE)
 
     @cached_property
     def _open(self) -> Bool:

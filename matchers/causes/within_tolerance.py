@@ -16,7 +16,7 @@ from typing import Final
 
 import numpy as np
 
-from matchers.arrays import Bool, marked
+from matchers.arrays import Bool, marked, one_of
 from matchers.causes.causes import BY_SIZE, JUMP, MOST, Causes
 from matchers.causes.first_difference import Equality, Kind, differences
 from matchers.causes.unpaired_branches import Branches, rounds
@@ -49,7 +49,7 @@ def blame_beginnings(found: Causes) -> None:
 def blame_inserted(found: Causes) -> None:
     """Blame operations of one run alone behind which the error jumps, between merged layouts."""
     c = found.c
-    later = found.cause & ~c.inputs_equal & np.isin(c.reason, BY_SIZE)
+    later = found.cause & ~c.inputs_equal & one_of(c.reason, BY_SIZE)
     if later.any() and c.merged:
         last = np.flatnonzero(later)[-1]
         found.follow_from(later, [ends for ends in _jumps(c) if ends[0] < last], _no_larger(c))
@@ -95,7 +95,7 @@ def _jumps(c: Rows) -> Iterator[tuple[int, int]]:
     for row in np.sort(rows[np.unique(region[rows], return_index=True)[1]]).tolist():
         read, behind = (of_pair[pairs[region[row]]] for pairs in (regions.inputs, regions.outputs))
         behind = behind[np.isfinite(c.error[behind])]
-        if len(behind) and np.isin(c.verdict[read], AGREE).all() and branches.is_odd(row):
+        if len(behind) and one_of(c.verdict[read], AGREE).all() and branches.is_odd(row):
             shows = int(behind[c.error[behind].argmax()])
             beside = c.edges[shows]
             received = np.nan_to_num(c.error[np.concatenate((read, beside[c.pair[beside] >= 0]))]).max(initial=0.0)

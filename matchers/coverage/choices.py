@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from matchers.arrays import Int64
+from matchers.arrays import Int64, one_of
 from matchers.laws.law import Form
 from matchers.ops.dataflow import whole_numbers
 from matchers.ops.laws import rows_where
@@ -45,9 +45,9 @@ def choice_notes(c: Rows) -> Iterator[Note]:
 
 def _choices(c: Rows) -> Int64:
     """The rows of choices that differ and are not red: by the places of the largest values."""
-    near = np.flatnonzero((c.pair >= 0) & np.isin(c.verdict, (Status.CLOSE, Status.NOT_JUDGED)))
+    near = np.flatnonzero((c.pair >= 0) & one_of(c.verdict, (Status.CLOSE, Status.NOT_JUDGED)))
     of_places = whole_numbers(c.a)[c.row_a[near]] | np.isin(near, [*c.slots])
-    return near[rows_where(c.a, lambda law: law.form is Form.RANK)[c.row_a[near]] & of_places]
+    return near[rows_where(c.a, lambda law: law.form is Form.RANK, c.row_a[near]) & of_places]
 
 
 def _tokens(c: Rows, row: int) -> tuple[int, int]:

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Float64, Int32, Int64, marked
+from matchers.arrays import Bool, Float64, Int32, Int64, marked, one_of
 from matchers.coverage.calls import around_call, made_of_result
 from matchers.laws.law import Form
 from matchers.logs.columns import Ragged
@@ -57,7 +57,7 @@ def covers(c: Rows, kept: tuple[Bool, Bool] | None) -> NDArray[np.int8]:
         kept: bool[n_a], bool[n_b], the records that wrote named tensors whose last contents all agree; may be
             empty for none.
     """
-    agrees = np.isin(c.verdict, (*AGREE, Status.PARTIAL))  # of partial sums, the total was compared
+    agrees = one_of(c.verdict, (*AGREE, Status.PARTIAL))  # of partial sums, the total was compared
     cover = _by_verdict(c, agrees)
     for log, at in ((c.a, c.at_a), (c.b, c.at_b)):  # an expert without tokens, which the other run may skip
         cover[at[(numel(log)[log.shape] == 0) & (c.pair[at] < 0)]] = Cover.NOT_COUNTED
@@ -71,7 +71,7 @@ def covers(c: Rows, kept: tuple[Bool, Bool] | None) -> NDArray[np.int8]:
         vouched, absent = np.ones(len(c), bool), _absent(c, cover)
         for side, (log, at, flow) in enumerate(((c.a, c.at_a, c.flow.a), (c.b, c.at_b, c.flow.b))):
             wrote = kept[side] if kept is not None and len(kept[side]) else np.zeros(len(log), bool)
-            holds = _vouched(log, flow, at, agrees[at], c.red[at], wrote, np.isin(c.reason, _DIFFERS)[at])
+            holds = _vouched(log, flow, at, agrees[at], c.red[at], wrote, one_of(c.reason, _DIFFERS)[at])
             vouched[at[~holds]] = False
             absent[at[upstream(flow, wrote, np.ones(len(log), bool))]] = False
         cover[left & vouched & ~absent] = Cover.COVERED
@@ -93,7 +93,7 @@ def _by_verdict(c: Rows, agrees: Bool) -> NDArray[np.int8]:
 
 def any_pair_compared(c: Rows) -> bool:
     """True if a pair is among what `covers` finds compared; not all of that, but found much faster."""
-    agrees = np.isin(c.verdict, (*AGREE, Status.PARTIAL))
+    agrees = one_of(c.verdict, (*AGREE, Status.PARTIAL))
     of_pairs = (c.pair >= 0) & (c.status != Status.IGNORED)
     return bool((of_pairs & (_by_verdict(c, agrees) == Cover.COMPARED)).any())
 

@@ -18,7 +18,7 @@ from functools import cached_property
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, marked
+from matchers.arrays import Bool, marked, one_of
 from matchers.coverage.cover import Cover, covers
 from matchers.coverage.parts import REASONS, Part, parts, reasons
 from matchers.logs.hashing import shared_ids
@@ -162,7 +162,7 @@ def _by_fewer_values(c: Rows) -> int:
     a, b = c.a, c.b
     shape = (a.shape[i] >= 0) != (b.shape[j] >= 0)
     norms = (a.outputs.count[i] > 0) != (b.outputs.count[j] > 0)
-    numbers = np.isin(verdict, (Status.SAME_PRINT, Status.CLOSE)) & (norms | (a.present[i] != b.present[j]))
+    numbers = one_of(verdict, (Status.SAME_PRINT, Status.CLOSE)) & (norms | (a.present[i] != b.present[j]))
     # equal bits that only one of the two made: the other read them already, or does not say what it changed
     op_a, op_b, _ = shared_ids(a.ops, b.ops)
     changes = (_says_changes(a)[i] != _says_changes(b)[j]) & (op_a[a.op[i]] == op_b[b.op[j]])

@@ -16,6 +16,7 @@ from typing import Final
 
 import numpy as np
 
+from matchers.arrays import one_of
 from matchers.comparison import Comparison
 from matchers.drift.pair_names import escaped
 from matchers.errors import UserError
@@ -356,7 +357,7 @@ class _Search:
         i, j = np.concatenate((a, a[first], to_a[second])), np.concatenate((b, to_b[first], b[second]))
         verdicts = judge(self.c.a, self.c.b, i, j, None, self.c.policy)
         # Without numbers nothing differs, but nothing is known to be equal either.
-        alike = np.isin(verdicts.status, _ALIKE) & ~np.isnan(verdicts.error)
+        alike = one_of(verdicts.status, _ALIKE) & ~np.isnan(verdicts.error)
         own, first_alike, second_alike = np.split(alike, (len(a), len(a) + len(first)))
         keys_a, keys_b = self.c.a.keys, self.c.b.keys
         for at in second[second_alike & ~own[second]].tolist():

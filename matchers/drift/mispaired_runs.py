@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Int64
+from matchers.arrays import Bool, Float64, Int64, one_of
 from matchers.comparison import Comparison
 from matchers.drift.pair_names import same_prints
 from matchers.logs.op_log import Phase
@@ -127,7 +127,7 @@ class _Search:
         self._is_template = np.array([isinstance(rule, TemplateRule) for rule in c.rules] + [False])
         self._places_a, self.places = _Places(_where(f.a)), _Places(f.b.site * len(Phase) + f.b.phase)
         # fine pairs stay
-        self.fine_b = np.isin(c.status, AGREE)[c.at_b] & (c.pairing.of_b >= 0)
+        self.fine_b = one_of(c.status, AGREE)[c.at_b] & (c.pairing.of_b >= 0)
         self.target = self._same_numbers()
         self.exact = self.target >= 0
         self.by = np.where(self.exact, self.places.between(self.j, self.target), 0)

@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Hash, Int32, Int64
+from matchers.arrays import Bool, Hash, Int32, Int64, one_of
 from matchers.comparison import Comparison
 from matchers.drift.suggestion import instances
 from matchers.logs.hashing import float_bits, mix, shared_ids
@@ -109,7 +109,7 @@ class PairNames:
     def __init__(self, c: Comparison, matching: Matching) -> None:
         self.c = c
         self.f = matching.features
-        by_rule = np.isin(c.pairing.method, (Method.OVERRIDE, Method.TEMPLATE))
+        by_rule = one_of(c.pairing.method, (Method.OVERRIDE, Method.TEMPLATE))
         self.pair = np.flatnonzero(~by_rule)
         self.i, self.j = (lead[self.pair].astype(np.int64) for lead in (c.pairing.lead_a, c.pairing.lead_b))
         self.grouped = c.pairing.grouped[self.pair]

@@ -11,7 +11,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from matchers.arrays import Int64
+from matchers.arrays import Int64, one_of
 from matchers.comparison import Comparison
 from matchers.drift.mispaired_runs import Shift, find_shifts
 from matchers.drift.pair_names import PairNames
@@ -106,7 +106,7 @@ def _templates(c: Comparison, pairs: _Trial) -> tuple[Rule, ...]:
 def _right_elsewhere(c: Comparison, shift: Shift) -> bool:
     """True if the rules behind the shift make more pairs that are fine."""
     status = c.status[c.at_a[shift.made]]
-    return int(np.count_nonzero(np.isin(status, AGREE))) > len(shift.i)
+    return int(np.count_nonzero(one_of(status, AGREE))) > len(shift.i)
 
 
 def _tried(c: Comparison, shift: Shift, change: _Change) -> _Trial | None:
@@ -115,7 +115,7 @@ def _tried(c: Comparison, shift: Shift, change: _Change) -> _Trial | None:
     if rules == c.rules or len(change.rules) > _MAX_PAIRS:
         return None
     after = c.with_rules(rules)
-    fine = np.isin(after.status, AGREE)[after.at_a]
+    fine = one_of(after.status, AGREE)[after.at_a]
     mended = np.flatnonzero(c.red[c.at_a] & fine)
     settles = int(np.count_nonzero(fine[shift.i]))
     trial = _Trial(change, after, mended, settles)
@@ -132,7 +132,7 @@ def _given_up(shift: Shift, trial: _Trial) -> frozenset[int]:
 
 def _suggestion(c: Comparison, shift: Shift, trial: _Trial) -> Suggestion:
     status = trial.after.status[trial.after.at_a[shift.i]]
-    equal = int(np.count_nonzero(np.isin(status, (Status.EQUAL, Status.SAME_PRINT))))
+    equal = int(np.count_nonzero(one_of(status, (Status.EQUAL, Status.SAME_PRINT))))
     finding = _finding(c, shift, equal, trial.settles - equal)
     return Suggestion(
         name=_NAME,
@@ -152,7 +152,7 @@ def _suggestion(c: Comparison, shift: Shift, trial: _Trial) -> Suggestion:
 def _spoiled(before: Comparison, after: Comparison) -> bool:
     """True if a record loses a fine pair, or the number of red rows does not fall."""
     for was, now in ((before.at_a, after.at_a), (before.at_b, after.at_b)):
-        if (np.isin(before.status, AGREE)[was] & ~np.isin(after.status, AGREE)[now]).any():
+        if (one_of(before.status, AGREE)[was] & ~one_of(after.status, AGREE)[now]).any():
             return True
     return int(after.red.sum()) >= int(before.red.sum())
 

@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from matchers.arrays import Int64, is_among
+from matchers.arrays import Int64, is_among, one_of
 from matchers.drift.pair_names import PairNames, Side, same_prints
 from matchers.drift.suggestion import Finding, allowed, found_by, instances
 from matchers.laws.law import Form
@@ -183,7 +183,7 @@ def _ran_again(side: LogFeatures, unpaired: Int64, other: LogFeatures) -> Int64:
 
     None if no k covers most of the rows. The optimizer steps once, however many micro-batches there are.
     """
-    unpaired = unpaired[np.isin(side.phase[unpaired], (Phase.FORWARD, Phase.BACKWARD))]
+    unpaired = unpaired[one_of(side.phase[unpaired], (Phase.FORWARD, Phase.BACKWARD))]
     size = np.int64(max(side.site.max(initial=0), other.site.max(initial=0)) + 1)
     place, theirs = (
         (s.place.astype(np.int64) + 1) * size * len(Phase) + s.site * len(Phase) + s.phase for s in (side, other)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from matchers.arrays import Bool
+from matchers.arrays import Bool, one_of
 from matchers.comparison import Comparison
 from matchers.explain.subject import key_of
 from matchers.status import Status
@@ -29,12 +29,12 @@ _NAMED = (
 
 def with_names(c: Comparison) -> Bool:
     """bool[r]: rows whose reason may have facts other than a limit."""
-    return np.isin(c.reason, _NAMED)
+    return one_of(c.reason, _NAMED)
 
 
 def has_limit(c: Comparison, rows: slice | int = slice(None)) -> Bool:
     """bool: rows whose error was held against `tolerance`."""
-    judged = np.isin(c.status[rows], (Status.CLOSE, Status.DIVERGED)) | (c.reason[rows] == Reason.ROUNDING_UNLIMITED)
+    judged = one_of(c.status[rows], (Status.CLOSE, Status.DIVERGED)) | (c.reason[rows] == Reason.ROUNDING_UNLIMITED)
     return np.asarray(judged & np.isfinite(c.tolerance[rows]) & ~np.isnan(c.error[rows]))
 
 

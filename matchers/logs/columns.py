@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import field
 from itertools import islice
 from typing import Any
 
@@ -24,10 +25,12 @@ def decode(raw: bytes) -> str:
 class Strings(Sequence[str]):
     """An intern table: distinct byte strings, decoded when read. Index -1 is the empty string."""
 
-    __slots__ = ("_texts", "raw")
+    __slots__ = ("_texts", "answers", "raw")
 
     def __init__(self, raw: Sequence[bytes]) -> None:
         self.raw = raw
+        self.answers: dict[object, NDArray[Any]] = {}
+        """Kept for questions that are asked of each text (`ops.laws.rows_where`)."""
         self._texts: list[str] | None = None
 
     def __len__(self) -> int:
@@ -231,6 +234,7 @@ class Ragged:
 
     start: Int64
     value: NDArray[Any]
+    _count: list[Int64] = field(default_factory=list)
 
     @classmethod
     def distinct(cls, row: Int64, value: Int64, many: int) -> Ragged:
@@ -245,8 +249,12 @@ class Ragged:
 
     @property
     def count(self) -> Int64:
-        """Number of values of each row."""
-        return np.diff(self.start)
+        """Number of values of each row; cannot be written to."""
+        if not self._count:
+            count = np.diff(self.start)
+            count.flags.writeable = False
+            self._count.append(count)
+        return self._count[0]
 
     @property
     def row(self) -> Int64:
@@ -265,7 +273,7 @@ class Ragged:
 
     def replaced(self, rows: Int64, *values: NDArray[Any]) -> Ragged:
         """The same lists but for some rows, which get as many values as are given: the first of each, the second, …"""
-        count = self.count
+        count = self.count.copy()
         kept = np.ones(len(count), bool)
         kept[rows] = False
         taken = kept[self.row]

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Float64, Hash, Int32, Int64, columns
+from matchers.arrays import Bool, Float64, Hash, Int32, Int64, columns, one_of
 from matchers.logs.columns import KeyColumn, Ragged, Strings, Texts
 from matchers.logs.hashing import fingerprint
 from matchers.logs.tells import EVERYTHING, IMPORTED, NUMBERS_ALONE, Tells
@@ -268,7 +268,7 @@ class OpLog:
     @property
     def updates(self) -> NDArray[np.bool_]:
         """bool[n]: records of the phases that change parameters and states: gradients, optimizer, after."""
-        return np.isin(self.phase, (Phase.GRADIENTS, Phase.OPTIMIZER, Phase.AFTER))
+        return one_of(self.phase, (Phase.GRADIENTS, Phase.OPTIMIZER, Phase.AFTER))
 
     def texts(self, field: str) -> Texts:
         """One field of `extra`; empty if no record has it."""

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 
 import numpy as np
 
-from matchers.arrays import Int64, distinct
+from matchers.arrays import Int64, distinct, one_of
 from matchers.logs.op_log import OpLog, Phase, once_per_log
 from matchers.ops.module_path import canonical
 from matchers.ops.shapes import numel
@@ -76,7 +76,7 @@ def _with_preparation(log: OpLog, number: Int64) -> Int64:
     last = 0
     for batch in range(int(number.max()) + 1):
         begins = int(np.argmax(log.micro_batch == batch))
-        passed = np.flatnonzero(~np.isin(log.phase[last:begins], (Phase.FORWARD, Phase.PREPARE)))
+        passed = np.flatnonzero(~one_of(log.phase[last:begins], (Phase.FORWARD, Phase.PREPARE)))
         if batch == 0 or len(passed):
             number[_alone(log, range(last + (int(passed[-1]) + 1 if len(passed) else 0), begins))] = batch
         last = begins

@@ -273,22 +273,23 @@ class KnownEdges:
 
     Attributes:
         maker, reader: int32, the ends; readers ascend.
-        incomplete: bool[n], records of which an input is not known.
+        depends: bool[n], records that read what no operation made, or what such a record made.
+        of_constants: bool, the edges to all others.
     """
 
     maker: Int32
     reader: Int32
-    incomplete: Bool
+    depends: Bool
+    of_constants: Bool
 
     @classmethod
     def of(cls, flow: Ragged) -> KnownEdges:
         """The pairs of a data flow."""
-        known, reader = flow.value >= 0, flow.row
-        return cls(
-            flow.value[known].astype(np.int32),
-            reader[known].astype(np.int32),
-            marked(reader[~known], len(flow)),
-        )
+        known, reader, n = flow.value >= 0, flow.row, len(flow)
+        begins = marked(reader[~known], n)
+        depends = spread(flow.start, flow.value, begins, np.ones(n, bool), rounds=n)
+        maker, reader = flow.value[known].astype(np.int32), reader[known].astype(np.int32)
+        return cls(maker, reader, depends, ~depends[reader])
 
 
 @columns

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from collections.abc import Set as AbstractSet
+from types import FunctionType
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Float64, Int64
+from matchers.arrays import Bool, Float64, Int32, Int64
 from matchers.laws.law import Bucket, Form, Law
 from matchers.laws.register import law
 from matchers.logs.op_log import OpLog, once_per_log
@@ -36,9 +38,16 @@ def law_of(log: OpLog, row: int) -> Law:
     return law(log.op_name(row))
 
 
-def rows_where(log: OpLog, holds: Callable[[Law], bool]) -> Bool:
-    """bool[n]: something holds of the law of the row's operation."""
-    return np.array([*(holds(law(name)) for name in log.ops), False], bool).take(log.op)
+def rows_where(log: OpLog, holds: Callable[[Law], bool], rows: Int64 | Int32 | int | None = None) -> Bool:
+    """bool[n]: something holds of the law of the row's operation; bool[k] of some rows.
+
+    Args:
+        holds: a function without a closure: the answers are kept by its code.
+    """
+    known, asked = log.ops.answers, (holds.__module__, cast("FunctionType", holds).__code__)
+    if (found := known.get(asked)) is None:
+        found = known[asked] = np.array([*(holds(law(name)) for name in log.ops), False], bool)
+    return found.take(log.op if rows is None else log.op[rows])
 
 
 def by_law(log: OpLog, rows: Int64, value: Callable[[Law], float]) -> Float64:

@@ -10,7 +10,7 @@ from itertools import takewhile
 
 import numpy as np
 
-from matchers.arrays import Bool, Int64
+from matchers.arrays import Bool, Int64, one_of
 from matchers.logs.columns import KeyColumn, Ragged, Strings, Texts
 from matchers.logs.imported.format import NATIVE_KEY
 from matchers.logs.op_log import STATISTICS, OpLog, Phase
@@ -94,7 +94,7 @@ def _returned(log: OpLog, calls: OpLog) -> Iterator[tuple[int, int]]:
     """Yield a result of the log, and the call of a module that returns it."""
     told = (log.outputs.count > 0) if len(log.outputs.value) else log.present > 0
     inside = _Inside(log, np.flatnonzero(told & (log.phase == Phase.FORWARD) & ~log.recompute))
-    one = np.isin(calls.phase, (Phase.FORWARD, Phase.OTHER)) & ~calls.recompute
+    one = one_of(calls.phase, (Phase.FORWARD, Phase.OTHER)) & ~calls.recompute
     one[calls.texts("Output 1").rows] = False
     sizes, of_calls = numel(log)[log.shape], numel(calls)[calls.shape]
     by_module = _by_module(calls, np.flatnonzero(one))

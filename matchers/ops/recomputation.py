@@ -13,7 +13,7 @@ from enum import Enum
 
 import numpy as np
 
-from matchers.arrays import Bool, Hash, Int64, first_equal, stable_order
+from matchers.arrays import Bool, Hash, Int64, first_equal, one_of, stable_order
 from matchers.logs.hashing import mix
 from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
 from matchers.ops.last_contents import LastContents
@@ -60,7 +60,7 @@ class Mismatch:
 
 def perhaps_recomputed(log: OpLog) -> Bool:
     """bool[n]: records that are marked as recomputed, or may be where a log marks none."""
-    return log.recompute if log.tells.copies else np.isin(log.phase, (Phase.BACKWARD, Phase.OTHER))
+    return log.recompute if log.tells.copies else one_of(log.phase, (Phase.BACKWARD, Phase.OTHER))
 
 
 def recompute_mismatches(log: OpLog) -> tuple[Mismatch, ...]:

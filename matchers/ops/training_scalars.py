@@ -78,7 +78,7 @@ def backward_begins(log: OpLog) -> Int64:
 def _before_scaling(log: OpLog, flow: Ragged, product: int) -> int:
     """Return the factor of a product that is the loss, if gradients are divided by the other one before the update."""
     made = [maker for maker in flow[product].tolist() if maker >= 0 and log.inputs.count[maker]]
-    if len(made) != 1 or not rows_where(log, lambda law: law.form is Form.MULTIPLY)[product]:
+    if len(made) != 1 or not rows_where(log, lambda law: law.form is Form.MULTIPLY, product):
         return product
     loss, scaled = log.outputs.first(np.array([*made, product]))
     rows = np.flatnonzero(log.phase == Phase.GRADIENTS)

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from matchers.arrays import Bool, Int64, distinct, marked
+from matchers.arrays import Bool, Int64, distinct, marked, one_of
 from matchers.ops.laws import additions, collective
 from matchers.ops.shapes import numel
 from matchers.pairing.assignment import State, other_copies
@@ -36,7 +36,7 @@ _STEPS = 64
 def detours(f: Features, state: State) -> Int64:
     """Rows of a whose pairs are detours; lowers the confidence of pairs that may be."""
     within = tolerance(f)
-    i = np.flatnonzero(np.isin(state.method, (Method.ALIGNED, Method.RELAXED)))
+    i = np.flatnonzero(one_of(state.method, (Method.ALIGNED, Method.RELAXED)))
     change = np.fmax.reduce(np.abs(f.a.stats[:, i] - f.b.stats[:, state.of_a[i]]), axis=0)
     i, change = i[change > within], change[change > within]
     unlike = marked(i, len(f.a))

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from matchers.arrays import Bool, Int64, columns, distinct, marked
+from matchers.arrays import Bool, Int64, columns, distinct, marked, one_of
 from matchers.pairing.align import LEFTOVER, Alignment
 from matchers.pairing.assignment import State, compete, leftovers, nearest_of_kind
 from matchers.pairing.evidence import observe
@@ -168,7 +168,7 @@ def realigned(f: Features, auto: Alignment, renamed: Bool) -> Alignment:
     called = marked(f.a.module[renamed], f.names.size + 1)
     wanted = called[f.b.module]
     paired = np.flatnonzero(state.of_a >= 0)
-    guessed = np.isin(state.method[paired], (Method.ALIGNED, Method.RELAXED))
+    guessed = one_of(state.method[paired], (Method.ALIGNED, Method.RELAXED))
     again = guessed & (renamed[paired] | wanted[state.of_a[paired]])
     touched = renamed.copy()
     touched[paired[again]] = True

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Int64, distinct, is_among, marked, stable_order
+from matchers.arrays import Bool, Float64, Int64, distinct, is_among, marked, one_of, stable_order
 from matchers.logs.op_log import Phase
 from matchers.ops.laws import collective
 from matchers.ops.shapes import numel
@@ -98,7 +98,7 @@ def found_elsewhere(f: Features, state: State) -> tuple[Int64, Int64]:
     works on a parameter: the first updates of two biases have one norm.
     """
     free_a, free_b = state.free_a, state.free_b
-    rows = np.flatnonzero(np.isin(state.method, (Method.ALIGNED, Method.RELAXED)))
+    rows = np.flatnonzero(one_of(state.method, (Method.ALIGNED, Method.RELAXED)))
     for x, y in ((f.a.stats, f.b.stats), (f.a.inputs, f.b.inputs)):
         rows = rows[(np.abs(x[:, rows] - y[:, state.of_a[rows]]) > SAME).any(axis=0)]
     free_a[rows], free_b[state.of_a[rows]] = True, True

@@ -14,11 +14,11 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Int32, Int64, columns, marked, numbered
+from matchers.arrays import Bool, Int32, Int64, columns, marked, numbered, one_of
 from matchers.graph import components, lists, spread
 from matchers.logs.columns import Ragged, repeated
 from matchers.logs.op_log import OpLog, Phase
-from matchers.ops.dataflow import DataFlow, whole_numbers
+from matchers.ops.dataflow import DataFlow, KnownEdges, whole_numbers
 from matchers.ops.laws import rows_where
 from matchers.ops.training_scalars import backward_begins, training_scalars
 from matchers.pairing.pairing import Pairing
@@ -107,26 +107,30 @@ def find_regions(
     nodes = np.concatenate((node_a, node_b))
     opens = [np.append(OPEN[status], True)[of] & ~log.recompute for log, of in ((a, pairing.of_a), (b, pairing.of_b))]
     is_open = np.concatenate(opens) & marked(nodes, n_a + n_b)
-    known = flow.edges_a, flow.edges_b
-    edges = [
-        np.concatenate([node[of] for node, of in zip((node_a, node_b), ends, strict=True)])
-        for ends in zip(*((of.maker, of.reader) for of in known), strict=True)
-    ]
-    depends = _depending(edges, marked(nodes[np.concatenate([of.incomplete for of in known])], n_a + n_b))
+    known = (node_a, flow.edges_a), (node_b, flow.edges_b)
+    makes = [is_open[node][of.maker] for node, of in known]
+    # of all edges those that begin or end at an open node
+    edges = _edges(known, [made | is_open[node][of.reader] for made, (node, of) in zip(makes, known, strict=True)])
+    depends = _depending(known, n_a + n_b)
     connects, constant = is_open & depends, is_open & ~depends
     phase = np.concatenate((a.phase, b.phase))
-    links = [np.concatenate(of) for of in zip(edges, _same_inputs(pairing, flow, node_a, node_b, is_open), strict=True)]
+    reads = (marked(of.reader[made], len(node)) for made, (node, of) in zip(makes, known, strict=True))
+    same = _same_inputs(pairing, flow, node_a, node_b, *reads)
+    links = [np.concatenate(of) for of in zip(edges, same, strict=True)]
     region = np.full(n_a + n_b, -1, np.int64)
     region[connects] = _connected(links, connects, phase)[connects]
-    # a constant belongs to the first region that reads it, or constants made of it; else positions are one of their own
-    while len((found := _between(edges, constant & (region < 0), region >= 0))[0]):
-        region[found[0][::-1]] = region[found[1][::-1]]
-    left = constant & (region < 0) & np.concatenate([whole_numbers(log) for log in (a, b)])
-    region[left] = _connected(links, left, phase)[left]
+    if constant.any():
+        # a constant belongs to the first region that reads it, or constants made of it; else positions are one of
+        # their own
+        while len((found := _between(edges, constant & (region < 0), region >= 0))[0]):
+            region[found[0][::-1]] = region[found[1][::-1]]
+        left = constant & (region < 0) & np.concatenate([whole_numbers(log) for log in (a, b)])
+        region[left] = _connected(links, left, phase)[left]
+        connects |= left
     inside = region >= 0
     region[inside], many = numbered(region[inside])
     phase_of = np.zeros(many, np.int8)
-    phase_of[region[connects | left]] = phase[connects | left]
+    phase_of[region[connects]] = phase[connects]
 
     pair = np.concatenate((pairing.of_a, pairing.of_b)).astype(np.int64)
     judged = ~is_open & (pair >= 0)
@@ -139,7 +143,7 @@ def find_regions(
     maker, reader = _between(edges, inside, judged & ~blind)
     outputs = Ragged.distinct(region[maker], pair[reader], many)
     red = judged & np.append(status >= Status.SHAPE, False)[pair]
-    maker, reader = _between(edges, red, judged)
+    maker, reader = _edges(known, [red[node][of.maker] & judged[node][of.reader] for node, of in known])
     follows = marked(pair[reader[pair[maker] != pair[reader]]], len(status))
     shown = a.phase[pairing.lead_a[outputs.value]]
     tells = (shown == phase_of[outputs.row]) | ~(follows[outputs.value] | (shown == Phase.BACKWARD))
@@ -173,7 +177,7 @@ def _kinds(
     def have(pairs: Ragged, such: Bool) -> Bool:
         return np.bincount(pairs.row[such], minlength=len(pairs)) > 0
 
-    red, agrees = status >= Status.SHAPE, np.isin(status, AGREE)
+    red, agrees = status >= Status.SHAPE, one_of(status, AGREE)
     read, shown = inputs.value, outputs.value
     kind = np.full(len(inputs), Kind.UNKNOWN, np.int8)
     kind[have(outputs, (red & ~follows)[shown])] = Kind.FIRST_CAUSE
@@ -182,6 +186,12 @@ def _kinds(
     if not understood:
         kind[kind != Kind.COVERED] = Kind.NOT_UNDERSTOOD
     return kind
+
+
+def _edges(known: Sequence[tuple[Int64, KnownEdges]], which: Sequence[Bool]) -> list[Int64]:
+    """The makers and readers, as nodes, of some edges of each run."""
+    ends = [[node[of.maker[at]], node[of.reader[at]]] for (node, of), at in zip(known, which, strict=True)]
+    return [np.concatenate(of) for of in zip(*ends, strict=True)]
 
 
 def _between(edges: Sequence[Int64], made: Bool, read: Bool) -> tuple[Int64, Int64]:
@@ -199,19 +209,18 @@ def _connected(links: Sequence[Int64], among: Bool, phase: NDArray[np.int8]) -> 
     return components(len(among), one[same], other[same])
 
 
-def _depending(edges: Sequence[Int64], depends: Bool) -> Bool:
-    """bool[n]: nodes that read what no operation made, as some do, or what such a node made."""
-    maker, reader = edges
-    return spread(*lists(reader, maker, len(depends)), depends, np.ones(len(depends), bool), rounds=len(depends))
+def _depending(known: Sequence[tuple[Int64, KnownEdges]], many: int) -> Bool:
+    """bool[n]: nodes that read in a run what no operation made, or what such a node made."""
+    depends = marked(np.concatenate([node[of.depends] for node, of in known]), many)
+    maker, reader = _edges(known, [of.of_constants for _, of in known])
+    return spread(*lists(reader, maker, many), depends, np.ones(many, bool), rounds=many)
 
 
-def _same_inputs(pairing: Pairing, flow: DataFlow, node_a: Int64, node_b: Int64, among: Bool) -> tuple[Int64, Int64]:
-    """Links between the makers, among some nodes, of the same input of a pair."""
+def _same_inputs(
+    pairing: Pairing, flow: DataFlow, node_a: Int64, node_b: Int64, reads_a: Bool, reads_b: Bool
+) -> tuple[Int64, Int64]:
+    """Links between the makers of the same input of a pair, of pairs of which both records read some nodes."""
     i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
-    reads_a, reads_b = (
-        marked(of.reader[among[node[of.maker]]], len(node))
-        for node, of in ((node_a, flow.edges_a), (node_b, flow.edges_b))
-    )
     reads = reads_a[i] & reads_b[j]  # of other pairs no link joins two of them
     i, j = i[reads], j[reads]
     owner, place = repeated(np.arange(len(i)), np.minimum(flow.a.count[i], flow.b.count[j]))

@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from matchers.arrays import Int64, marked
+from matchers.arrays import Int64, marked, one_of
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.collectives import unfinished
@@ -62,7 +62,7 @@ def _beginnings(log: OpLog, flow: Ragged) -> Int64:
     """
     nan, inf = broken(log)
     odd = nan | inf
-    late = np.isin(log.phase, (Phase.BACKWARD, Phase.GRADIENTS, Phase.OPTIMIZER))
+    late = one_of(log.phase, (Phase.BACKWARD, Phase.GRADIENTS, Phase.OPTIMIZER))
     begins = marked(where_broken_begins(flow, np.flatnonzero(odd & (nan | late)), odd), len(log))
     communicates = communicating(log) & ~unfinished(log)
     # what a collective brings from another rank begins there, and shows up here in what holds it

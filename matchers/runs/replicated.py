@@ -59,7 +59,7 @@ class _Pair:
     def with_equal_inputs(self) -> list[int]:
         """Operations that their tensors decide, and whose tensors are known and equal."""
         a, b = self._a, self._b
-        decided = rows_where(a, lambda law: law.determined)[self._rows[0]]
+        decided = rows_where(a, lambda law: law.determined, self._rows[0])
         found = []
         for at in np.flatnonzero(decided).tolist():
             one, other = a.input_digests[self._rows[0][at]], b.input_digests[self._rows[1][at]]

@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Int64, marked, numbered_together
+from matchers.arrays import Bool, Float64, Int64, marked, numbered_together, one_of
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import STATISTICS, OpLog, Phase
 from matchers.ops.arguments import (
@@ -82,8 +82,8 @@ def judge_arguments(case: Case, found: Judgement) -> Judgement:
     a, b, i, j, verdicts = case.a, case.b, case.i, case.j, found.verdicts
     status = verdicts.status
     # no number of a shard is that of the whole, and what was asked of both is the same
-    of_shards = np.isin(verdicts.reason, (Reason.SHARD_OF_WHOLE, Reason.TERM_OF_SUM))
-    judged = np.isin(status, _JUDGED) | of_shards | (verdicts.reason == Reason.ROUNDING_UNLIMITED)
+    of_shards = one_of(verdicts.reason, (Reason.SHARD_OF_WHOLE, Reason.TERM_OF_SUM))
+    judged = one_of(status, _JUDGED) | of_shards | (verdicts.reason == Reason.ROUNDING_UNLIMITED)
     # a close pair is within a tolerance of the user
     asked = other_arguments(a, b, i, j) & judged & (np.isnan(case.rtol) | (status != Status.CLOSE))
     # in a pair that is in doubt, other arguments speak against the pair
@@ -96,7 +96,7 @@ def judge_arguments(case: Case, found: Judgement) -> Judgement:
     first = int(i[red].min()) if len(red) else len(a)
     left = unexplained(a, b, i[k], j[k], found.loss_scale)
     # what Python computed from a tensor follows from a difference of that
-    entering = rows_where(a, lambda law: law.enters)[i[k]]
+    entering = rows_where(a, lambda law: law.enters, i[k])
     real = [
         any((row < first and not shard) or not (enters or _computed(each)) for each in told)
         for row, told, enters, shard in zip(i[k], left, entering, of_shards[k], strict=True)
@@ -112,7 +112,7 @@ def _without_forms(case: Case, found: Judgement) -> Judgement:
     They may be of a rank, or computed from what Python has read, which other kernels round otherwise.
     """
     a, b, verdicts = case.a, case.b, found.verdicts
-    red = (verdicts.status == Status.DIVERGED) & rows_where(a, lambda law: law.enters)[case.i]
+    red = (verdicts.status == Status.DIVERGED) & rows_where(a, lambda law: law.enters, case.i)
     k = np.flatnonzero(red & (verdicts.reason != Reason.ARGUMENTS))
     if case.bitwise or not len(k):
         return found

@@ -17,7 +17,7 @@ from typing import Any
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Hash, Int64, distinct, is_among, numbered
+from matchers.arrays import Bool, Float64, Hash, Int64, distinct, is_among, numbered, one_of
 from matchers.laws.law import Form, Law
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import float_bits
@@ -32,7 +32,7 @@ from matchers.ops.values import Result, further, further_output, parameter_name
 from matchers.status import Status
 from matchers.verdict.case import Case, Judgement
 from matchers.verdict.fused import BY_PARTS
-from matchers.verdict.judge import judge
+from matchers.verdict.judged import judge_again
 from matchers.verdict.lists import in_one_order
 from matchers.verdict.reason import Reason
 from matchers.verdict.tolerance import ACCUMULATED, MOST_ALLOWED, RESOLUTION, by_dtype, default_tolerance
@@ -67,7 +67,7 @@ def condition(log: OpLog, flow: Ragged) -> Float64:
     for k in other.tolist():
         terms[k], numel_of[k] = _further_terms(log, int(maker[k]), float(read[k]))
     with np.errstate(divide="ignore", invalid="ignore"):
-        mean = np.where(rows_where(log, lambda law: law.form is Form.MEAN)[rows], numel_of / size[log.shape[rows]], 1.0)
+        mean = np.where(rows_where(log, lambda law: law.form is Form.MEAN, rows), numel_of / size[log.shape[rows]], 1.0)
         found = terms / _root_mean(log, rows, size[log.shape[rows]]) / mean
     # of other values than finite ones no norm is known
     known = np.isfinite(found) & (np.maximum(log.counts[1:3, maker], log.counts[1:3, rows]) <= 0).all(axis=0)
@@ -94,10 +94,10 @@ def without_noise(case: Case, judged: Judgement) -> Judgement:
     a, b, pairing, flow, verdicts = case.a, judged.b, case.pairing, case.flow, judged.verdicts
     # of shards, and by an optimizer of another form, what a step leaves is judged by name
     by_name = any((log.updates & (of < 0)).any() for log, of in ((a, pairing.of_a), (b, pairing.of_b)))
-    if case.bitwise or not (by_name or np.isin(verdicts.status, (Status.DIVERGED, Status.SHARDED)).any()):
+    if case.bitwise or not (by_name or one_of(verdicts.status, (Status.DIVERGED, Status.SHARDED)).any()):
         return judged
     diverged = verdicts.status == Status.DIVERGED
-    parts = np.isin(pairing.method, BY_PARTS) & pairing.grouped
+    parts = one_of(pairing.method, BY_PARTS) & pairing.grouped
     factors = condition(a, flow.a), condition(b, flow.b)
     # the sums that differ by no more than their terms allow
     factor = np.maximum(factors[0][case.i], factors[1][case.j])
@@ -128,13 +128,20 @@ def without_noise(case: Case, judged: Judgement) -> Judgement:
     for k in np.flatnonzero(pairs & on_lists(a)[case.i]).tolist():
         elsewhere[k] = not in_one_order(a, b, int(case.i[k]), int(case.j[k]))
     pairs &= ~elsewhere
-    b = _patched(a, b, case.i[pairs], case.j[pairs], *noise)
-    again = np.flatnonzero(pairs & ~sums)
-    fresh = judge(a, b, case.i[again], case.j[again], case.rtol[again], case.policy)
-    verdicts = verdicts.replaced(again, fresh)
-    # what remains is equal because it was made so
-    unjudged = elsewhere & (verdicts.status == Status.DIVERGED)
-    unjudged[again[np.isin(fresh.status, (Status.EQUAL, Status.SAME_PRINT))]] = True
+    unjudged = elsewhere & diverged
+    if pairs.any():
+        marks = [mark for of in noise for mark in (of.inputs, of.outputs, of.written)]
+        makes_b = (case.i[pairs], case.j[pairs], *marks) if b is case.b else ()
+        b = _patched(a, b, case.i[pairs], case.j[pairs], *noise)
+        again = np.flatnonzero(pairs & ~sums)
+        before, made_b = case.earlier.noise or (None, ())
+        same = len(makes_b) == len(made_b) > 0 and all(map(np.array_equal, makes_b, made_b))
+        given = case.i[again], case.j[again], case.rtol[again]
+        kept = judge_again(a, b, *given, case.policy, before=before if same else None)
+        case.earlier.noise, fresh = (kept, makes_b), kept.verdicts
+        verdicts = verdicts.replaced(again, fresh)
+        # what remains is equal because it was made so
+        unjudged[again[one_of(fresh.status, (Status.EQUAL, Status.SAME_PRINT))]] = True
     verdicts = verdicts.claimed(unjudged, Status.NOT_JUDGED, Reason.CANCELLATION)
     status = np.where(limit[sums] > MOST_ALLOWED, np.int8(Status.NOT_JUDGED), np.int8(Status.CLOSE))
     verdicts = verdicts.claimed(sums, status, Reason.CANCELLATION, limit=limit[sums])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import field, replace
+from dataclasses import dataclass, field, fields, replace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -20,6 +20,7 @@ from matchers.status import Status
 from matchers.verdict.content_verdicts import ContentVerdicts
 from matchers.verdict.expectation import Expect, Expectation
 from matchers.verdict.judge import Verdicts, dtype_policy
+from matchers.verdict.judged import Judged
 from matchers.verdict.reason import Reason
 from matchers.verdict.tolerance import DtypePolicy
 
@@ -28,7 +29,24 @@ if TYPE_CHECKING:
     from matchers.verdict.records import Place, RecomputeMismatch
     from matchers.verdict.slots import SlotVerdict
 
-__all__ = ["Case", "Judgement"]
+__all__ = ["Case", "Earlier", "Judgement", "Last"]
+
+
+@dataclass(slots=True)
+class Earlier:
+    """What the last judgement of the same logs leaves to the next one, with other pairs; the judges set it.
+
+    Attributes:
+        by_itself: the verdict on each pair by itself.
+        noise: that on pairs without what is noise, and what the log b of these depends on (`cancellation`).
+        lists: the verdicts on operations on lists of other lengths, by records.
+        last: the whole.
+    """
+
+    by_itself: Judged | None = None
+    noise: tuple[Judged, tuple[NDArray[Any], ...]] | None = None
+    lists: Mapping[tuple[int, int], SlotVerdict | None] = field(default_factory=dict)
+    last: Last | None = None
 
 
 @columns
@@ -43,6 +61,7 @@ class Case:
         excluded: bool[p], pairs that a rule ignores.
         contents: what each run leaves in named tensors.
         copies: recomputed copies of each run that do not repeat their originals.
+        earlier: what the next judgement need not find again.
     """
 
     a: OpLog
@@ -58,6 +77,7 @@ class Case:
     excluded: Bool
     contents: tuple[LastContents, LastContents]
     copies: tuple[tuple[Mismatch, ...], tuple[Mismatch, ...]]
+    earlier: Earlier
 
     @classmethod
     def of(cls, a: OpLog, b: OpLog, pairing: Pairing, expectation: Expectation, rtol: Float64, **given: Any) -> Case:
@@ -74,6 +94,19 @@ class Case:
         one, other = self.flow.a.value[at_a], self.flow.b.value[at_b]
         pair = np.where(one >= 0, self.pairing.of_a[one], -1)
         return np.where((other >= 0) & (pair == self.pairing.of_b[other]), pair, -1)
+
+    def same_but_excluded(self, other: Case) -> bool:
+        """True if another case of the same logs has the same pairs and tolerances; rules may ignore others of them."""
+        return (
+            self.expectation is other.expectation
+            and self.contents is other.contents
+            and self.policy == other.policy
+            and np.array_equal(self.rtol, other.rtol, equal_nan=True)
+            and all(
+                np.array_equal(getattr(self.pairing, column.name), getattr(other.pairing, column.name))
+                for column in fields(Pairing)
+            )
+        )
 
     @property
     def bitwise(self) -> bool:
@@ -131,3 +164,17 @@ class Judgement:
     ) -> Judgement:
         """The same with other verdicts on some pairs, see `Verdicts.claimed`."""
         return replace(self, verdicts=self.verdicts.claimed(which, status, reason, **columns))
+
+
+@columns
+class Last:
+    """A judgement.
+
+    Attributes:
+        before_sums: int8[p], the statuses that `judge_sums` was given.
+        found: the result, with log b as it is.
+    """
+
+    case: Case
+    before_sums: NDArray[np.int8]
+    found: Judgement

@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from matchers.arrays import Bool, Hash, Int32, Int64, marked
+from matchers.arrays import Bool, Hash, Int32, Int64, marked, one_of
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import downstream
@@ -51,7 +51,7 @@ def _agrees(case: Case, found: Judgement) -> Bool:
     verdicts, a = found.verdicts, case.a
     # of a lower bound, from norms, nearly any is too much: rounding moves a norm by a fraction of its error
     most = np.where(verdicts.bound, 10 * RESOLUTION, by_dtype(a.dtypes)[a.dtype[case.i]])
-    alike = np.isin(verdicts.status, (Status.EQUAL, Status.SAME_PRINT))
+    alike = one_of(verdicts.status, (Status.EQUAL, Status.SAME_PRINT))
     return np.asarray(alike | ((verdicts.status == Status.CLOSE) & (verdicts.error <= most)))
 
 

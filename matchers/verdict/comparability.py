@@ -304,7 +304,7 @@ def other_weights(
     """
     given = _Given(a, b, pairing, flow)
     of_a, of_b, _ = shared_ids(a.dtypes, b.dtypes)
-    factor = rows_where(a, lambda law: law.form == Form.PRODUCT)[given.record]
+    factor = rows_where(a, lambda law: law.form == Form.PRODUCT, given.record)
     factor &= any_dtype | (of_a[a.dtype[given.record]] == of_b[b.dtype[given.other]])
     differs = factor & (given.x != given.y)
     differs &= ~_held_by_ranks(a, b, given.record) & ~_held_by_ranks(b, a, given.other)

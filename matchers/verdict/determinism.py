@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from matchers.arrays import Bool, Hash, Int64, columns, numbered_together
+from matchers.arrays import Bool, Hash, Int64, columns, numbered_together, one_of
 from matchers.logs.hashing import mix, shared_ids
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.input_statistics import alike
@@ -122,10 +122,10 @@ def judge_repetition(case: Case, found: Judgement) -> Judgement:
     if case.bitwise or case.expectation.explains or not same_kernels(a.header.run, b.header.run):
         return found
     equal, by_digest = equal_inputs(a, b, i, j, inputs_equal(a, b, i, j))
-    differs = np.isin(verdicts.status, (Status.CLOSE, Status.NOT_JUDGED, Status.DIVERGED))
+    differs = one_of(verdicts.status, (Status.CLOSE, Status.NOT_JUDGED, Status.DIVERGED))
     shape_a, shape_b, _ = shared_ids(a.shapes, b.shapes)
     counted = equal & (differs | (verdicts.status == Status.EQUAL)) & ~case.pairing.grouped & by_digest
-    counted &= (case.pairing.confidence >= UNSURE) & rows_where(a, lambda law: law.repeats)[i]
+    counted &= (case.pairing.confidence >= UNSURE) & rows_where(a, lambda law: law.repeats, i)
     counted &= (shape_a[a.shape[i]] == shape_b[b.shape[j]]) & _varied(a)[i]
     learned = Determinism.of(a, b, i, j, counted, differs)
     outside = np.array([*(name == NO_MODULE for name in a.modules), True])[a.module[i]]

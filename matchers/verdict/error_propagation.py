@@ -33,7 +33,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Float64, columns
+from matchers.arrays import Bool, Float64, columns, one_of
 from matchers.ops.dataflow import decided_by_floats
 from matchers.ops.laws import additions
 from matchers.status import Status
@@ -197,7 +197,7 @@ def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: floa
     sketched = bool(a.texts("Sketch")) and bool(b.texts("Sketch"))
     # equal norms of parts hide what they received: a mask of huge numbers has nearly all of the norm
     alike = (status == Status.SAME_PRINT) & sketched
-    settled = np.isin(status, (Status.EQUAL, Status.SAME_PRINT)) & ~alike
+    settled = one_of(status, (Status.EQUAL, Status.SAME_PRINT)) & ~alike
     by_others = decided_by_floats(a)[case.i] | decided_by_floats(b)[case.j] | ~of.decided
     whole = of.whole & by_others & ~settled
     masks = {"settled": settled, "parts": found.parts, "whole": whole}

@@ -12,6 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from matchers.arrays import one_of
 from matchers.laws.law import Form
 from matchers.laws.register import law
 from matchers.logs.op_log import OpLog
@@ -57,7 +58,7 @@ def judge_fused(case: Case, judged: Judgement) -> Judgement:
     """Judge operations and their parts by the statistics of the parts together."""
     a, b, pairing, verdicts = case.a, judged.b, case.pairing, judged.verdicts
     groups = []
-    for k in np.flatnonzero(pairing.grouped & np.isin(pairing.method, BY_PARTS)).tolist():
+    for k in np.flatnonzero(pairing.grouped & one_of(pairing.method, BY_PARTS)).tolist():
         members = pairing.members(k)
         if are_parts(a, b, *members):
             groups.append((k, *members))

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Float64, Int64, columns, distinct
+from matchers.arrays import Bool, Float64, Int64, columns, distinct, one_of
 from matchers.logs.columns import repeated
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import STATISTICS, OpLog, Phase
@@ -156,7 +156,7 @@ def judge(
     limits = Limits(
         rtol,
         alone=alone,
-        by_element=rows_where(a, lambda law: law.by_element)[i],
+        by_element=rows_where(a, lambda law: law.by_element, i),
         longer=longer_sums(a, b, i, j),
         exact=determined_by_copying(a, b, i, j),
         policy=policy,
@@ -168,7 +168,7 @@ def judge(
     by_inputs = _add_norms(differences, a, b, i, j, bits.slots, bits.changed)
     own_error, own_differs = user_differences(a, b, i, j)
     np.maximum(differences.norms, own_error, out=differences.norms)
-    most = limits.of(replace(x, dtype=_dtypes(a)[i]), replace(y, dtype=_dtypes(b)[j]))
+    most = limits.of(replace(x, dtype=_dtypes(a, i)), replace(y, dtype=_dtypes(b, j)))
     op_a, op_b, _ = shared_ids(a.ops, b.ops)
     # two ops are partners for the sake of their numbers
     other_op = op_a[a.op[i]] != op_b[b.op[j]]
@@ -185,12 +185,12 @@ def judge(
         inputs_equal=bits.inputs_equal,
         slots={},
     )
-    measured = ~found.bound & np.isin(found.status, (Status.CLOSE, Status.DIVERGED))
+    measured = ~found.bound & one_of(found.status, (Status.CLOSE, Status.DIVERGED))
     others = (found.status == Status.EQUAL) & ~bits.equal  # of several results
     found.settle(others, Status.SAME_PRINT, Reason.SAME_NUMBERS, bound=True)
     different = (bits.differ | own_differs) & (found.status == Status.SAME_PRINT)
     found.settle(different, Status.CLOSE, Reason.OTHER_BITS_SAME_NORMS)
-    equal = bits.equal & ~np.isin(found.status, (Status.NAN, Status.SHAPE, Status.SHARDED))
+    equal = bits.equal & ~one_of(found.status, (Status.NAN, Status.SHAPE, Status.SHARDED))
     found.settle(equal, Status.EQUAL, Reason.EQUAL_BITS, error=0.0, bound=False)
     odd = _further_nan(a)[i] | _further_nan(b)[j] | (_further_by_numbers(a)[i] & _further_by_numbers(b)[j])
     at = distinct(np.concatenate((bits.slots, np.flatnonzero(odd))))
@@ -198,7 +198,7 @@ def judge(
     slots = deciding(a, b, i[at], j[at], replace(limits, longer=1.0).taken(at), recorded)
     found = _by_slots(found, {int(at[k]): slot for k, slot in slots.items()}, bits)
     lists = on_lists(a)[i]
-    lists &= np.isin(found.status, (Status.DIVERGED, Status.SHAPE)) | _of_other_lengths(a, b, i, j)
+    lists &= one_of(found.status, (Status.DIVERGED, Status.SHAPE)) | _of_other_lengths(a, b, i, j)
     for k in np.flatnonzero(lists).tolist():
         of_list = Limits(float(rtol[k]), bool(alone[k]), True, policy=policy, shards=shards)
         slot = judge_lists(a, b, int(i[k]), int(j[k]), of_list)
@@ -215,9 +215,9 @@ def judge(
     # inputs that were not written are what an operation leaves
     unwritten = by_inputs & returns_nothing(a, i) & returns_nothing(b, j)
     results = (found.compared & (~by_inputs | unwritten)) | differences.uncounted | bits.differ | own_differs
-    nothing = ~results & np.isin(found.status, (Status.SAME_PRINT, Status.CLOSE))  # equal inputs alone compare nothing
+    nothing = ~results & one_of(found.status, (Status.SAME_PRINT, Status.CLOSE))  # equal inputs alone compare nothing
     found.settle(nothing, Status.NO_VALUES, Reason.NO_NUMBERS)
-    open_ = np.isin(found.status, (Status.SAME_PRINT, Status.CLOSE))
+    open_ = one_of(found.status, (Status.SAME_PRINT, Status.CLOSE))
     # nothing says how far the results are apart
     unsized = open_ & (bits.differ | own_differs) & (~found.compared | by_inputs)
     open_ &= bits.differ
@@ -229,9 +229,9 @@ def judge(
     ordered[ordered] = _in_one_order(a, i[ordered]) & _in_one_order(b, j[ordered])
     found.settle(ordered, Status.DIVERGED, Reason.OTHER_ORDER)
     found.settle(unsized, Status.NOT_JUDGED, Reason.UNSIZED)
-    nothing |= np.isin(found.reason, (*UNSIZED, Reason.OTHER_ORDER))
+    nothing |= one_of(found.reason, (*UNSIZED, Reason.OTHER_ORDER))
     found.error[nothing], found.compared[nothing] = 0.0, False
-    without = (~found.compared & (found.error == 0)) | np.isin(found.status, (Status.SHAPE, Status.SHARDED))
+    without = (~found.compared & (found.error == 0)) | one_of(found.status, (Status.SHAPE, Status.SHARDED))
     found.error[without] = np.nan
     found.bound[~np.isfinite(found.error)] = False
     return found
@@ -266,17 +266,17 @@ def _of_other_lengths(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
 def determined_by_copying(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
     """bool[p]: both copy or pick elements into one dtype: what they read decides each bit of the result."""
     ids_a, ids_b, _ = shared_ids(a.dtypes, b.dtypes)
-    alike = rows_where(a, lambda law: law.exact)[i] & rows_where(b, lambda law: law.exact)[j]
+    alike = rows_where(a, lambda law: law.exact, i) & rows_where(b, lambda law: law.exact, j)
     return np.asarray(alike & (ids_a[a.dtype[i]] == ids_b[b.dtype[j]]))
 
 
-def _dtypes(log: OpLog) -> Int64:
-    """int64[n], the dtype of each result; without a result that of the record that made the first input."""
-    dtype = log.dtype.copy()
+def _dtypes(log: OpLog, rows: Int64) -> Int64:
+    """int64[k], the dtype of the results of some rows; without one that of what the maker of the first input made."""
+    dtype = log.dtype[rows]
     nothing = np.flatnonzero(dtype < 0)
-    maker = log.producers.first(nothing, -1).astype(np.int64)
+    maker = log.producers.first(rows[nothing], -1).astype(np.int64)
     known = maker >= 0
-    dtype[nothing[known]] = dtype[maker[known]]
+    dtype[nothing[known]] = log.dtype[maker[known]]
     return dtype
 
 

@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Float64, Int64, columns
+from matchers.arrays import Bool, Float64, Int64, columns, one_of
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import STATISTICS, OpLog
 from matchers.ops.nonfinite import untaken
@@ -326,7 +326,7 @@ class Differences:
         found.settle(other_dtype, Status.SHAPE, Reason.OTHER_DTYPE)
         found.settle(other_shape, Status.SHAPE, Reason.OTHER_SHAPE)
         found.settle(self.apart & (found.status != Status.EQUAL), Status.SHARDED, Reason.SHARD_OF_WHOLE)
-        error[np.isin(found.status, (Status.SHAPE, Status.SHARDED, Status.NOT_JUDGED))] = np.nan
+        error[one_of(found.status, (Status.SHAPE, Status.SHARDED, Status.NOT_JUDGED))] = np.nan
         found.settle(self.nonfinite, Status.NAN, Reason.NON_FINITE, error=np.inf)
         found.settle(self.nonfinite & self.equal & (self._x.counts[1] > 0), Status.NAN, Reason.NAN_IN_BOTH)
         found.bound[~np.isfinite(error)] = False

@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from matchers.arrays import Float64, Int32
+from matchers.arrays import Float64, Int32, one_of
 from matchers.laws.law import Amplifies
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog, Phase
@@ -55,7 +55,7 @@ def judge_contents(case: Case, judged: Judgement) -> ContentVerdicts:
     if not (records_changes(a.log) and records_changes(b.log)):
         return ContentVerdicts()
     unpaired = pairing.of_a < 0, pairing.of_b < 0
-    apart = np.append(np.isin(verdicts.status, (Status.NOT_JUDGED, Status.SHARDED)), False)
+    apart = np.append(one_of(verdicts.status, (Status.NOT_JUDGED, Status.SHARDED)), False)
     # a run that names no tensor writes to none, if it tells what it begins with, has no optimizer, and is no call
     for of in (a, b):
         idle = of.start and not (of.log.phase == Phase.OPTIMIZER).any() and not of_call(of.log.header.run)
@@ -353,7 +353,7 @@ def _errors(flow: Ragged, of: Int32, verdicts: Verdicts, rounding: Float64) -> l
     """The error of each record's pair, unless that is red; of unpaired ones the largest that reaches them, and their
     own rounding (float64[n]).
     """
-    counts = np.isfinite(verdicts.error) & ~np.isin(verdicts.status, RED)
+    counts = np.isfinite(verdicts.error) & ~one_of(verdicts.status, RED)
     errors: list[float] = np.append(np.where(counts, verdicts.error, 0.0), 0.0)[of].tolist()
     read, own = np.flatnonzero((flow.value >= 0) & (of[flow.row] < 0)), rounding.tolist()
     received = dict[int, float]()

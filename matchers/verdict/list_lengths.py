@@ -19,6 +19,7 @@ from matchers.verdict.case import Case, Judgement
 from matchers.verdict.judge_values import Limits
 from matchers.verdict.lists import judge_lists
 from matchers.verdict.reason import Reason
+from matchers.verdict.slots import SlotVerdict
 
 __all__ = ["length", "with_lengths"]
 
@@ -52,7 +53,12 @@ def with_lengths(case: Case, judged: Judgement) -> Judgement:
     )
     found = [(k, length(a, int(i[k])), length(b, int(j[k]))) for k in np.flatnonzero(same & other).tolist()]
     found = [(k, x, y) for k, x, y in found if x != y and min(x, y) > 0]
-    found = [one for one in found if judge_lists(a, b, int(i[one[0]]), int(j[one[0]]), Limits()) is None]
+    known, told = case.earlier.lists, dict[tuple[int, int], SlotVerdict | None]()
+    for k, _, _ in found:
+        at = int(i[k]), int(j[k])
+        told[at] = known[at] if at in known else judge_lists(a, b, *at, Limits())
+    case.earlier.lists = told
+    found = [(k, x, y) for k, x, y in found if told[int(i[k]), int(j[k])] is None]
     if not found:
         return judged
     status = []

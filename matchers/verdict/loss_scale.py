@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Int32, Int64, marked
+from matchers.arrays import Bool, Float64, Int32, Int64, marked, one_of
 from matchers.laws.law import Form
 from matchers.logs.columns import Ragged
 from matchers.logs.input_statistics import FIELD
@@ -62,7 +62,7 @@ def without_scale(case: Case, found: Judgement) -> Judgement:
     b = _scaled(b, j, factor, case.flow, _totals_beside(a, b, i, j))
     fresh = judge(a, b, i, j, case.rtol[again], case.policy)
     # the numbers in the logs are not the same
-    agrees = np.isin(fresh.status, (Status.SAME_PRINT, Status.CLOSE))
+    agrees = one_of(fresh.status, (Status.SAME_PRINT, Status.CLOSE))
     fresh = fresh.claimed(agrees, Status.CLOSE, Reason.LOSS_SCALE)
     verdicts = verdicts.replaced(again, fresh)
     sent = _messages(case, verdicts, scaled & (verdicts.reason == Reason.LOSS_SCALE), factor)
@@ -106,7 +106,7 @@ def terms_without_factor(case: Case, found: Judgement) -> dict[int, SlotVerdict]
         factors = number & (a.phase[pairing.lead_a] == Phase.PREPARE) & (found.verdicts.status < Status.SHAPE)
         return _of_odd_factors(case, b, np.append(factors, False))
     equal = number & ~found.scaled & (abs(_ratio(a, b, pairing) - 1) < EXACT)
-    equal &= rows_where(a, lambda law: law.form is Form.MULTIPLY)[pairing.lead_a]
+    equal &= rows_where(a, lambda law: law.form is Form.MULTIPLY, pairing.lead_a)
     factors = np.append(number & found.scaled, False)
     out, backward = list[tuple[int, tuple[int, int]]](), set[tuple[int, int]]()
     sides = (flow.a, pairing.of_a, pairing.lead_a), (flow.b, pairing.of_b, pairing.lead_b)
@@ -120,7 +120,7 @@ def terms_without_factor(case: Case, found: Judgement) -> dict[int, SlotVerdict]
                 out.append((k, (side, int(read[slot]))))
                 backward |= {out[-1][1]} if a.phase[pairing.lead_a[k]] == Phase.BACKWARD else set()
     verdicts = _of_factors(1.0, found.loss_scale), _of_factors(1 / found.loss_scale, 1.0)
-    near = np.isin(found.verdicts.status, (Status.CLOSE, Status.SAME_PRINT))
+    near = one_of(found.verdicts.status, (Status.CLOSE, Status.SAME_PRINT))
     told = {k: verdicts[made[0]] for k, made in out if made in backward and near[k]}
     return told | _of_odd_factors(case, b, factors)
 
@@ -128,7 +128,7 @@ def terms_without_factor(case: Case, found: Judgement) -> dict[int, SlotVerdict]
 def _of_odd_factors(case: Case, b: OpLog, factors: Bool) -> dict[int, SlotVerdict]:
     """Verdicts on products of which one micro-batch alone has another factor than the others."""
     a, pairing, flow, told = case.a, case.pairing, case.flow, dict[int, SlotVerdict]()
-    products = (numel(a)[a.shape[case.i]] == 1) & rows_where(a, lambda law: law.form is Form.MULTIPLY)[case.i]
+    products = (numel(a)[a.shape[case.i]] == 1) & rows_where(a, lambda law: law.form is Form.MULTIPLY, case.i)
     products &= a.phase[case.i] != Phase.BACKWARD
     for side, of in enumerate(((a, flow.a, pairing.of_a), (b, flow.b, pairing.of_b))):
         for k, ratio in _odd_factors(*of, factors):
@@ -190,7 +190,7 @@ def _loss_scale(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> flo
     losses = (a.phase[pairing.lead_a] == Phase.FORWARD) & number
     # a factor for losses is computed of the same numbers, whatever is wrong with the losses, or with their totals
     factors = (a.phase[pairing.lead_a] == Phase.PREPARE) & number & verdicts.inputs_equal
-    factors &= rows_where(a, lambda law: law.scales)[pairing.lead_a]
+    factors &= rows_where(a, lambda law: law.scales, pairing.lead_a)
     ranks = [max(len(log.members), 1) for log in (a, b)]
     for x, y in (many, many[::-1], ranks, ranks[::-1]):
         if x != y and (abs(ratio[factors] * y / x - 1) < EXACT).any():
@@ -216,7 +216,7 @@ def mean_or_loss(a: OpLog, b: OpLog, pairing: Pairing, pair: int) -> int:
     """
     one, other = batch_ranks(a), batch_ranks(b)
     number = numel(a)[a.shape[pairing.lead_a[pair]]] == 1
-    if one == other or not (number and rows_where(a, lambda law: law.scales)[pairing.lead_a[pair]]):
+    if one == other or not (number and rows_where(a, lambda law: law.scales, pairing.lead_a[pair])):
         return 0
     ratio, factor = float(_ratio(a, b, pairing)[pair]), one / other
     undivided = abs(ratio / factor - 1) < EXACT and abs(_ratio_of_totals(a, b) / factor - 1) < _ABOUT
@@ -295,7 +295,7 @@ def _scaled_pairs(a: OpLog, b: OpLog, pairing: Pairing, factor: float, flow: Dat
     off, lead = _ratio(a, b, pairing) / factor, pairing.lead_a
     # a sum of losses may follow the backward pass, and the step; but what is made of it in the end is no loss of a part
     read = ~flow.readers_a.none[lead] & ~flow.readers_b.none[pairing.lead_b]
-    sums = np.isin(a.phase[lead], (Phase.FORWARD, Phase.PREPARE)) | ((a.phase[lead] == Phase.AFTER) & read)
+    sums = one_of(a.phase[lead], (Phase.FORWARD, Phase.PREPARE)) | ((a.phase[lead] == Phase.AFTER) & read)
     loss = sums & (numel(a)[a.shape[lead]] == 1)
     gradient = a.phase[lead] == Phase.BACKWARD
     for log, at in ((a, pairing.lead_a), (b, pairing.lead_b)):

@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Int32, Int64, marked
+from matchers.arrays import Bool, Int32, Int64, marked, one_of
 from matchers.logs.columns import Ragged
 from matchers.ops.arguments import tensors_read
 from matchers.ops.dataflow import WHOLE, downstream
@@ -32,7 +32,7 @@ def without_terms(case: Case, judged: Judgement) -> Judgement:
     for log, lead in ((a, pairing.lead_a), (b, pairing.lead_b)):
         if log.folding is not None:
             by_part |= log.folding.by_part[lead]
-    differs = np.isin(verdicts.status, (Status.DIVERGED, Status.SHAPE))
+    differs = one_of(verdicts.status, (Status.DIVERGED, Status.SHAPE))
     differs[[k for k, slot in verdicts.slots.items() if slot.scalars is not None]] = False
     given = _given_otherwise(case, np.flatnonzero(differs & terms), verdicts.status)
     judged = judged.claimed(differs & terms & ~given, Status.NOT_JUDGED, Reason.MICRO_BATCH_TERM)
@@ -55,7 +55,7 @@ def _given_otherwise(case: Case, k: Int64, status: NDArray[np.int8]) -> Bool:
     at, place, at_a, at_b = shared_inputs(a, b, case.i[k], case.j[k])
     given = (case.flow.a.value[at_a] < 0) & (case.flow.b.value[at_b] < 0)
     x, y, pair = a.inputs.value[at_a], b.inputs.value[at_b], case.made_by(at_a, at_b)
-    agrees = (pair >= 0) & np.isin(status, AGREE)[pair]
+    agrees = (pair >= 0) & one_of(status, AGREE)[pair]
     found = marked(k[at[given & (x != y) & (x * a.batches != y * b.batches)]], len(case.pairing))
     found[k[at[~given & ~agrees]]] = False
     for row in np.flatnonzero(found).tolist():

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Float64, Int64, marked
+from matchers.arrays import Bool, Float64, Int64, marked, one_of
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog, Phase, once_per_pair
 from matchers.ops.arguments import tensors_read
@@ -66,7 +66,7 @@ def without_other_forms(case: Case, judged: Judgement) -> Judgement:
     other &= regions.covered("a")[i] & regions.covered("b")[j] & np.isin(regions.of_a[i], formed)
     other &= _shown(case, status, list(verdicts.slots))
     left = np.zeros(len(regions))
-    np.fmax.at(left, regions.outputs.row, np.where(np.isin(status, AGREE), verdicts.error, 0)[regions.outputs.value])
+    np.fmax.at(left, regions.outputs.row, np.where(one_of(status, AGREE), verdicts.error, 0)[regions.outputs.value])
     other[other] = ~(left[regions.of_a[i[other]]] > left_of_form(case, verdicts.error[other]))
     if not other.any():
         return judged
@@ -82,7 +82,7 @@ def with_hidden(case: Case, status: NDArray[np.int8], other: Bool, red: Bool) ->
     for log, flow, of in ((case.a, case.flow.a, case.pairing.of_a), (case.b, case.flow.b, case.pairing.of_b)):
         near = (flow.value >= 0) & (log.phase[flow.row] == log.phase[flow.value])
         hides[of[flow.value[red[of[flow.row]] & near]]] = True
-    return np.where(other | (hides[:-1] & np.isin(status, AGREE[1:])), np.int8(Status.NOT_JUDGED), status)
+    return np.where(other | (hides[:-1] & one_of(status, AGREE[1:])), np.int8(Status.NOT_JUDGED), status)
 
 
 def _made_of(case: Case, beside: Bool) -> Bool:
@@ -127,7 +127,7 @@ def _shown(case: Case, status: NDArray[np.int8], further: list[int]) -> Bool:
     Args:
         further: pairs of which another output than the first decides.
     """
-    found, agrees, sent = np.ones(len(status), bool), np.isin(status, AGREE), np.zeros(len(status), bool)
+    found, agrees, sent = np.ones(len(status), bool), one_of(status, AGREE), np.zeros(len(status), bool)
     of_first = np.append(~marked(further, len(status)), False)
     for log, flow, readers, of, at in (
         (case.b, case.flow.b, case.flow.readers_b, case.pairing.of_b, case.j),
@@ -190,5 +190,5 @@ def _is_applied(log: OpLog, flow: Ragged) -> Bool:
     """bool[n]: the result of a record is a gradient that is clipped or applied."""
     made = flow.value >= 0
     maker, reader = flow.value[made], flow.row[made]
-    last = np.isin(log.phase, (Phase.GRADIENTS, Phase.OPTIMIZER))
+    last = one_of(log.phase, (Phase.GRADIENTS, Phase.OPTIMIZER))
     return marked(maker[last[reader] & ~last[maker]], len(log))

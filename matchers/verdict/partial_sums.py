@@ -12,7 +12,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Int32, Int64, marked
+from matchers.arrays import Bool, Int32, Int64, marked, one_of
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import DataFlow, Readers
@@ -26,15 +26,20 @@ from matchers.verdict.reason import Reason
 from matchers.verdict.relative_error import relative
 from matchers.verdict.tolerance import EPSILON, default_tolerance
 
-__all__ = ["judge_chunks", "judge_sums", "partial_sums"]
+__all__ = ["judge_chunks", "judge_sums", "partial_sums", "sums_claimed"]
 
 
 def judge_sums(case: Case, found: Judgement) -> Judgement:
     """Claim intermediate results of sums: PARTIAL where the total agrees, NOT_JUDGED where it is not judged."""
-    status = np.where(case.excluded, np.int8(Status.IGNORED), found.verdicts.status)
-    agree, unjudged = partial_sums(case.a, case.b, case.pairing, status, case.flow, found.loss_scale)
+    agree, unjudged = sums_claimed(case, found.verdicts.status, found.loss_scale)
     found = found.claimed(agree, Status.PARTIAL, Reason.REORDERED_SUM)
     return found.claimed(unjudged, Status.NOT_JUDGED, Reason.REORDERED_SUM)
+
+
+def sums_claimed(case: Case, status: NDArray[np.int8], scale: float) -> tuple[Int64, Int64]:
+    """The pairs that `judge_sums` claims, of verdicts with this status (int8[p])."""
+    status = np.where(case.excluded, np.int8(Status.IGNORED), status)
+    return partial_sums(case.a, case.b, case.pairing, status, case.flow, scale)
 
 
 def partial_sums(
@@ -59,7 +64,7 @@ def partial_sums(
     # what a rank hands to a reduction is a term, whatever computed it from the samples of this rank
     red = red[adds | (sums[0].reduced(i) & sums[1].reduced(j))]
     totals_a, totals_b = sums[0].totals(pairing.lead_a[red]), sums[1].totals(pairing.lead_b[red])
-    agree = _by_total(sums, pairing, red, (totals_a, totals_b), np.isin(status, AGREE))
+    agree = _by_total(sums, pairing, red, (totals_a, totals_b), one_of(status, AGREE))
     agree |= _crossed(a, b, pairing, red, totals_a, totals_b, scale)
     agree |= _alone(a, b, pairing.of_a, totals_a, pairing.lead_b[red], scale)
     agree |= _alone(b, a, pairing.of_b, totals_b, pairing.lead_a[red], 1 / scale)

@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Float64, Int32, Int64, columns, marked
+from matchers.arrays import Bool, Float64, Int32, Int64, columns, marked, one_of
 from matchers.laws.law import Bucket, Kind
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import shared_ids
@@ -167,7 +167,7 @@ def _judge_gathered(case: Case, b: OpLog, verdicts: Verdicts, gathered: _Gathere
     """The verdicts, with those of shards by their wholes; and bool[p], the pairs that were judged so."""
     a, pairing, k = case.a, case.pairing, gathered.k
     found = judge(a, b, gathered.i, gathered.j, case.rtol[k], case.policy)
-    comparable = ~np.isin(found.status, (Status.SHAPE, Status.SHARDED, Status.UNFINISHED))
+    comparable = ~one_of(found.status, (Status.SHAPE, Status.SHARDED, Status.UNFINISHED))
     slots = {}
     for n, at in enumerate(np.flatnonzero(comparable).tolist()):
         i, j = int(gathered.i[at]), int(gathered.j[at])
@@ -211,7 +211,7 @@ def _arranged_otherwise(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
     flat = _in_flat_buffers(a)[i] & _in_flat_buffers(b)[j]
     if {_reads_samples(a), _reads_samples(b)} == {False, True}:
         flat |= _reduced(a)[i] & _reduced(b)[j]
-    moved = rows_where(a, lambda law: law.moves)[i] & rows_where(b, lambda law: law.moves)[j]
+    moved = rows_where(a, lambda law: law.moves, i) & rows_where(b, lambda law: law.moves, j)
     ids_a, ids_b, _ = shared_ids(a.shapes, b.shapes)
     return np.asarray(flat | (moved & (ids_a[a.shape[i]] != ids_b[b.shape[j]])))
 
@@ -293,9 +293,9 @@ def _without_result(log: OpLog, rows: Int64) -> Bool:
 
 def _by_first_output(a: OpLog, b: OpLog, i: Int64, j: Int64, status: NDArray[np.int8], policy: DtypePolicy) -> Bool:
     """bool[p]: another part may explain the status: neither equal bits nor another dtype."""
-    explicable = np.isin(status, (Status.SHARDED, Status.DIVERGED, Status.SHAPE, Status.NAN))
+    explicable = one_of(status, (Status.SHARDED, Status.DIVERGED, Status.SHAPE, Status.NAN))
     # an operation that returns nothing is judged by what it changed, each tensor by its own placement
-    explicable |= np.isin(status, (Status.CLOSE, Status.SAME_PRINT)) & (a.shape[i] >= 0) & (b.shape[j] >= 0)
+    explicable |= one_of(status, (Status.CLOSE, Status.SAME_PRINT)) & (a.shape[i] >= 0) & (b.shape[j] >= 0)
     shape = np.flatnonzero(status == Status.SHAPE)
     explicable[shape[other_dtypes(first_outputs(a, i[shape]), first_outputs(b, j[shape]), policy)]] = False
     return explicable

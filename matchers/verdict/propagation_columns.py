@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Float64, Int64, marked
+from matchers.arrays import Bool, Float64, Int64, marked, one_of
 from matchers.laws.law import Amplifies, Form
 from matchers.logs.columns import repeated
 from matchers.logs.hashing import shared_ids
@@ -64,32 +64,32 @@ class PropagationColumns:
         verdicts, x, y = found.verdicts, found.i, found.j
         status, error = verdicts.status, verdicts.error
         by_slot = marked([k for k, slot in verdicts.slots.items() if not slot.gathered], len(i))
-        differs = np.isin(status, (Status.CLOSE, Status.DIVERGED)) & np.isfinite(error)
+        differs = one_of(status, (Status.CLOSE, Status.DIVERGED)) & np.isfinite(error)
         self.open = differs & np.isnan(case.rtol) & ~found.settled
         self.open[[k for k, slot in verdicts.slots.items() if slot.only]] = False
         whole = whole_numbers(a)[a.dtype[i]] | whole_numbers(b)[b.dtype[j]]
-        ranked = by_slot & ~whole & rows_where(a, lambda law: law.form is Form.RANK)[i]
+        ranked = by_slot & ~whole & rows_where(a, lambda law: law.form is Form.RANK, i)
         self.whole, self.decided = whole | ranked, whole & ~ranked
-        chooses = rows_where(a, lambda law: law.form is Form.RANK or law.data_decides)[i]
+        chooses = rows_where(a, lambda law: law.form is Form.RANK or law.data_decides, i)
         self.chooses = chooses & self.whole
         self.other_rows = np.isnan(case.rtol) & ~found.settled & _other_rows(a, b, i, j, verdicts.reason)
-        by_element = rows_where(a, lambda law: law.by_element)[i]
+        by_element = rows_where(a, lambda law: law.by_element, i)
         own = np.maximum(*(own_rounding(log, rows, by_element, coarsest) for log, rows in ((a, i), (b, j))))
         own *= longer_sums(a, b, i, j)
         own[verdicts.inputs_equal & determined_by_copying(a, b, i, j)] = RESOLUTION
-        moves = rows_where(a, lambda law: law.moves or law.communicates)[i]
+        moves = rows_where(a, lambda law: law.moves or law.communicates, i)
         self.own, self.unseen = own, np.where(moves, 0.0, own)
         self.norm = np.where(status == Status.SHARDED, 0.0, _norm_change(a, b, x, y))
         counted = (counting(log.outputs.first(rows), log.stats[1][rows]) for log, rows in ((a, x), (b, y)))
         self.share = systematic_share(np.minimum(*counted))
         # what returns nothing and changes nothing passes its inputs on
-        self.copies = rows_where(a, lambda law: law.passes_elements)[i] | ((a.outputs.count[i] == 0) & ~by_slot)
+        self.copies = rows_where(a, lambda law: law.passes_elements, i) | ((a.outputs.count[i] == 0) & ~by_slot)
         # a constant that two dtypes round differently moves a norm by all of its rounding
         ids_a, ids_b, _ = shared_ids(a.dtypes, b.dtypes)
         constant = self.copies | (ids_a[a.dtype[i]] != ids_b[b.dtype[j]])
         self.own_norm = np.where(constant, own, self.share * own)
         self.growth = by_law(a, i, growth_factor) * _spread(a, i)
-        self.of_scores = rows_where(a, lambda law: law.of_scores)[i]
+        self.of_scores = rows_where(a, lambda law: law.of_scores, i)
         self.signs = _signs(case, found, self.open & (status == Status.DIVERGED))
         self.measured, self.by_norms = ~verdicts.bound & ~by_slot, verdicts.bound & ~by_slot
         self.times = np.where(self.by_norms & (error > self.norm), EXTREMES, 1.0)
@@ -118,7 +118,7 @@ def _signs(case: Case, found: Judgement, which: Bool) -> Float64:
     """float64[p], number of elements of a tensor of zeros of which Adam's first step makes signs; NaN for others."""
     a, b = case.contents
     out = np.full(len(which), np.nan)
-    near = rows_where(a.log, lambda law: law.amplifies is Amplifies.NEAR_A_SIGN)[case.i] & which
+    near = rows_where(a.log, lambda law: law.amplifies is Amplifies.NEAR_A_SIGN, case.i) & which
     for k in np.flatnonzero(near).tolist():
         slot, touched = found.verdicts.slots.get(k), []
         for of, row in ((a, int(case.i[k])), (b, int(case.j[k]))):
@@ -134,7 +134,7 @@ def _spread(log: OpLog, rows: Int64) -> Float64:
 
     A square is off by as much more than most as its root is less: the largest result is that of the least argument.
     """
-    of_root = rows_where(log, lambda law: law.form is Form.INVERSE_ROOT and not law.on_lists)[rows] & log.updates[rows]
+    of_root = rows_where(log, lambda law: law.form is Form.INVERSE_ROOT and not law.on_lists, rows) & log.updates[rows]
     out = np.ones(len(rows))
     at = rows[of_root]
     with np.errstate(divide="ignore", invalid="ignore"):

@@ -82,13 +82,13 @@ def unpaired_rounding(log: OpLog, rows: Int64, other: OpLog, coarsest: float) ->
     named = [name for name in other.dtypes if name in EPSILON]
     instead = max(named, key=lambda name: EPSILON[name], default="")
     # a collective that adds up has a term per rank
-    by_element = rows_where(log, lambda law: law.by_element or law.reduces)[rows]
+    by_element = rows_where(log, lambda law: law.by_element or law.reduces, rows)
     own = own_rounding(log, rows, by_element, coarsest, other.dtypes, instead)
     # there are many of them after each other: a short sum has no need of what a long one may take
     for code, name in enumerate(log.dtypes):
         summed = ~by_element & (log.dtype[rows] == code)
         own[summed] *= shorter_sum(name, reduction_length(log)[rows[summed]])
-    return np.where(rows_where(log, lambda law: law.moves)[rows], 0.0, own)
+    return np.where(rows_where(log, lambda law: law.moves, rows), 0.0, own)
 
 
 def own_rounding(

@@ -87,9 +87,9 @@ def different_scalars(a: OpLog, b: OpLog, i: Int64, j: Int64, by_layout: Float64
     Args:
         by_layout: ratios of factors that the layout of the runs explains.
     """
-    term = rows_where(a, lambda law: law.form in _TERMS)[i]
-    inverse = rows_where(a, lambda law: law.form in (Form.SUBTRACT, Form.DIVIDE))[i]
-    known = term | rows_where(a, lambda law: law.scales)[i]
+    term = rows_where(a, lambda law: law.form in _TERMS, i)
+    inverse = rows_where(a, lambda law: law.form in (Form.SUBTRACT, Form.DIVIDE), i)
+    known = term | rows_where(a, lambda law: law.scales, i)
     low_a, high_a = _interval(a, i, term, known)
     low_b, high_b = _interval(b, j, term, known & ~np.isnan(low_a))
     with np.errstate(invalid="ignore"):

@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from matchers.arrays import Bool, Int64, marked
+from matchers.arrays import Bool, Int64, marked, one_of
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.dataflow import Readers, upstream
 from matchers.pairing.pairing import Method
@@ -49,7 +49,7 @@ def without_consequence(case: Case, judged: Judgement) -> Judgement:
     if not red.any() or judged.red_records:
         return judged
     kept = [_kept(log, readers) for log, readers in ((case.a, case.flow.readers_a), (case.b, case.flow.readers_b))]
-    other = red & ~np.isin(verdicts.reason, _STAYS) & (pairing.method != Method.OVERRIDE)
+    other = red & ~one_of(verdicts.reason, _STAYS) & (pairing.method != Method.OVERRIDE)
     other &= ~(kept[0][case.i] | kept[1][case.j])
     formed = (verdicts.status == Status.SHAPE) | (verdicts.reason == Reason.ARGUMENTS) | _in_other_form(case)
     formed[other] |= _multiples(case, np.flatnonzero(other))
@@ -80,14 +80,14 @@ def _leaves_nothing(case: Case, verdicts: Verdicts, other: Bool, kept: Sequence[
     phase[region[found]] = case.a.phase[case.i[found]]
     np.fmax.at(largest, region[found], norm[found])
     of, shown = regions.outputs.row, regions.outputs.value
-    tells = (case.a.phase[case.i[shown]] == phase[of]) & np.isin(status, AGREE)[shown]
+    tells = (case.a.phase[case.i[shown]] == phase[of]) & one_of(status, AGREE)[shown]
     tells &= (status[shown] == Status.EQUAL) | ~(norm[shown] * EPSILON["float32"] > largest[of])
     of, shown = of[tells], shown[tells]
     left, least = np.zeros(len(regions)), np.full(len(regions), np.inf)
     np.fmax.at(left, of, verdicts.error[shown])
     np.fmin.at(least, region[found], verdicts.error[found])
     if not case.expectation.explains:
-        left[of[~np.isin(status, (Status.EQUAL, Status.SAME_PRINT))[shown]]] = np.inf
+        left[of[~one_of(status, (Status.EQUAL, Status.SAME_PRINT))[shown]]] = np.inf
     # a lower bound does not tell that nothing is left of another argument: a mask may have nearly all of a norm
     bounded = marked(of[verdicts.bound[shown] & (verdicts.error[shown] > 0)], len(regions))
     bounded &= marked(region[found & (verdicts.reason == Reason.ARGUMENTS)], len(regions))

@@ -54,3 +54,19 @@ def test_lists_are_alike(pairs: list[tuple[int, int]], many: int) -> None:
     row, value = np.array(pairs, np.int64).reshape(-1, 2).T
     for found, expected in zip(graph.lists(row, value, many), graph._lists(row, value, many), strict=True):
         np.testing.assert_array_equal(found, expected)
+
+
+@settings(max_examples=examples(200))
+@given(edges(), st.data())
+def test_renamed_edges_and_unions_are_alike(of: tuple[Any, ...], data: st.DataObject) -> None:
+    start, value, through, _ = of
+    rows = st.lists(st.integers(-1, 6), min_size=len(through), max_size=len(through))
+    found, expected = [], []
+    for at in (np.array(data.draw(rows)) for _ in range(2)):
+        found.append(graph.renamed(start, value, at, 7))
+        expected.append(graph._renamed(start, value, at, 7))
+    found.append(graph.union(*found))
+    expected.append(graph._union(*expected))
+    for one, other in zip(found, expected, strict=True):
+        for mine, theirs in zip(one, other, strict=True):
+            np.testing.assert_array_equal(mine, theirs)

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 
+from matchers.arrays import one_of
 from matchers.causes.consequences import Cause
 from matchers.comparison import Comparison
 from matchers.coverage.cover import Cover
@@ -258,7 +259,7 @@ def _cells(c: Comparison) -> Iterator[Cell]:
 
     What one run alone has counts only where nothing vouches for it: else the other has it in another form.
     """
-    explained = np.isin(c.status, (Status.ONLY_A, Status.ONLY_B)) & ~c.cause & (c.coverage.cover != Cover.UNCOVERED)
+    explained = one_of(c.status, (Status.ONLY_A, Status.ONLY_B)) & ~c.cause & (c.coverage.cover != Cover.UNCOVERED)
     status = np.where(explained, np.int8(Status.SAME_PRINT), c.status)
     code = np.full(len(c), -1, np.int64)
     stretches: dict[tuple[int, str], int] = {}

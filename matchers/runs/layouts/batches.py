@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Int64, marked
+from matchers.arrays import Bool, Float64, Int64, marked, one_of
 from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog, Phase
 from matchers.ops.batch_numbers import BATCH_RANKS, micro_batch_numbers
 from matchers.ops.combine import with_values
@@ -83,7 +83,7 @@ def _passes(log: OpLog) -> Bool:
 
     So is what was made for updates before the first one, such as a copy of the model that averages it.
     """
-    last = np.flatnonzero(np.isin(log.phase, (Phase.FORWARD, Phase.BACKWARD)) & ~log.updates)[-1:]
+    last = np.flatnonzero(one_of(log.phase, (Phase.FORWARD, Phase.BACKWARD)) & ~log.updates)[-1:]
     before = np.arange(len(log)) <= (last[0] if len(last) else -1)
     of_sums = _scalar_sums(log) | _starts_of_sums(log)
     return np.asarray((before & ~log.updates & ~_made_for_updates(log)) | of_sums)

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from matchers.arrays import Bool, Int64, marked
+from matchers.arrays import Bool, Int64, marked, one_of
 from matchers.laws.law import Kind
 from matchers.logs.columns import Ragged, Texts
 from matchers.logs.op_log import OpLog, Phase
@@ -129,7 +129,7 @@ def _numbers(log: OpLog) -> Int64:
     """int64[n], the micro-batch of each record of the passes, but those that nothing uses; -1 for all other records."""
     number = micro_batch_numbers(log).copy()
     if number.max(initial=-1) < 0:
-        return np.where(np.isin(log.phase, (Phase.FORWARD, Phase.BACKWARD)) & ~log.updates, 0, -1)
+        return np.where(one_of(log.phase, (Phase.FORWARD, Phase.BACKWARD)) & ~log.updates, 0, -1)
     used = np.unique(number[(number >= 0) & (log.phase != Phase.PREPARE) & ~unused_passes(log)])
     return np.where(np.isin(number, used), np.searchsorted(used, number), -1)
 
