@@ -26,7 +26,7 @@ import numpy as np
 from matchers.arrays import Bool, Float64, Int64, marked, marked_at, one_of
 from matchers.causes.causes import Causes
 from matchers.causes.handed_on import acquit_copies
-from matchers.causes.red_inputs import Inputs, flow_of_red_tensors, inputs_of_pairs
+from matchers.causes.red_inputs import Inputs, fed_pairs, flow_of_red_tensors, inputs_of_pairs
 from matchers.causes.unjudged_stretch import Stretches
 from matchers.causes.unpaired_branches import Branches
 from matchers.laws.law import Form
@@ -164,12 +164,15 @@ class _Search:
         self._cause |= red & ((role == Role.ORIGIN) | ((role == Role.UNKNOWN) & open_to_doubt & ~explained))
 
     def _read(self) -> None:
-        """Read the inputs of red pairs, and which come from red rows or are parts of tensors."""
+        """Read which red pairs others explain, and of those left the inputs, and which are parts of tensors."""
         c, red = self._c, self.pairs
         if self._folded:
             spread = [self._red | (self._hides & fed_by(flow, self._red, self._hides)) for flow in self._of_runs]
             self._fed, self._carries = self._led_by(*spread)
-        reads = inputs_of_pairs(c, *self._flows, np.flatnonzero(red))
+        # nothing else is asked of a row that what is red explains
+        rows = np.flatnonzero(red)
+        self.explained[rows] = fed = fed_pairs(c, *self._flows, rows, *self._carries)
+        reads = inputs_of_pairs(c, *self._flows, rows[~fed], int(rows[0]))
         carries_a, carries_b = self._carries
         from_red = (marked_at(carries_a, reads.a) | marked_at(carries_b, reads.b)) & ~reads.equal
         # NaN with equal bits in both runs that a pair reads, which has such NaN itself: it begins earlier

@@ -20,7 +20,7 @@ from matchers.status import Status
 from matchers.verdict.relative_error import relative
 from matchers.verdict.tolerance import EXTREMES
 
-__all__ = ["Inputs", "flow_of_red_tensors", "inputs_of_pairs"]
+__all__ = ["Inputs", "fed_pairs", "flow_of_red_tensors", "inputs_of_pairs"]
 
 
 def flow_of_red_tensors(c: Rows, side: str, flow: Ragged) -> Ragged:
@@ -65,14 +65,35 @@ class Inputs:
     other_bits: Bool
 
 
-def inputs_of_pairs(c: Rows, flow_a: Ragged, flow_b: Ragged, rows: Int64) -> Inputs:
-    """The inputs of some rows with pairs, ascending.
+def fed_pairs(c: Rows, flow_a: Ragged, flow_b: Ragged, rows: Int64, handed_a: Bool, handed_b: Bool) -> Bool:
+    """bool[k]: of some rows with pairs those that read another value at a place where either run has one of some rows.
+
+    `inputs_of_pairs` tells it, too, in more time.
+
+    Args:
+        handed_a, handed_b: bool[r], by run, the rows.
+    """
+    a, b, found = c.a, c.b, np.zeros(len(rows), bool)
+    single = np.flatnonzero(~c.pairing.assembled[c.pair[rows]])
+    i, j = c.row_a[rows[single]].astype(np.int64), c.row_b[rows[single]].astype(np.int64)
+    owner, place = repeated(np.arange(len(i)), np.minimum(a.inputs.count[i], b.inputs.count[j]))
+    at_a, at_b = a.inputs.start[i[owner]] + place, b.inputs.start[j[owner]] + place
+    handed = marked_at(handed_a[c.at_a], flow_a.value[at_a]) | marked_at(handed_b[c.at_b], flow_b.value[at_b])
+    if all(len(log.input_digests.value) for log in (a, b)):
+        digests = (_digests(*of) for of in ((a, i[owner], at_a, place), (b, j[owner], at_b, place)))
+        handed &= ~_by_digest(*digests)[1]
+    found[single[owner[handed]]] = True
+    return found
+
+
+def inputs_of_pairs(c: Rows, flow_a: Ragged, flow_b: Ragged, rows: Int64, first: int) -> Inputs:
+    """The inputs of some rows with pairs, ascending; `first` is the first red row.
 
     Position by position for pairs of single records; each on its own for groups, whose sides list different inputs.
     Of micro-batches that are read as one, those of the last one, and what an operation without a partner gives others.
     """
     grouped = c.pairing.assembled[c.pair[rows]]
-    parts = [_single_inputs(c, flow_a, flow_b, rows[~grouped], int(rows[0]))]
+    parts = [_single_inputs(c, flow_a, flow_b, rows[~grouped], first)]
     sides = (("a", flow_a, c.at_a), ("b", flow_b, c.at_b))
     parts += [_of_other_batches(c, *of, rows[~grouped]) for of in sides if c.side(of[0])[0].folding is not None]
     of_group = marked(rows[grouped], len(c))

@@ -98,6 +98,47 @@ class _Places:
         return np.where(self._what[rows] == self._what[others], self._at[others] - self._at[rows], 0)
 
 
+@dataclass(frozen=True, slots=True)
+class _Nearby:
+    """What was close to records of a, by these: the partner (-1: not looked for), which neighbours of it were usable,
+    a bit each; the record of b that was found, -1 for none, and how many places further on it was.
+    """
+
+    j: Int64
+    usable: Int64
+    target: Int64
+    by: Int64
+
+    @classmethod
+    def none(cls, many: int) -> _Nearby:
+        return cls(*(np.full(many, value, np.int64) for value in (-1, 0, _NOWHERE, 0)))
+
+
+class _Numbers:
+    """What the logs alone say under some names, and what was found last; kept with the features.
+
+    Attributes:
+        target: by record of a, that of b with the same numbers, which no other has; -1 for none.
+    """
+
+    def __init__(self, f: Features) -> None:
+        self.side = f.a
+        self.varied = _varied(f.a)
+        self.places_a, self.places = _Places(_where(f.a)), _Places(f.b.site * len(Phase) + f.b.phase)
+        one, other = same_prints(f, np.flatnonzero(self.varied), np.flatnonzero(_varied(f.b)), of_one_op=True)
+        self.target = np.full(len(f.a), _NOWHERE, np.int64)
+        self.target[one] = other
+        self.nearby = _Nearby.none(len(f.a))
+
+    @classmethod
+    def of(cls, f: Features) -> _Numbers:
+        """Those of these features: not of those that they were renamed from."""
+        known: _Numbers | None = vars(f).get("_numbers")
+        if known is None or known.side is not f.a:
+            known = vars(f)["_numbers"] = cls(f)
+        return known
+
+
 def find_shifts(c: Comparison) -> list[Shift]:
     """The runs of pairs that belong a few places further on, those with most witnesses first."""
     red = c.pair[c.red & (c.pair >= 0)]
@@ -125,42 +166,45 @@ class _Search:
         self._made_by = _made_by(c)
         self.rule = self._made_by[self.i]
         self._is_template = np.array([isinstance(rule, TemplateRule) for rule in c.rules] + [False])
-        self._places_a, self.places = _Places(_where(f.a)), _Places(f.b.site * len(Phase) + f.b.phase)
+        self._numbers = _Numbers.of(f)
+        self._places_a, self.places = self._numbers.places_a, self._numbers.places
         # fine pairs stay
         self.fine_b = one_of(c.status, AGREE)[c.at_b] & (c.pairing.of_b >= 0)
-        self.target = self._same_numbers()
+        self.target = self._numbers.target[self.i]
+        self.target[(self.target == self.j) | self.fine_b[self.target]] = _NOWHERE
         self.exact = self.target >= 0
         self.by = np.where(self.exact, self.places.between(self.j, self.target), 0)
-        self._look_nearby(np.flatnonzero(~self.exact & _varied(f.a)[self.i]))
+        self._look_nearby(np.flatnonzero(~self.exact & self._numbers.varied[self.i]))
         located = np.flatnonzero(self.target >= 0)
         wrong = ~np.isin(judge(c.a, c.b, self.i[located], self.target[located], None, c.policy).status, AGREE)
         self.target[located[wrong]] = _NOWHERE
 
-    def _same_numbers(self) -> Int64:
-        varied_a, varied_b = (np.flatnonzero(_varied(side)) for side in (self.f.a, self.f.b))
-        one, other = same_prints(self.f, varied_a, varied_b, of_one_op=True)
-        target = np.full(len(self.f.a), _NOWHERE, np.int64)
-        target[one] = other
-        target = target[self.i]
-        target[(target == self.j) | self.fine_b[target]] = _NOWHERE
-        return target
-
     def _look_nearby(self, which: Int64) -> None:
         """Find those of the pairs `which` that are close to exactly one of the operations around their partner."""
-        i, j = self.i[which], self.j[which]
+        i, j, before = self.i[which], self.j[which], self._numbers.nearby
         found = np.stack([self.places.further(j, by) for by in _NEIGHBOURS])
         usable = (found >= 0) & ~self.fine_b[found]
+        bits = (usable << np.arange(len(_NEIGHBOURS))[:, None]).sum(axis=0)
+        new = np.flatnonzero((before.j[i] != j) | (before.usable[i] != bits))
+        now = _Nearby.none(len(self.f.a))
+        now.j[i], now.usable[i], now.target[i], now.by[i] = j, bits, before.target[i], before.by[i]
+        now.target[i[new]], now.by[i[new]] = self._closest(i[new], j[new], found[:, new], usable[:, new])
+        self._numbers.nearby = now
+        clear = now.target[i] >= 0
+        self.target[which[clear]], self.by[which[clear]] = now.target[i[clear]], now.by[i[clear]]
+
+    def _closest(self, i: Int64, j: Int64, found: Int64, usable: Bool) -> tuple[Int64, Int64]:
+        """The neighbours, of those found (int64[n, k]), that alone are close to i, -1 for none; how far on they are."""
         apart = np.stack([_difference(self.f, i, row) for row in (*found, j)])
         apart[:-1][found < 0] = np.inf
-        best = np.argmin(np.where(usable, apart[:-1], np.inf), axis=0) if len(which) else which
-        column = np.arange(len(which))
+        best = np.argmin(np.where(usable, apart[:-1], np.inf), axis=0)
+        column = np.arange(len(i))
         near = apart[best, column]
         rest = apart.copy()
         rest[best, column] = np.inf
         alone = rest.min(axis=0, initial=np.inf) >= _FAR * np.maximum(near, _PRINTED)
         clear = usable[best, column] & (near <= _CLOSE) & alone
-        self.target[which[clear]] = found[best, column][clear]
-        self.by[which[clear]] = np.array(_NEIGHBOURS)[best[clear]]
+        return np.where(clear, found[best, column], _NOWHERE), np.where(clear, np.array(_NEIGHBOURS)[best], 0)
 
     def groups(self) -> Iterator[_Group]:
         """Yield the pairs that may be one run, with the witnesses of one shift.

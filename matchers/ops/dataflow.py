@@ -288,8 +288,8 @@ class KnownEdges:
         known, reader, n = flow.value >= 0, flow.row, len(flow)
         begins = marked(reader[~known], n)
         depends = spread(flow.start, flow.value, begins, np.ones(n, bool), rounds=n)
-        maker, reader = flow.value[known].astype(np.int32), reader[known].astype(np.int32)
-        return cls(maker, reader, depends, ~depends[reader])
+        ends = flow.value[known].astype(np.int32), reader[known].astype(np.int32)
+        return cls(*ends, depends, ~depends[ends[1]])
 
 
 @columns

@@ -14,6 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from matchers.comparison import compare
+from matchers.drift.realign import realignments
 from matchers.pairing.pairing import Method
 from matchers.rules.model import PairRule, RuleSet, TemplateRule
 from matchers.rules.resolve import resolve
@@ -34,9 +35,10 @@ def test_rules_one_after_the_other_are_those_rules_from_the_start(data: st.DataO
     a, b = data.draw(pairs_of_logs())
     c = compare(a, b)
     for rules in data.draw(rule_sets(a, b)):
-        c = c.with_rules(rules)
-        same(c, compare(a, b, rules))
+        c, anew = c.with_rules(rules), compare(a, b, rules)
+        same(c, anew)
         assert c.rules == rules
+        assert repr(realignments(c)) == repr(realignments(anew))
 
 
 @settings(max_examples=examples(30))
