@@ -156,3 +156,35 @@ int64_t graph_union(int64_t n, const int64_t *one_start, const int64_t *one, con
     start[n] = left;
     return left;
 }
+
+/* The edges of a graph of `nodes`, each of which is one of several others, `at`, from some of these to some. Returns how
+   many there are. */
+int64_t graph_between(int64_t nodes, const int64_t *start, const int64_t *value, const int64_t *at, const uint8_t *made,
+                      const uint8_t *read, int64_t *maker, int64_t *reader)
+{
+    int64_t found = 0;
+    for (int64_t node = 0; node < nodes; node++)
+        for (int64_t e = read[at[node]] ? start[node] : start[node + 1]; e < start[node + 1]; e++)
+            if (value[e] >= 0 && value[e] < nodes && made[at[value[e]]]) {
+                maker[found] = at[value[e]];
+                reader[found++] = at[node];
+            }
+    return found;
+}
+
+/* What two lists have at the same place, of `many` pairs of rows of two graphs, as far as both are among some nodes. */
+int64_t graph_common(int64_t many, const int64_t *row, const int64_t *other_row, const int64_t *start,
+                     const int64_t *value, const int64_t *at, const int64_t *other_start, const int64_t *other_value,
+                     const int64_t *other_at, const uint8_t *among, int64_t *one, int64_t *other)
+{
+    int64_t found = 0;
+    for (int64_t k = 0; k < many; k++) {
+        int64_t a = start[row[k]], b = other_start[other_row[k]];
+        for (; a < start[row[k] + 1] && b < other_start[other_row[k] + 1]; a++, b++)
+            if (value[a] >= 0 && other_value[b] >= 0 && among[at[value[a]]] && among[other_at[other_value[b]]]) {
+                one[found] = at[value[a]];
+                other[found++] = other_at[other_value[b]];
+            }
+    }
+    return found;
+}

@@ -14,9 +14,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capture import native_library
-from matchers.arrays import Bool, Hash, Int64, distinct
+from matchers.arrays import Bool, Hash, Int32, Int64, distinct
 
-__all__ = ["INSTALLED", "SOURCE", "components", "lists", "renamed", "spread", "union"]
+__all__ = ["INSTALLED", "SOURCE", "Lists", "between", "common", "components", "lists", "renamed", "spread", "union"]
 
 SOURCE: Final = Path(__file__).with_name("graph.c")
 INSTALLED: Final = native_library.installed(SOURCE)
@@ -140,6 +140,53 @@ def _union(one: tuple[Int64, Int64], other: tuple[Int64, Int64]) -> tuple[Int64,
     return _lists(np.concatenate(rows), np.concatenate((one[1], other[1])), len(one[0]) - 1)
 
 
+def between(start: Int64, value: Int64, at: Int64, made: Bool, read: Bool) -> tuple[Int64, Int64]:
+    """The makers and readers of edges from some nodes to some others.
+
+    Args:
+        start, value: of each node, those that it reads.
+        at: int64[n], the node that each of these is among others, which `made` and `read` are about.
+    """
+    if (compiled := _compiled()) is None:
+        return _between(start, value, at, made, read)
+    given = [_int64(start), _int64(value), _int64(at), np.ascontiguousarray(made), np.ascontiguousarray(read)]
+    ends = np.empty(len(value), np.int64), np.empty(len(value), np.int64)
+    many = compiled.graph_between(len(at), *map(_at, (*given, *ends)))
+    return ends[0][:many], ends[1][:many]
+
+
+def _between(start: Int64, value: Int64, at: Int64, made: Bool, read: Bool) -> tuple[Int64, Int64]:
+    reader, maker = np.repeat(at, np.diff(start)), np.append(at, -1)[value]
+    edge = np.flatnonzero((maker >= 0) & made[maker] & read[reader])
+    return maker[edge], reader[edge]
+
+
+Lists = tuple[Int64, Int64, Int64]
+"""Of each node those that it reads, as start and value, and the node that each is among others."""
+
+
+def common(i: Int64 | Int32, j: Int64 | Int32, one: Lists, other: Lists, among: Bool) -> tuple[Int64, Int64]:
+    """What nodes i[k] of one graph and j[k] of the other read at the same place, where both are among some nodes."""
+    if (compiled := _compiled()) is None:
+        return _common(i, j, one, other, among)
+    given = [*map(_int64, (i, j, *one, *other)), np.ascontiguousarray(among)]
+    most = int((one[0][1:][i] - one[0][i]).sum())
+    ends = np.empty(most, np.int64), np.empty(most, np.int64)
+    many = compiled.graph_common(len(i), *map(_at, (*given, *ends)))
+    return ends[0][:many], ends[1][:many]
+
+
+def _common(i: Int64 | Int32, j: Int64 | Int32, one: Lists, other: Lists, among: Bool) -> tuple[Int64, Int64]:
+    count = np.minimum(np.diff(one[0])[i], np.diff(other[0])[j])
+    owner = np.repeat(np.arange(len(i)), count)
+    place = np.arange(len(owner)) - (np.cumsum(count) - count)[owner]
+    u, v = one[1][one[0][i[owner]] + place], other[1][other[0][j[owner]] + place]
+    known = (u >= 0) & (v >= 0)
+    ends = one[2][u[known]], other[2][v[known]]
+    both = among[ends[0]] & among[ends[1]]
+    return ends[0][both], ends[1][both]
+
+
 @cache
 def _compiled() -> ctypes.CDLL | None:
     """The compiled walks; None where there are none."""
@@ -151,6 +198,8 @@ def _compiled() -> ctypes.CDLL | None:
             ("graph_components", None, (number, number, pointer, pointer, pointer)),
             ("graph_lists", number, (number, pointer, pointer, number, pointer, pointer)),
             ("graph_renamed", number, (number, pointer, pointer, pointer, number, pointer, pointer)),
+            ("graph_between", number, (number, *[pointer] * 7)),
+            ("graph_common", number, (number, *[pointer] * 11)),
             ("graph_union", number, (number, pointer, pointer, pointer, pointer, pointer, pointer)),
         ):
             function = getattr(found, name)

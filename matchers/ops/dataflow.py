@@ -26,7 +26,6 @@ from matchers.ops.values import further
 __all__ = [
     "WHOLE",
     "DataFlow",
-    "KnownEdges",
     "Readers",
     "consumers",
     "decided_by_floats",
@@ -236,6 +235,11 @@ def fed_by(flow: Ragged, start: Bool | Int64 | Int32 | list[int], through: Bool)
     return marked(flow.row[reached[flow.value]], len(through))
 
 
+def _depending(flow: Ragged) -> Bool:
+    every = np.ones(len(flow), bool)
+    return spread(flow.start, flow.value, marked(flow.row[flow.value < 0], len(flow)), every, rounds=len(flow))
+
+
 class DataFlow:
     """The data flow of both logs, computed on first use."""
 
@@ -251,12 +255,13 @@ class DataFlow:
         return sources(self._logs[1])
 
     @cached_property
-    def edges_a(self) -> KnownEdges:
-        return KnownEdges.of(self.a)
+    def depends_a(self) -> Bool:
+        """bool[n_a]: records that read what no operation made, or what such a record made."""
+        return _depending(self.a)
 
     @cached_property
-    def edges_b(self) -> KnownEdges:
-        return KnownEdges.of(self.b)
+    def depends_b(self) -> Bool:
+        return _depending(self.b)
 
     @cached_property
     def readers_a(self) -> Readers:
@@ -265,31 +270,6 @@ class DataFlow:
     @cached_property
     def readers_b(self) -> Readers:
         return Readers.of(self.b)
-
-
-@columns
-class KnownEdges:
-    """The data flow between n records as pairs of them, as far as it is known.
-
-    Attributes:
-        maker, reader: int32, the ends; readers ascend.
-        depends: bool[n], records that read what no operation made, or what such a record made.
-        of_constants: bool, the edges to all others.
-    """
-
-    maker: Int32
-    reader: Int32
-    depends: Bool
-    of_constants: Bool
-
-    @classmethod
-    def of(cls, flow: Ragged) -> KnownEdges:
-        """The pairs of a data flow."""
-        known, reader, n = flow.value >= 0, flow.row, len(flow)
-        begins = marked(reader[~known], n)
-        depends = spread(flow.start, flow.value, begins, np.ones(n, bool), rounds=n)
-        ends = flow.value[known].astype(np.int32), reader[known].astype(np.int32)
-        return cls(*ends, depends, ~depends[ends[1]])
 
 
 @columns

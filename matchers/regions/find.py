@@ -15,10 +15,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Int32, Int64, columns, marked, numbered, one_of
-from matchers.graph import components, lists, spread
-from matchers.logs.columns import Ragged, repeated
+from matchers.graph import Lists, between, common, components, lists, spread
+from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog, Phase
-from matchers.ops.dataflow import DataFlow, KnownEdges, whole_numbers
+from matchers.ops.dataflow import DataFlow, whole_numbers
 from matchers.ops.laws import rows_where
 from matchers.ops.training_scalars import backward_begins, training_scalars
 from matchers.pairing.pairing import Pairing
@@ -107,22 +107,18 @@ def find_regions(
     nodes = np.concatenate((node_a, node_b))
     opens = [np.append(OPEN[status], True)[of] & ~log.recompute for log, of in ((a, pairing.of_a), (b, pairing.of_b))]
     is_open = np.concatenate(opens) & marked(nodes, n_a + n_b)
-    known = (node_a, flow.edges_a), (node_b, flow.edges_b)
-    makes = [is_open[node][of.maker] for node, of in known]
-    # of all edges those that begin or end at an open node
-    edges = _edges(known, [made | is_open[node][of.reader] for made, (node, of) in zip(makes, known, strict=True)])
-    depends = _depending(known, n_a + n_b)
+    runs = (flow.a.start, flow.a.value, node_a), (flow.b.start, flow.b.value, node_b)
+    depends = _depending(runs, marked(np.concatenate((node_a[flow.depends_a], node_b[flow.depends_b])), n_a + n_b))
     connects, constant = is_open & depends, is_open & ~depends
     phase = np.concatenate((a.phase, b.phase))
-    reads = (marked(of.reader[made], len(node)) for made, (node, of) in zip(makes, known, strict=True))
-    same = _same_inputs(pairing, flow, node_a, node_b, *reads)
+    edges, same = _between(runs, is_open, is_open), common(pairing.lead_a, pairing.lead_b, *runs, is_open)
     links = [np.concatenate(of) for of in zip(edges, same, strict=True)]
     region = np.full(n_a + n_b, -1, np.int64)
     region[connects] = _connected(links, connects, phase)[connects]
     if constant.any():
         # a constant belongs to the first region that reads it, or constants made of it; else positions are one of
         # their own
-        while len((found := _between(edges, constant & (region < 0), region >= 0))[0]):
+        while len((found := _between(runs, constant & (region < 0), region >= 0))[0]):
             region[found[0][::-1]] = region[found[1][::-1]]
         left = constant & (region < 0) & np.concatenate([whole_numbers(log) for log in (a, b)])
         region[left] = _connected(links, left, phase)[left]
@@ -138,12 +134,12 @@ def find_regions(
     blind = np.concatenate([rows_where(log, lambda law: law.blind) for log in (a, b)])
     if _same_losses(a, b):
         blind[np.concatenate((backward_begins(a), n_a + backward_begins(b)))] = False
-    maker, reader = _between(edges, judged, inside)
+    maker, reader = _between(runs, judged, inside)
     inputs = Ragged.distinct(region[reader], pair[maker], many)
-    maker, reader = _between(edges, inside, judged & ~blind)
+    maker, reader = _between(runs, inside, judged & ~blind)
     outputs = Ragged.distinct(region[maker], pair[reader], many)
     red = judged & np.append(status >= Status.SHAPE, False)[pair]
-    maker, reader = _edges(known, [red[node][of.maker] & judged[node][of.reader] for node, of in known])
+    maker, reader = _between(runs, red, judged)
     follows = marked(pair[reader[pair[maker] != pair[reader]]], len(status))
     shown = a.phase[pairing.lead_a[outputs.value]]
     tells = (shown == phase_of[outputs.row]) | ~(follows[outputs.value] | (shown == Phase.BACKWARD))
@@ -188,43 +184,24 @@ def _kinds(
     return kind
 
 
-def _edges(known: Sequence[tuple[Int64, KnownEdges]], which: Sequence[Bool]) -> list[Int64]:
-    """The makers and readers, as nodes, of some edges of each run."""
-    ends = [[node[of.maker[at]], node[of.reader[at]]] for (node, of), at in zip(known, which, strict=True)]
-    return [np.concatenate(of) for of in zip(*ends, strict=True)]
-
-
-def _between(edges: Sequence[Int64], made: Bool, read: Bool) -> tuple[Int64, Int64]:
-    """The makers and readers of the edges from some nodes to some others (bool[n] each)."""
-    maker, reader = edges
-    at = np.flatnonzero(made[maker])
-    at = at[read[reader[at]]]
-    return maker[at], reader[at]
+def _between(runs: Sequence[Lists], made: Bool, read: Bool) -> tuple[Int64, Int64]:
+    """The makers and readers of the edges of both runs from some nodes to some others (bool[n] each)."""
+    one, other = (between(*of, made, read) for of in runs)
+    return np.concatenate((one[0], other[0])), np.concatenate((one[1], other[1]))
 
 
 def _connected(links: Sequence[Int64], among: Bool, phase: NDArray[np.int8]) -> Int64:
     """int64[n]: the smallest node that each is connected with, over some nodes of one phase."""
-    one, other = _between(links, among, among)
-    same = phase[one] == phase[other]
-    return components(len(among), one[same], other[same])
+    one, other = links
+    joins = among[one] & among[other] & (phase[one] == phase[other])
+    return components(len(among), one[joins], other[joins])
 
 
-def _depending(known: Sequence[tuple[Int64, KnownEdges]], many: int) -> Bool:
-    """bool[n]: nodes that read in a run what no operation made, or what such a node made."""
-    depends = marked(np.concatenate([node[of.depends] for node, of in known]), many)
-    maker, reader = _edges(known, [of.of_constants for _, of in known])
-    return spread(*lists(reader, maker, many), depends, np.ones(many, bool), rounds=many)
+def _depending(runs: Sequence[Lists], depends: Bool) -> Bool:
+    """bool[n]: nodes that read in a run what no operation made, or what such a node made.
 
-
-def _same_inputs(
-    pairing: Pairing, flow: DataFlow, node_a: Int64, node_b: Int64, reads_a: Bool, reads_b: Bool
-) -> tuple[Int64, Int64]:
-    """Links between the makers of the same input of a pair, of pairs of which both records read some nodes."""
-    i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
-    reads = reads_a[i] & reads_b[j]  # of other pairs no link joins two of them
-    i, j = i[reads], j[reads]
-    owner, place = repeated(np.arange(len(i)), np.minimum(flow.a.count[i], flow.b.count[j]))
-    one = flow.a.value[flow.a.start[i[owner]] + place]
-    other = flow.b.value[flow.b.start[j[owner]] + place]
-    known = (one >= 0) & (other >= 0)
-    return node_a[one[known]], node_b[other[known]]
+    Args:
+        depends: those of them that are known from the data flow of a run by itself.
+    """
+    maker, reader = _between(runs, np.ones(len(depends), bool), ~depends)
+    return spread(*lists(reader, maker, len(depends)), depends, np.ones(len(depends), bool), rounds=len(depends))

@@ -70,3 +70,24 @@ def test_renamed_edges_and_unions_are_alike(of: tuple[Any, ...], data: st.DataOb
     for one, other in zip(found, expected, strict=True):
         for mine, theirs in zip(one, other, strict=True):
             np.testing.assert_array_equal(mine, theirs)
+
+
+@settings(max_examples=examples(200))
+@given(edges(), edges(), st.data())
+def test_edges_between_nodes_and_common_ones_are_alike(
+    one: tuple[Any, ...], other: tuple[Any, ...], data: st.DataObject
+) -> None:
+    graphs, pairs = [], []
+    flags = [np.array(data.draw(st.lists(st.booleans(), min_size=7, max_size=7)), bool) for _ in range(2)]
+    many = data.draw(st.integers(0, 9))
+    for start, value, through, _ in (one, other):
+        size = len(through)
+        at = np.array(data.draw(st.lists(st.integers(0, 6), min_size=size, max_size=size)))
+        graphs.append((start, value, at))
+        pairs.append(np.array(data.draw(st.lists(st.integers(0, size - 1), min_size=many, max_size=many)), np.int64))
+    (i, j), (of_one, of_other) = pairs, graphs
+    found = [graph.between(*of_one, *flags), graph.common(i, j, of_one, of_other, flags[0])]
+    expected = [graph._between(*of_one, *flags), graph._common(i, j, of_one, of_other, flags[0])]
+    for mine, theirs in zip(found, expected, strict=True):
+        np.testing.assert_array_equal(mine[0], theirs[0])
+        np.testing.assert_array_equal(mine[1], theirs[1])
