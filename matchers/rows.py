@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Float64, Hash, Int32, Int64, columns, marked
+from matchers.arrays import Bool, Float64, Hash, Int32, Int64, columns, marked, stable_order
 from matchers.graph import renamed, union
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import shared_ids
@@ -411,9 +411,8 @@ class _Layout:
         last = np.maximum.accumulate(np.where(pairing.of_b >= 0, np.arange(n_b), -1)) if n_b else np.zeros(0, int)
         behind = last[alone_b]
         place_b = np.where(behind >= 0, pairing.lead_a[pairing.of_b[behind]] if pairs else -1, -1)
-        place = np.concatenate((pairing.lead_a, alone_a, place_b))
-        rank = np.concatenate((np.full(pairs + len(alone_a), -1), alone_b))
-        order = np.lexsort((rank, place))
+        # those of b at one place are ascending, and come behind the others
+        order = stable_order(np.concatenate((pairing.lead_a, alone_a, place_b)))
 
         none_a, none_b = np.full(len(alone_a), -1), np.full(len(alone_b), -1)
         row_a = np.concatenate((pairing.lead_a, alone_a, none_b))[order].astype(np.int32)

@@ -300,6 +300,8 @@ def _varied(side: LogFeatures) -> Bool:
 
 def _difference(f: Features, i: Int64, j: Int64) -> Float64:
     """The largest relative difference of norms and extremes, roughly; infinite if shapes or signs differ."""
-    out = np.nan_to_num(np.abs(f.a.stats[:, i] - f.b.stats[:, j]), nan=0.0).max(axis=0, initial=0.0).astype(np.float64)
+    with np.errstate(invalid="ignore"):  # of two infinite values
+        apart = np.nan_to_num(np.abs(f.a.stats[:, i] - f.b.stats[:, j]), nan=0.0)
+    out = apart.max(axis=0, initial=0.0).astype(np.float64)
     out[(f.a.shape[i] != f.b.shape[j]) | (f.a.signs[i] != f.b.signs[j]) | np.isnan(f.b.stats[0, j])] = np.inf
     return out

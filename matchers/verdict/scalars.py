@@ -117,8 +117,8 @@ def _interval(log: OpLog, rows: Int64, term: Bool, known: Bool) -> tuple[Float64
     k = np.flatnonzero(one & ~term)
     with np.errstate(divide="ignore", invalid="ignore"):
         factor = log.outputs.first(rows[k]) / log.inputs.first(rows[k])
-    off = slack[log.dtype[rows[k]]] * factor
-    low[k], high[k] = factor - off, factor + off
+        off = slack[log.dtype[rows[k]]] * factor
+        low[k], high[k] = factor - off, factor + off
 
     # a term from both extremes, where the log has those of the input
     maker = np.where(log.producers.count[rows] == 1, log.producers.first(rows, -1), -1)
@@ -130,8 +130,9 @@ def _interval(log: OpLog, rows: Int64, term: Bool, known: Bool) -> tuple[Float64
     )
     k = np.flatnonzero(one)
     x, y = log.stats[2:4, maker[k]], log.stats[2:4, rows[k]]
-    width = slack[log.dtype[rows[k]]] * (np.abs(x) + np.abs(y))
-    low[k], high[k] = np.max(y - x - width, axis=0), np.min(y - x + width, axis=0)
+    with np.errstate(invalid="ignore"):
+        width = slack[log.dtype[rows[k]]] * (np.abs(x) + np.abs(y))
+        low[k], high[k] = np.max(y - x - width, axis=0), np.min(y - x + width, axis=0)
 
     for n in np.flatnonzero(known & (log.outputs.count[rows] == 0) & (log.inputs.count[rows] > 0)).tolist():
         low[n], high[n] = (_term_in_place if term[n] else _factor_in_place)(log, int(rows[n]))
