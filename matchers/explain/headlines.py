@@ -281,7 +281,7 @@ BY_REASON: Mapping[Reason, str | Callable[[Subject], str]] = {
     Reason.OTHER_TENSORS: "not judged: lists of other tensors; what they hold last is compared by name",
     Reason.OTHER_CHUNK: "not judged: computed from tensors of other sizes: a whole and a chunk of it",
     Reason.MICRO_BATCH_TERM: "not judged: a term of each micro-batch; what they add up to is judged",
-    Reason.BATCH_STATISTICS: "not judged: batch statistics and random numbers depend on the size of micro-batches",
+    Reason.BATCH_STATISTICS: "not judged: statistics, extremes and random numbers depend on how the batch is divided",
     Reason.UNKNOWN_LAYOUT: "not judged: the layout is not understood, in which healthy runs differ, too",
     Reason.ROUNDING_UNLIMITED: _unlimited,
     Reason.CHOSEN_OTHERWISE: _chosen,

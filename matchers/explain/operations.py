@@ -29,6 +29,7 @@ _DOES: tuple[tuple[Callable[[Law], bool], str], ...] = (
     (lambda law: law.form is Form.RANK, "puts values in order: near ties, rounding decides"),
     (lambda law: law.form is Form.UPDATE, "is a whole step of an optimizer, element by element"),
     (lambda law: law.factor is not None, "is a matrix product: each element is a sum{}"),
+    (lambda law: law.extreme, "picks the largest or smallest of its elements, and rounds nothing"),
     (lambda law: law.form in _SUMS, "is a reduction: a sum{}, in an order that kernels choose"),
     (lambda law: law.pointwise, "is pointwise: each element is computed of those at its place"),
     (lambda _: True, "is taken for one with sums in it, which may be added up in another order"),

@@ -130,6 +130,7 @@ class Law:
         determined: its tensors decide the result: no number is given that a rank may choose by itself.
         data_decides: the values decide the shape of the result, and so what comes next.
         over_batch: it computes a statistic of the batch.
+        extreme: its result is the largest or the smallest of the elements that it reads.
         factor: position of the first factor, (…, M, K), of a matrix product.
         tokens: position of the indices by which it looks rows up.
         bias_gradient: number of the output that is the sum of its first input, a bias' gradient.
@@ -156,6 +157,7 @@ class Law:
     determined: bool = False
     data_decides: bool = False
     over_batch: bool = False
+    extreme: bool = False
     factor: int | None = None
     tokens: int | None = None
     bias_gradient: int | None = None

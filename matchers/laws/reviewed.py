@@ -199,6 +199,11 @@ _DECIDED: Final = (
     ),
     _Entry("of a mask only; indices say the shape", "index", {"data_decides": False}),
     _Entry("of its rank only; the shapes are those of its inputs", "linalg_lstsq", {"data_decides": False}),
+    _Entry(
+        "the largest or smallest of all elements, or along a dimension",
+        "amax amin aminmax _aminmax max min",
+        {"extreme": True},
+    ),
     _Entry("positions or counts by which modules are chosen, such as experts", "topk histc", {"data_decides": True}),
     _Entry(
         "normalizes by statistics of the batch",

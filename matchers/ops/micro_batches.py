@@ -211,6 +211,7 @@ class _Parts:
         # a factor of each micro-batch, such as the share of its loss
         is_term[lead[(self.size > 1) & alike & (numel(log)[log.shape[lead]] == 1)]] = True
         by_part[k] = (drawing(log) | rows_where(log, lambda law: law.over_batch))[k]
+        by_part[terms] |= rows_where(log, lambda law: law.extreme)[terms]  # of its own rows: no term of a sum
         run = {name: value for name, value in log.header.run.items() if name != "batch"}
         whole = replace(
             log,

@@ -1,7 +1,8 @@
 """Results that depend on how the batch is divided into micro-batches, and cannot be judged.
 
 A term of each micro-batch (a mean loss, the factor of its gradient) has no whole. Batch norm and dropout compute from
-one micro-batch what they would compute otherwise from the whole batch, so everything that follows differs by design.
+one micro-batch what they would compute otherwise from the whole batch, and so does the largest element of a tensor, by
+which float8 is scaled: everything that follows differs by design.
 What such a term is computed from may be judged all the same: whole numbers that a run was given, such as targets, add
 up exactly.
 """
@@ -35,9 +36,9 @@ def without_terms(case: Case, judged: Judgement) -> Judgement:
     differs = one_of(verdicts.status, (Status.DIVERGED, Status.SHAPE))
     differs[[k for k, slot in verdicts.slots.items() if slot.scalars is not None]] = False
     given = _given_otherwise(case, np.flatnonzero(differs & terms), verdicts.status)
-    judged = judged.claimed(differs & terms & ~given, Status.NOT_JUDGED, Reason.MICRO_BATCH_TERM)
+    judged = judged.claimed(differs & terms & ~by_part & ~given, Status.NOT_JUDGED, Reason.MICRO_BATCH_TERM)
     judged = judged.claimed(given, Status.DIVERGED, Reason.OTHER_DATA, error=np.nan, bound=False)
-    unjudged = differs & by_part & ~terms
+    unjudged = differs & by_part & ~given
     begins = by_part & (verdicts.status > Status.CLOSE)
     if begins.any():
         passes = verdicts.status != Status.EQUAL

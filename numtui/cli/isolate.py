@@ -6,6 +6,7 @@ import argparse
 import shlex
 import sys
 from collections.abc import Sequence
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from functools import partial
 from pathlib import Path
@@ -15,6 +16,7 @@ from capture.keeping.bundle import Bundle, BundleError, read_bundle
 from capture.keeping.form import find_bundles
 from matchers.errors import InputError
 from matchers.runs.run import find_logs
+from matchers.verdict.expectation import Expect, Expectation
 from numtui.cli.arguments import (
     Commands,
     add_command,
@@ -145,7 +147,7 @@ class _Isolating:
         from matchers.ops.start import table
         from numtui.report.called_modules import Called
         from numtui.report.grafts_behind import grafts_behind
-        from numtui.report.independent_causes import found_causes, places
+        from numtui.report.independent_causes import found_causes, of_one_line, places
         from numtui.report.isolation import Isolation, limit_of
         from numtui.report.lost_gradients import lost_gradients
 
@@ -159,7 +161,7 @@ class _Isolating:
             kept = _boundaries(run, self._step)
             errors = self._own_errors(c.a, kept, called)
             causes = found_causes(c, called, errors, lost_gradients(self._bundles, kept), causes)
-            complain(f"capture {number + 1}: {plural(len(causes), 'cause')}")
+            complain(f"capture {number + 1}: {plural(len(of_one_line(c, called, causes)), 'cause')}")
             more = [[one for one in new if one not in known]
                     for new, known in zip(grafts_behind(c, called, causes), (before, after), strict=True)]  # fmt: skip
             if self._args.all or not any(more):
@@ -170,6 +172,7 @@ class _Isolating:
         missed = table(table(c.b.header.run, "grafts"), "missed")
         names, red = (str(self._args.a), shlex.join(self._args.command)), int(c.red.sum())
         rows, limit = places(c, called, errors), 0.0 if self._args.all else limit_of(errors)
+        causes = of_one_line(c, called, causes)
         found = Isolation(names, number + 1, causes, red, errors, [*before, *after], missed, why, rows, limit)
         return found, request
 
@@ -243,6 +246,11 @@ class _Isolating:
 
         request = requested(argparse.Namespace(**{**vars(self._args), "a": str(a), "b": str(b)}))
         c = compared(request, rule_files(request).applied)
+        asked = (request.expect, request.rtol, request.noise_path, request.floor)
+        if c.policy and not any(one not in (None, "") for one in asked):
+            # the runs round to other dtypes throughout: that much is no cause
+            request = replace(request, expect=Expect.LOW_PRECISION.value)
+            c = c.with_expectation(Expectation(Expect.LOW_PRECISION))
         for text in warnings_of(c, rules_too=True):
             complain(text)
         return request, c

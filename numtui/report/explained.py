@@ -6,7 +6,8 @@ not agree, and by
 
 - the backward pass: what differs there in a line that begins a difference is of this line, whatever it reads;
 - replacement: what one run alone has, and the other run reads something else for that it alone has;
-- exchange: operations of one module that read the same two tensors in place of each other show one mistake.
+- exchange: operations of one module that read the same two tensors in place of each other show one mistake;
+- wiring: where a module reads another tensor forward, its backward pass does, too.
 """
 
 from __future__ import annotations
@@ -34,7 +35,7 @@ def explained(c: Comparison, known: Iterable[int], open_: Bool) -> Bool:
     while True:
         reached = downstream(c.edges, begin, open_ | begin)
         further = begin.copy()
-        further[[*_replaced(c, reached), *_exchanged_alike(c, begin, open_)]] = True
+        further[[*_replaced(c, reached), *_exchanged_alike(c, begin, open_), *_wired(c, begin, open_)]] = True
         further |= _backward(c, begin | (reached & (c.pair < 0))) & open_
         if (further == begin).all():
             return reached
@@ -72,6 +73,25 @@ def _exchanged_alike(c: Comparison, begin: Bool, open_: Bool) -> Iterator[int]:
         for row in np.flatnonzero(open_ & ~begin & np.isin(c.module, [module for module, *_ in told])).tolist():
             if any((c.module[row], *sorted(each)) in told for each in read_instead(c, row)):
                 yield row
+
+
+def _wired(c: Comparison, begin: Bool, open_: Bool) -> Iterator[int]:
+    """Yield rows of the backward pass that read another tensor, in modules in which one that begins does so forward.
+
+    Of those that have no partner it is such as the other run has in this line, too.
+    """
+    forward = np.flatnonzero(begin & (c.pair >= 0) & (c.phase == Phase.FORWARD)).tolist()
+    modules = {int(c.module[row]) for row in forward if any(read_instead(c, row))}
+    alone: dict[tuple[int, str, str], list[int]] = {}
+    for row in np.flatnonzero(open_ & ~begin & (c.phase == Phase.BACKWARD) & np.isin(c.module, [*modules])).tolist():
+        if any(read_instead(c, row)):
+            yield row
+        elif c.pair[row] < 0:
+            log, record = c.shown(row)
+            alone.setdefault((int(c.module[row]), log.op_name(record), log.location_text(record)), []).append(row)
+    for rows in alone.values():
+        if len({bool(c.row_a[row] >= 0) for row in rows}) == 2:
+            yield from rows
 
 
 def _backward(c: Comparison, begin: Bool) -> Bool:

@@ -62,22 +62,24 @@ def _spec(here: str, there: str) -> str:
     return here if here == there else f"{here}:{there}"
 
 
-def sharing(log: OpLog, called: Called) -> set[str]:
-    """Return the modules that read in their forward pass what operations outside of them read, too."""
+def sharing(log: OpLog, called: Called) -> dict[str, set[str]]:
+    """Return the modules that read in their forward pass what operations outside of them read, too: who reads it."""
     around: dict[str, set[str]] = {}
     for name in called.inner:
         for inner in (name, *called.within(name)):
             around.setdefault(inner, set()).add(name)
-    of = [around.get(called.nearest(name), set()) for name in log.modules]
+    near = [called.nearest(name) for name in log.modules]
     flow, forward = sources(log), (log.phase == Phase.FORWARD) & ~log.recompute
     rounds = np.array([*(name in EPSILON for name in log.dtypes), False])[log.dtype]  # others have no gradients
     reads = np.flatnonzero((flow.value >= 0) & forward[flow.row] & rounds[flow.value])
     readers: dict[int, set[int]] = {}
     for maker, module in zip(flow.value[reads].tolist(), log.module[flow.row[reads]].tolist(), strict=True):
         readers.setdefault(maker, set()).add(module)
-    found: set[str] = set()
+    found: dict[str, set[str]] = {}
     for maker, modules in readers.items():
         if len(modules) > 1:
-            inside: list[set[str]] = [of[module] for module in modules]
-            found |= inside[0].union(*inside) - inside[0].intersection(*inside) - of[log.module[maker]]
+            inside: list[set[str]] = [around.get(near[module], set()) for module in modules]
+            common = inside[0].intersection(*inside) | around.get(near[log.module[maker]], set())
+            for name in inside[0].union(*inside) - common:
+                found.setdefault(name, set()).update(near[module] for module in modules)
     return found

@@ -9,28 +9,27 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import marked
 from matchers.causes.unpaired_branches import Branches
 from matchers.comparison import Comparison
 from matchers.logs.op_log import OpLog, Phase
-from matchers.ops.dataflow import upstream
+from matchers.ops.dataflow import downstream
 from matchers.ops.laws import rows_where
 from matchers.ops.optimizer_settings import optimizer_differences
-from matchers.ops.run_info import detaches
 from matchers.ops.start import table
 from matchers.status import Status
 from matchers.verdict.reason import Reason
 from numtui.report.called_modules import Called, key_of, module_of
+from numtui.report.cut_gradients import BEHIND_BACKWARD, cut_jointly, cut_off, cuts_in, of_lost
 from numtui.report.explained import explained, read_instead
 from numtui.report.hidden_causes import beginning, behind_grafts
 from numtui.report.isolation import LEAST, Found, Place, limit_of
 from numtui.report.lost_gradients import LostGradients
 from numtui.report.own_errors import BEFORE_OPTIMIZER, OUTSIDE, OwnError
+from numtui.report.whereabouts import explains, of_module
 
-__all__ = ["found_causes", "places"]
+__all__ = ["found_causes", "of_one_line", "places"]
 
 _NOTHING_LOST: Final = LostGradients()
-_BEHIND_BACKWARD: Final = (Phase.GRADIENTS.label, Phase.OPTIMIZER.label)
 
 
 def found_causes(
@@ -56,8 +55,8 @@ def found_causes(
     found = [replace(_found(c, called, _from_beginning(c, rows)), first=True) for rows in c.starts]
     further = (_found(c, called, rows) for rows in c.further_causes)
     found += [cause for cause in further if not _acquitted(cause, errors, limit)]
-    found += _set_otherwise(c, called, found)
-    sharing = [error.module for error in errors if error.joint is not None]
+    found += _set_otherwise(c, called, [cause for cause in found if not (cause.alone and of_lost(c, cause, lost))])
+    joint = [error.module for error in errors if error.joint is not None]
     other_layout = _other_layout(c)
     plain = next((log for log in (c.a, c.b) if log.header.run.get("world_size") in (None, 1)), None)
     open_ = _not_grafted(c, called)
@@ -69,10 +68,10 @@ def found_causes(
         again for cause in former if cause.first and cause.module in open_ and (again := _again(c, cause, found))
     ]:
         found = [cause for cause in found if not _behind(c, cause, open_, former)] + kept
-    found += _cut_off(c, found, lost)
+    found += cut_off(c, found, lost)
     for error in errors:
         for phases, size in _phases(error, limit) if error.module not in open_ else ():
-            if size is None or size <= limit or _explained(found, [error.module], phases):
+            if size is None or size <= limit or explains(found, [error.module], phases):
                 continue
             # other modules add to a joint error, too: what another layout alone does here does not tell
             tells = [plain] if other_layout and error.joint == size else [c.a, c.b]
@@ -81,20 +80,21 @@ def found_causes(
             elif error.joint != size:
                 unexplained.append((error.module, phases))
     for module, phases in unexplained:
-        inner = [name for name in called.within(module) if name in sharing]  # their gradients are terms of its own
-        if _explained(found, [module, *inner], phases):
+        inner = [name for name in called.within(module) if name in joint]  # their gradients are terms of its own
+        if explains(found, [module, *inner], phases) or _follows(c, called, found, module):
             continue
         rows = _first_rows(c, called, module, phases, red=True)
         rows = rows or _first_of(c, called, _reads_instead(c), module, phases)
         if not rows and phases == (Phase.FORWARD,):  # a view: what only one run does backward tells its line
             rows = _first_rows(c, called, module, (Phase.BACKWARD,))
-        found.append(_found(c, called, rows) if rows else _of_module(module, phases[0]))
+        found.append(_found(c, called, rows) if rows else of_module(module, phases[0]))
+    found += cut_jointly(c, called, found, [error.module for error in errors if (error.joint or 0.0) > limit])
     for error in errors if not other_layout else ():
         if any(size is not None and size > limit for _, size in _phases(error, limit)) and error.module not in open_:
             found += _beside(c, called, found, error.module)
     merged: dict[tuple[object, ...], Found] = {}
-    if any(cause.phase not in _BEHIND_BACKWARD for cause in found):  # it is not given these gradients: no fault of its
-        found = [cause for cause in found if not (cause.alone and _of_lost(c, cause, lost))]
+    if any(cause.phase not in BEHIND_BACKWARD for cause in found):  # it is not given these gradients: no fault of its
+        found = [cause for cause in found if not (cause.alone and of_lost(c, cause, lost))]
     for cause in sorted(found, key=lambda cause: cause.rows[:1] or (len(c),)):
         # what one run alone does in a line goes with what else differs there
         key = (cause.line,) if cause.cut else (cause.module, cause.line) if cause.line else (cause.rows,)
@@ -109,6 +109,25 @@ def found_causes(
     return [*merged.values()]
 
 
+def of_one_line(c: Comparison, called: Called, causes: Iterable[Found]) -> list[Found]:
+    """Return the causes, as one those that differ in their modules alone: each runs the line that is wrong."""
+    merged: dict[object, Found] = {}
+    for cause in causes:
+        alike: object = cause
+        if cause.line and cause.rows:
+            log, record = c.shown(cause.rows[0])
+            alike = cause.line, cause.phase, cause.alone, log.op_name(record), _asked(c, cause)
+        one = merged.setdefault(alike, cause)
+        if one is not cause:
+            merged[alike] = replace(one, rows=(*one.rows, *cause.rows))
+    return [replace(cause, also=_further_modules(c, called, cause)) for cause in merged.values()]
+
+
+def _further_modules(c: Comparison, called: Called, cause: Found) -> tuple[str, ...]:
+    names = (called.nearest(module_of(key_of(c.a, c.row_a[row]) or key_of(c.b, c.row_b[row]))) for row in cause.rows)
+    return tuple(name for name in dict.fromkeys(names) if cause.module and name not in ("", cause.module))
+
+
 def _beside(c: Comparison, called: Called, found: Sequence[Found], module: str) -> Iterator[Found]:
     """Yield what else begins a difference in a module with a known cause, which does not explain it."""
     here = [cause for cause in found if cause.module == module]
@@ -120,6 +139,14 @@ def _beside(c: Comparison, called: Called, found: Sequence[Found], module: str) 
     odd[[row for row in np.flatnonzero((c.pair < 0) & ~known).tolist() if branches.is_odd(row)]] = True
     if rows := _first_of(c, called, odd & ~known, module, (Phase.FORWARD, Phase.BACKWARD)):
         yield _found(c, called, rows)
+
+
+def _follows(c: Comparison, called: Called, found: Iterable[Found], module: str) -> bool:
+    """Return True if known causes lead to all that differs in a module: to its weights, say, that others read, too."""
+    differs = (c.pair < 0) | ((c.status != Status.EQUAL) & (c.status != Status.CLOSE))
+    here = _rows_within(c, called, [module]) & differs
+    known = explained(c, [row for cause in found for row in cause.rows], differs)
+    return bool(here.any()) and not (here & ~known).any()
 
 
 def _again(c: Comparison, cause: Found, found: Iterable[Found]) -> Found | None:
@@ -186,7 +213,7 @@ def _found(c: Comparison, called: Called, rows: tuple[int, ...]) -> Found:
         line, sentence = c.b.location_text(instead), f"{ops[0]} in a, {ops[1]} in b; {sentence}"
     elif phase == Phase.BACKWARD and c.pair[row] < 0 and _has_partner_before(c, log, record):
         side = int(not key_a)  # the other run, which lacks it, has cut it off
-        cuts = _cuts(c, side)
+        cuts = cuts_in(c, side)
         if cut := len(cuts) == 1:
             line, sentence = cuts[0], f"detach() cuts a gradient here in {'ba'[side]}; {sentence}"
     module = called.nearest(module_of(key_a or key_b)) if phase != Phase.OPTIMIZER else ""
@@ -211,34 +238,6 @@ def _instead(c: Comparison, row: int) -> int:
 def _from_beginning(c: Comparison, rows: tuple[int, ...]) -> tuple[int, ...]:
     begins = beginning(c, rows[0])
     return rows if begins == rows[0] else (begins, *rows)
-
-
-def _cuts(c: Comparison, side: int) -> list[str]:
-    """Return the lines that detach more tensors in one run; `side`: 0 if it is b, 1 if it is a."""
-    return [at for at, *many in detaches(c.a.header.run, c.b.header.run) if many[1 - side] > many[side]]
-
-
-def _cut_off(c: Comparison, found: Sequence[Found], lost: LostGradients) -> Iterator[Found]:
-    """Yield what cuts a gradient off inside of modules; without a line only if no other cause there is known."""
-    known = {cause.line for cause in found}
-    cuts = _cuts(c, 0)
-    if len(cuts) > 1:
-        cuts = [line for line in cuts if line not in known]
-    for module in lost.cut_in:
-        if len(cuts) == 1:
-            yield _of_module(module, Phase.BACKWARD, cuts[0], "detach() cuts a gradient here in b", cut=True)
-        elif not _explained(found, [module], [Phase.FORWARD, Phase.BACKWARD]):
-            yield _of_module(module, Phase.BACKWARD, what="a gradient ends here in b, and not in a")
-
-
-def _of_lost(c: Comparison, cause: Found, lost: LostGradients) -> bool:
-    """Return True for what is done to gradients that one run alone has, or by an optimizer to their weights."""
-    if not lost.weights or cause.phase not in _BEHIND_BACKWARD:
-        return False
-    if cause.phase == Phase.OPTIMIZER.label:
-        return module_of(cause.key_a or cause.key_b) in lost.weights
-    made = upstream(c.edges, marked([*cause.rows], len(c)), c.pair < 0) & (c.pair < 0)
-    return bool((made & (c.phase == Phase.BACKWARD)).any())
 
 
 def _asked(c: Comparison, cause: Found) -> str:
@@ -269,17 +268,6 @@ def _has_partner_before(c: Comparison, log: OpLog, record: int) -> bool:
     return bool(len(rows)) and bool((c.pair[rows] >= 0).all())
 
 
-def _of_module(
-    module: str,
-    phase: Phase,
-    line: str = "",
-    what: str = "given the same, it gives something else: no operation tells why",
-    *,
-    cut: bool = False,
-) -> Found:
-    return Found("", "", (), module, phase.label, line, what, cut=cut)
-
-
 def _phases(error: OwnError, limit: float) -> Iterator[tuple[tuple[Phase, ...], float | None]]:
     """Yield what an error of its own may come from: phases of the step, the earliest first, and its size."""
     if error.module == BEFORE_OPTIMIZER:
@@ -291,21 +279,6 @@ def _phases(error: OwnError, limit: float) -> Iterator[tuple[tuple[Phase, ...], 
         behind = [size for size in (error.backward, error.weights, error.joint) if size is not None]
         if not error.forward or error.forward <= limit:
             yield (Phase.FORWARD, Phase.BACKWARD), max(behind, default=None)
-
-
-def _explained(found: Iterable[Found], modules: Collection[str], phases: Sequence[Phase]) -> bool:
-    return any(_explains(cause, modules, phases) for cause in found)
-
-
-def _explains(cause: Found, modules: Collection[str], phases: Sequence[Phase]) -> bool:
-    return _whereabouts(cause) in modules and cause.phase in [phase.label for phase in phases]
-
-
-def _whereabouts(cause: Found) -> str:
-    """Return the module of a cause, or what stands for it in a table of errors."""
-    if cause.module:
-        return cause.module
-    return BEFORE_OPTIMIZER if cause.phase == Phase.GRADIENTS.label else OUTSIDE
 
 
 def _acquitted(cause: Found, errors: Sequence[OwnError], limit: float) -> bool:
@@ -342,7 +315,9 @@ def _first_rows(
     single = (c.pair < 0) & (c.status != Status.RECOMPUTE) & ~sent & told
     differs = c.red if _other_layout(c) else c.status != Status.EQUAL  # there nearly all differs by rounding
     odd = c.red if red else single | ((c.pair >= 0) & c.inputs_equal & differs)
-    return _first_of(c, called, odd, module, phases)
+    arranges = (c.pair < 0) & c.by_row(lambda log: rows_where(log, lambda law: law.moves))
+    received = downstream(c.edges, sent, arranges)  # another layout does this, too, unless nothing else is left
+    return _first_of(c, called, odd & ~received, module, phases) or _first_of(c, called, odd, module, phases)
 
 
 def _reads_instead(c: Comparison) -> NDArray[np.bool_]:

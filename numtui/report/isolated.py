@@ -23,6 +23,7 @@ __all__ = [
     "missed",
     "others",
     "place",
+    "sentence",
     "title",
     "write_html",
     "write_json",
@@ -33,6 +34,7 @@ VERSION: Final = 1
 """Version of the JSON. New fields keep it; a renamed or removed one changes it."""
 MEASURE: Final = "Own errors, ‖b − a‖ / ‖a‖ in ε, with the inputs of a"
 _MOST: Final = 500
+_ALSO: Final = 3
 
 
 def title(cause: Found) -> str:
@@ -40,6 +42,15 @@ def title(cause: Found) -> str:
     keys = dict.fromkeys(safe_text(key, 200) for key in (cause.key_a, cause.key_b) if key)
     many = f" and {len(cause.rows) - 1:,} more of this line" if len(cause.rows) > 1 else ""
     return f"{' ⇄ '.join(keys) or safe_text(cause.module, 200)}{many}"
+
+
+def sentence(cause: Found) -> str:
+    """Return what differs, and where else; safe to display."""
+    if not cause.also:
+        return safe_text(cause.sentence, 400)
+    shown = ", ".join(safe_text(name, 80) for name in cause.also[:_ALSO])
+    more = len(cause.also) - _ALSO
+    return f"{safe_text(cause.sentence, 400)}; also in {shown}{f' and {more:,} more' if more > 0 else ''}"
 
 
 def place(cause: Found) -> str:
@@ -94,7 +105,7 @@ def _lines(found: Isolation, paint: Paint) -> Iterator[str]:
         yield ""
         yield paint(BOLD, f"{number}. {title(cause)}")
         yield f"   {place(cause)}"
-        yield from wrapped(cause.sentence, "   ", "   ")
+        yield from wrapped(sentence(cause), "   ", "   ")
     if found.errors:
         yield from _table(found, paint)
     if told := missed(found):
@@ -133,7 +144,7 @@ def _body(found: Isolation) -> Iterator[str]:
     if found.causes:
         yield "<h2>Causes</h2>\n<ol>"
         for cause in found.causes[:_MOST]:
-            told = f"<code>{escape(place(cause))}</code><br>{text(cause.sentence)}"
+            told = f"<code>{escape(place(cause))}</code><br>{text(sentence(cause))}"
             yield f"<li><strong><code>{escape(title(cause))}</code></strong><br>{told}</li>"
         yield f"</ol>{more(len(found.causes) - _MOST)}"
     if found.shown:

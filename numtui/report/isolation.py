@@ -31,6 +31,7 @@ class Found:
         place: of the first row; None where no operation tells.
         cut: its line cuts a gradient; what lacks that may begin in several modules.
         first: a first cause of the comparison, which tells it without kept boundaries.
+        also: further modules that run this line and show the same.
     """
 
     key_a: str
@@ -44,11 +45,12 @@ class Found:
     place: Place | None = None
     cut: bool = False
     first: bool = False
+    also: tuple[str, ...] = ()
 
     def as_json(self) -> dict[str, Any]:
         """Return it ready for JSON, without what only this comparison knows."""
         names = ("key_a", "key_b", "module", "phase", "line", "sentence")
-        return {name: getattr(self, name) for name in names} | {"operations": len(self.rows)}
+        return {name: getattr(self, name) for name in names} | {"also_in": [*self.also], "operations": len(self.rows)}
 
 
 LEAST: Final = 16.0

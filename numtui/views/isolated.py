@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from numtui.report.isolated import MEASURE, headings, missed, others, place, title
+from numtui.report.isolated import MEASURE, headings, missed, others, place, sentence, title
 from numtui.report.isolation import Found
 from numtui.session.isolated import IsolatedCursor
 from numtui.text.lines import Line, fit, key_help, key_line, verdict_line, wrap_line
@@ -84,7 +84,7 @@ def _details(cursor: IsolatedCursor) -> Iterator[Line]:
     if isinstance(item, Found):
         yield [(f" {title(item)}", "cause")]
         yield [(f" {place(item)}", "")]
-        yield [(f" {safe_text(item.sentence, _MAX_TEXT)}", "")]
+        yield [(f" {sentence(item)}", "")]
     elif item is not None:
         yield [(f" {safe_text(item.module, _MAX_TEXT)}", "cause")]
         yield [(f" {MEASURE}", "")]

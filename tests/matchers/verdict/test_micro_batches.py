@@ -405,3 +405,24 @@ def test_positions_in_parts_that_pick_the_same_rows_excuse_nothing_of_them(facto
     c = compare(picked(1), picked(2, factor=factor), expectation=ORDER)
     assert c.status[at(c, "router/op_0_index")] == Status.CLOSE
     assert causes(c) == ["router/op_0_tanh"] * (factor != 1)
+
+
+def scaled_by_extreme(micro_batches: int, *, before: float = 1.0) -> list[Step]:
+    """Samples in units of the largest of their own micro-batch, as float8 is scaled by tensor."""
+    steps: list[Step] = []
+    for k, x in enumerate(np.split(SAMPLES, micro_batches)):
+        fields: dict[str, Any] = {"micro_batch": k}
+        keys = [f"lin/op_{3 * k}_mul", f"lin/op_{3 * k + 1}_amax", f"lin/op_{3 * k + 2}_div"]
+        y = x * np.float32(before)
+        steps.append(Step(key=keys[0], reads=[x], gives=[y], fields=fields))
+        steps.append(Step(key=keys[1], reads=[y], gives=[y.max()], made=keys[:1], fields=fields))
+        steps.append(Step(key=keys[2], reads=[y, y.max()], gives=[y / y.max()], made=keys[:2], fields=fields))
+    return steps
+
+
+def test_what_is_scaled_by_the_largest_of_each_micro_batch_is_not_judged() -> None:
+    c = compare(captured_log(scaled_by_extreme(1)), captured_log(scaled_by_extreme(2)), expectation=ORDER)
+    assert c.status.tolist() == [Status.SAME_PRINT, Status.NOT_JUDGED, Status.NOT_JUDGED]
+    assert headline(c, 2).startswith("not judged: statistics, extremes and random numbers")
+    c = compare(captured_log(scaled_by_extreme(1)), captured_log(scaled_by_extreme(2, before=1.1)), expectation=ORDER)
+    assert causes(c) == ["lin/op_0_mul"], "before it all is judged"

@@ -99,3 +99,26 @@ def test_more_known_causes_explain_no_less(one: set[int], more: set[int]) -> Non
     some, all_ = (explained(c, sorted(known & set(range(len(c)))), differ) for known in (one, one | more))
     assert (all_ | ~some).all()
     assert all_[sorted(one & set(range(len(c))))].all()
+
+
+def wired(*, wrong: bool, rate: float = 1.0) -> list[Step]:
+    """Two tensors and a product of each in m, exchanged in b; backward two sums, of which one is cut to a slice."""
+    one, other = X, X[::-1] * 2
+    steps = [op("r/op_0_add", one, [one - 1], [""], 1), op("r/op_1_neg", other, [-other], [""], 2)]
+    made = ("r/op_1_neg", "r/op_0_add") if wrong else ("r/op_0_add", "r/op_1_neg")
+    values = {"r/op_0_add": one, "r/op_1_neg": other, "m/op_2_add": X / 3, "m/op_3_sub": X[::-1] / 5}
+    for key, maker, by in (("m/op_0_mul", made[0], 3), ("m/op_1_div", made[1], 7)):
+        steps.append(op(key, values[maker] * np.float32(by), [values[maker]], [maker], 4))
+    back: dict[str, Any] = {"phase": "backward"}
+    for key in ("m/op_2_add", "m/op_3_sub"):
+        steps.append(op(key, values[key], [values[key] * 2], [""], 9, **back))
+    maker = "m/op_3_sub" if wrong else "m/op_2_add"
+    return [*steps, op("m/op_4_exp", np.exp(values[maker] * np.float32(rate)), [values[maker]], [maker], 6, **back)]
+
+
+def test_the_backward_pass_reads_other_tensors_where_the_forward_pass_does() -> None:
+    c = compare(captured_log(wired(wrong=False)), captured_log(wired(wrong=True)))
+    assert "m/op_4_exp" in reached(c, row_of(c, "m/op_0_mul"))
+    right = wired(wrong=False)
+    c = compare(captured_log(right), captured_log([*right[:-1], wired(wrong=False, rate=2.0)[-1]]))
+    assert reached(c, row_of(c, "m/op_0_mul")) == [], "of other values nothing is wired otherwise"

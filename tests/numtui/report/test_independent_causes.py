@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -10,7 +11,7 @@ from numpy.typing import NDArray
 
 from matchers.comparison import Comparison, compare
 from numtui.report.called_modules import Called
-from numtui.report.independent_causes import found_causes
+from numtui.report.independent_causes import found_causes, of_one_line
 from numtui.report.isolation import Found, limit_of
 from numtui.report.lost_gradients import LostGradients
 from numtui.report.own_errors import OwnError
@@ -116,3 +117,80 @@ def test_an_optimizer_is_not_blamed_for_weights_of_which_it_lacks_gradients() ->
     assert places(found_causes(c, CALLED, [])) == [("m/op_0_mul", "model.py:3"), ("m/op_5_add_", "model.py:9")]
     lost = LostGradients(weights=frozenset({"m"}))
     assert places(found_causes(c, CALLED, [], lost)) == [("m/op_0_mul", "model.py:3")]
+
+
+def in_two_modules(by: float, other: float) -> list[Step]:
+    """Products in one line that two modules run."""
+    steps = []
+    for name, factor, of in (("m", by, X), ("n", other, X * 3)):
+        gives, asked = of * np.float32(factor), {"other": factor}
+        steps.append(op(f"{name}/op_0_mul", gives, [of], [""], 3, arguments=asked))
+    return steps
+
+
+def test_one_line_in_several_modules_is_one_cause_unless_it_is_asked_two_things() -> None:
+    called = Called.of([{"module": name, "within": None} for name in "mn"])
+    c = compared(in_two_modules(0.5, 0.5), in_two_modules(0.75, 0.75))
+    (found,) = found_causes(c, called, [])
+    one, other = replace(found, rows=(0,)), replace(found, rows=(1,), module="n")
+    (cause,) = of_one_line(c, called, [one, other])
+    assert (cause.module, cause.also, cause.rows) == ("m", ("n",), (0, 1))
+    apart = [replace(other, sentence="other 0.5 in a, 0.25 in b"), replace(other, line="model.py:4")]
+    for differs in (*apart, replace(other, phase="backward")):
+        assert len(of_one_line(c, called, [one, differs])) == 2
+
+
+def added_weights(*, wrong: bool) -> list[Step]:
+    """A weight of m that the model reads, too, in b in another order; its gradient is a sum of two terms."""
+    read, made, steps = X, "", list[Step]()
+    if wrong:
+        read, made = X[::-1].copy(), "net/op_0_roll"
+        steps.append(op(made, read, [X], [""], 3))
+    steps.append(op("net/op_1_exp", np.exp(read), [read], [made], 4))
+    back: dict[str, Any] = {"phase": "backward"}
+    term, made = X / 3, "net/op_2_tanh"
+    steps.append(op(made, term, [X / 9], [""], 4, **back))
+    if wrong:
+        term, made = term[::-1].copy(), "net/op_3_roll"
+        steps.append(op(made, term, [X / 3], ["net/op_2_tanh"], 3, **back))
+    return [*steps, op("m/op_0_add", term + X, [term, X], [made, ""], 2, **back)]
+
+
+def test_a_known_cause_explains_the_gradient_of_a_weight_that_others_read_too() -> None:
+    c = compared(added_weights(wrong=False), added_weights(wrong=True))
+    errors = [OwnError("net", 1e6, None, None, "float32"), OwnError("m", 0.0, None, 1e6, "float32")]
+    assert places(found_causes(c, CALLED, errors)) == [("net/op_0_roll", "model.py:3")]
+
+
+def test_what_a_layout_gathers_is_named_only_if_nothing_else_is_left() -> None:
+    def steps(*, gathers: bool, wrong: bool) -> list[Step]:
+        made, found = "", list[Step]()
+        if gathers:
+            found.append(op("m/op_0_all_gather_into_tensor", X, [X[:4]], [""], 5))
+            found.append(op("m/op_1_cat", X, [X], ["m/op_0_all_gather_into_tensor"], 5))
+            made = "m/op_1_cat"
+        x = X * np.float32(1.02) if wrong else X
+        if wrong:
+            found.append(op("m/op_2_mul", x, [X], [made], 6))
+            made = "m/op_2_mul"
+        return [*found, op("n/op_0_exp", np.exp(X), [X], [""], 7)]
+
+    errors = [OwnError("m", 1e6, 1e6, None, "float32"), OwnError("net", 0.0, 0.0, 0.0, "float32")]
+    for bug, line in ((True, 6), (False, 5)):
+        c = compared(steps(gathers=False, wrong=False), steps(gathers=True, wrong=bug), world_size=2)
+        assert [place for _, place in places(found_causes(c, CALLED, errors))] == [f"model.py:{line}"]
+
+
+def test_a_line_that_cuts_off_a_term_of_a_sum_is_a_cause_beside_others() -> None:
+    """Of the gradient of a tensor that several modules read, nothing else shows it once all are grafted."""
+    reads = [op("r/op_0_exp", np.exp(X), [X], [""], 1)]
+    reads += [op(f"{name}/op_0_sin", np.sin(np.exp(X)), [np.exp(X)], ["r/op_0_exp"], 2) for name in "mn"]
+    called = Called.of([{"module": name, "within": None} for name in "rmnk"])
+    runs = ({"detached": {"model.py:9": many}} for many in (1, 2))
+    one, other = (captured_log(reads, **run) for run in runs)
+    joint = [OwnError(name, 0.0, None, None, "float32", joint=size) for name, size in (("m", 1e6), ("k", 0.0))]
+    (cause,) = found_causes(compare(one, other), called, joint)
+    assert (cause.module, cause.phase, cause.line) == ("m", "backward", "model.py:9")
+    assert found_causes(compare(one, one), called, joint) == [], "no line tells"
+    cut = LostGradients(cut_in=("n",))
+    assert [cause.module for cause in found_causes(compare(one, other), called, joint, cut)] == ["n"], "it is of that"

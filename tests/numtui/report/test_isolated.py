@@ -19,7 +19,8 @@ FOUND = Isolation(
     2,
     [
         Found("m/op_3_mul", "m/op_3_mul", (3,), "m", "forward", "vit.py:62", "0.25 in a", place=(7, None)),
-        Found("", "\x1bembed/op_0_roll", (2, 5), "embed", "forward", "vit.py:50", "only b", True, (None, 28)),
+        Found("", "\x1bembed/op_0_roll", (2, 5), "embed", "forward", "vit.py:50", "only b", True, (None, 28),
+              also=tuple("wxyz")),
         Found("", "", (), "head", "forward", "", "no operation tells why"),
     ],
     12,
@@ -41,6 +42,7 @@ def test_the_page_has_causes_modules_and_what_is_open() -> None:
     )
     assert "<li><strong><code>m/op_3_mul</code></strong><br><code>forward, vit.py:62</code>" in page
     assert "<td>blocks.1</td><td>6e+04</td><td>2.7e+05</td><td>-</td><td>float32</td>" in page
+    assert "only b; also in w, x, y and 1 more</li>" in page
     assert "There may be more causes." in page
     assert "<p>and 1 module with rounding alone, at most 2 ε</p>" in page
     assert "\x1b" not in page
