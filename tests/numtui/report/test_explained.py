@@ -106,7 +106,7 @@ def wired(*, wrong: bool, rate: float = 1.0) -> list[Step]:
     one, other = X, X[::-1] * 2
     steps = [op("r/op_0_add", one, [one - 1], [""], 1), op("r/op_1_neg", other, [-other], [""], 2)]
     made = ("r/op_1_neg", "r/op_0_add") if wrong else ("r/op_0_add", "r/op_1_neg")
-    values = {"r/op_0_add": one, "r/op_1_neg": other, "m/op_2_add": X / 3, "m/op_3_sub": X[::-1] / 5}
+    values: dict[str, Any] = {"r/op_0_add": one, "r/op_1_neg": other, "m/op_2_add": X / 3, "m/op_3_sub": X[::-1] / 5}
     for key, maker, by in (("m/op_0_mul", made[0], 3), ("m/op_1_div", made[1], 7)):
         steps.append(op(key, values[maker] * np.float32(by), [values[maker]], [maker], 4))
     back: dict[str, Any] = {"phase": "backward"}
