@@ -48,8 +48,9 @@ class Wholes:
 
     @cached_property
     def start(self) -> Mapping[str, str]:
-        """Digests of the parameters before the step, of a log that has all of each."""
-        known = self._log.header.run.get("parameter_digests") if self._parts == 1 else None
+        """Digests of the parameters before the step, of one process: a rank may hold a part of each."""
+        run = self._log.header.run
+        known = run.get("parameter_digests") if self._parts == 1 and run.get("world_size", 1) == 1 else None
         return {canonical(str(name)): str(of) for name, of in known.items()} if isinstance(known, dict) else {}
 
     def of(self, op: str, module: str | None = None) -> set[Shape]:
