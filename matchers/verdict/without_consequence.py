@@ -46,7 +46,10 @@ def without_consequence(case: Case, judged: Judgement) -> Judgement:
     """
     pairing, verdicts = case.pairing, judged.verdicts
     red = verdicts.status >= Status.SHAPE
-    if not red.any() or judged.red_records:
+    grafted = any(
+        log.header.run.get("grafts") for log in (case.a, case.b)
+    )  # what is overwritten agrees whatever it was
+    if grafted or not red.any() or judged.red_records:
         return judged
     kept = [_kept(log, readers) for log, readers in ((case.a, case.flow.readers_a), (case.b, case.flow.readers_b))]
     other = red & ~one_of(verdicts.reason, _STAYS) & (pairing.method != Method.OVERRIDE)
