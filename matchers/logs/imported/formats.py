@@ -36,9 +36,8 @@ _FORMATS = (
 )
 _HEAD = 256
 """Operations of a head, more than any terminal has lines."""
-
-
 _NAMED_STEPS = 12
+"""Steps of a file that a message names."""
 
 
 def has_steps(path: str) -> bool:

@@ -186,4 +186,4 @@ def test_a_dump_is_the_same_without_a_compiler(tmp_path: Path, monkeypatch: pyte
 
 
 def test_a_number_in_a_text_may_have_any_number_of_digits() -> None:
-    assert apart_of(f"a{'9' * 5000} 12")[1] == [math.inf, 12]
+    assert apart_of(f"a {'9' * 5000} 12")[1] == [math.inf, 12]
