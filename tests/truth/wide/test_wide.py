@@ -38,6 +38,10 @@ def test_a_subject_is_judged_as_it_is(tmp_path: Path) -> None:
         (2, "towers plain-convolved float32"),
         # a mean and a sum: nothing reads the loss
         (2, "ranking one-table-one-table float32 by-sum"),
+        # queries and keys are scaled apart, and a mask is missing in a later block
+        (11, "windows rolled-fused float32 no-mask"),
+        # the logarithm of a sigmoid, and softplus of the other sign
+        (11, "preference apart-by-hand float32"),
         # the same numbers at other places of a sparse matrix
         (2, "messages sparse-sparse float32 reversed"),
     ],
