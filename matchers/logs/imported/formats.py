@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 
 from matchers.errors import LogError, UserError
@@ -41,7 +42,9 @@ _NAMED_STEPS = 12
 
 
 def has_steps(path: str) -> bool:
-    """Return True for a file that may have several steps within it; False for one that cannot be read."""
+    """Return True for a file that may have several steps within it; False for one that cannot be read, or only once."""
+    if path == "-" or not os.path.isfile(path):
+        return False
     try:
         with LogSource(path) as source:
             form = recognised(source.start())

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ from matchers.logs.op_log import OpLog, Phase
 from matchers.logs.parser import read_log
 from matchers.logs.raw_record import raw_record
 from matchers.runs.check import check_run
-from matchers.runs.run import find_run
+from matchers.runs.run import find_run, has_steps
 from matchers.status import Role, Status
 from matchers.verdict.expectation import Expect, Expectation
 from tests.builders import training_step, write_log
@@ -125,6 +126,22 @@ def test_hidden_states_beside_a_routing_tell_whether_it_is_their_consequence(tmp
     assert [key.rpartition("_")[2] for key in c.a.keys] == ["states", "dispatch"] * 3
     assert np.flatnonzero(c.cause).tolist() == [3]
     assert c.role[3] == Role.ORIGIN
+
+
+def test_a_pipe_is_not_read_by_who_asks_whether_it_has_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It can be read once."""
+    text = routing().encode()
+    (tmp_path / "trace.jsonl").write_bytes(text)
+    assert has_steps(str(tmp_path / "trace.jsonl"))
+    os.mkfifo(tmp_path / "pipe")
+    pipe = os.open(tmp_path / "pipe", os.O_RDWR)
+    os.write(pipe, text[:100])
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "-").write_bytes(text)  # a file of the name that stands for standard input
+    assert not has_steps("pipe")
+    assert not has_steps("-")
+    assert os.read(pipe, 200) == text[:100]
+    os.close(pipe)
 
 
 def test_lines_that_are_no_choice_of_experts_cost_themselves(tmp_path: Path) -> None:
