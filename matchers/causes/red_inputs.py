@@ -73,17 +73,27 @@ def fed_pairs(c: Rows, flow_a: Ragged, flow_b: Ragged, rows: Int64, handed_a: Bo
     Args:
         handed_a, handed_b: bool[r], by run, the rows.
     """
-    a, b, found = c.a, c.b, np.zeros(len(rows), bool)
+    found = np.zeros(len(rows), bool)
     single = np.flatnonzero(~c.pairing.assembled[c.pair[rows]])
-    i, j = c.row_a[rows[single]].astype(np.int64), c.row_b[rows[single]].astype(np.int64)
-    owner, place = repeated(np.arange(len(i)), np.minimum(a.inputs.count[i], b.inputs.count[j]))
-    at_a, at_b = a.inputs.start[i[owner]] + place, b.inputs.start[j[owner]] + place
-    handed = marked_at(handed_a[c.at_a], flow_a.value[at_a]) | marked_at(handed_b[c.at_b], flow_b.value[at_b])
-    if all(len(log.input_digests.value) for log in (a, b)):
-        digests = (_digests(*of) for of in ((a, i[owner], at_a, place), (b, j[owner], at_b, place)))
-        handed &= ~_by_digest(*digests)[1]
+    owner, place, one, other = _common_inputs(c, rows[single])
+    handed = marked_at(handed_a[c.at_a], flow_a.value[one[2]]) | marked_at(handed_b[c.at_b], flow_b.value[other[2]])
+    if all(len(log.input_digests.value) for log in (c.a, c.b)):
+        handed &= ~_by_digest(_digests(*one, place), _digests(*other, place))[1]
     found[single[owner[handed]]] = True
     return found
+
+
+_Side = tuple[OpLog, Int64, Int64]
+"""A log, and of some inputs the records that read them and their places among all inputs of the log."""
+
+
+def _common_inputs(c: Rows, rows: Int64) -> tuple[Int64, Int64, _Side, _Side]:
+    """Inputs at places that both records of some rows have: the row's number, the input's place, and both sides."""
+    a, b = c.a, c.b
+    i, j = c.row_a[rows].astype(np.int64), c.row_b[rows].astype(np.int64)
+    owner, place = repeated(np.arange(len(rows)), np.minimum(a.inputs.count[i], b.inputs.count[j]))
+    i, j = i[owner], j[owner]
+    return owner, place, (a, i, a.inputs.start[i] + place), (b, j, b.inputs.start[j] + place)
 
 
 def inputs_of_pairs(c: Rows, flow_a: Ragged, flow_b: Ragged, rows: Int64, first: int) -> Inputs:
@@ -118,8 +128,8 @@ def _single_inputs(c: Rows, flow_a: Ragged, flow_b: Ragged, rows: Int64, first: 
     a, b = c.a, c.b
     i, j = c.row_a[rows].astype(np.int64), c.row_b[rows].astype(np.int64)
     count_a, count_b = a.inputs.count[i], b.inputs.count[j]
-    owner, place = repeated(np.arange(len(rows)), np.minimum(count_a, count_b))
-    at_a, at_b = a.inputs.start[i[owner]] + place, b.inputs.start[j[owner]] + place
+    owner, place, *sides = _common_inputs(c, rows)
+    (_, _, at_a), (_, _, at_b) = sides
     value_a, value_b = a.inputs.value[at_a], b.inputs.value[at_b]
     row, made_a, made_b = rows[owner], _at(c.at_a, flow_a.value[at_a]), _at(c.at_b, flow_b.value[at_b])
     later = row > first
@@ -128,7 +138,7 @@ def _single_inputs(c: Rows, flow_a: Ragged, flow_b: Ragged, rows: Int64, first: 
     # numbers that see what the norms do not: a sign
     told, other = statistics_apart(a, b, i[owner], j[owner], place)
     differs |= (told > np.where(later, 0.0, EXTREMES * c.tolerance[row])) | (other & (later | (c.tolerance[row] == 0)))
-    digests = [_digests(*of) for of in ((a, i[owner], at_a, place), (b, j[owner], at_b, place))]
+    digests = [_digests(*side, place) for side in sides]
     # a norm that one log alone has says nothing of what partners made, if the other does not tell the bits either
     untold_a, untold_b = (
         np.isnan(value) & (digest == NO_DIGEST) & bool(len(log.input_digests.value)) & (made_a == made_b)

@@ -44,7 +44,9 @@ def rows_where(log: OpLog, holds: Callable[[Law], bool], rows: Int64 | Int32 | i
     Args:
         holds: a function without a closure: the answers are kept by its code.
     """
-    known, asked = log.ops.answers, (holds.__module__, cast("FunctionType", holds).__code__)
+    function = cast("FunctionType", holds)
+    assert function.__closure__ is None, "the code alone has to tell the question"
+    known, asked = log.ops.answers, (function.__module__, function.__code__)
     if (found := known.get(asked)) is None:
         found = known[asked] = np.array([*(holds(law(name)) for name in log.ops), False], bool)
     return found.take(log.op if rows is None else log.op[rows])
