@@ -166,7 +166,7 @@ Lists = tuple[Int64, Int64, Int64]
 
 
 def common(i: Int64 | Int32, j: Int64 | Int32, one: Lists, other: Lists, among: Bool) -> tuple[Int64, Int64]:
-    """What nodes i[k] of one graph and j[k] of the other read at the same place, where both are among some nodes."""
+    """Nodes that i[k] of one graph and j[k] of the other read at the same place, where both are among some."""
     if (compiled := _compiled()) is None:
         return _common(i, j, one, other, among)
     given = [*map(_int64, (i, j, *one, *other)), np.ascontiguousarray(among)]

@@ -100,8 +100,8 @@ class _Places:
 
 @dataclass(frozen=True, slots=True)
 class _Nearby:
-    """What was close to records of a, by these: the partner (-1: not looked for), which neighbours of it were usable,
-    a bit each; the record of b that was found, -1 for none, and how many places further on it was.
+    """Records of b that are close to records of a, by these: the partner (-1: not looked for), which neighbours of it
+    were usable, a bit each; the one that was found, -1 for none, and how many places further on it was.
     """
 
     j: Int64
@@ -115,7 +115,7 @@ class _Nearby:
 
 
 class _Numbers:
-    """What the logs alone say under some names, and what was found last; kept with the features.
+    """Facts of the logs alone under some names, and the neighbours that were found last; kept with the features.
 
     Attributes:
         target: by record of a, that of b with the same numbers, which no other has; -1 for none.

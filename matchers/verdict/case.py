@@ -34,7 +34,7 @@ __all__ = ["Case", "Earlier", "Judgement", "Last"]
 
 @dataclass(slots=True)
 class Earlier:
-    """What the last judgement of the same logs leaves to the next one, with other pairs; the judges set it.
+    """Findings of the last judgement that the next one of the same logs, with other pairs, reuses; the judges set them.
 
     Attributes:
         by_itself: the verdict on each pair by itself.

@@ -46,9 +46,8 @@ def without_consequence(case: Case, judged: Judgement) -> Judgement:
     """
     pairing, verdicts = case.pairing, judged.verdicts
     red = verdicts.status >= Status.SHAPE
-    grafted = any(
-        log.header.run.get("grafts") for log in (case.a, case.b)
-    )  # what is overwritten agrees whatever it was
+    # what a graft overwrites agrees whatever it was
+    grafted = any(log.header.run.get("grafts") for log in (case.a, case.b))
     if grafted or not red.any() or judged.red_records:
         return judged
     kept = [_kept(log, readers) for log, readers in ((case.a, case.flow.readers_a), (case.b, case.flow.readers_b))]

@@ -1,4 +1,4 @@
-"""Where causes are, and which errors of modules they explain."""
+"""Places of causes, and the errors of modules that they explain."""
 
 from __future__ import annotations
 

@@ -277,10 +277,8 @@ class _Reader:
             norms += read + results
             producers += makers + [maker] * len(results)
         shape, dtype, norm, stats, counts, digests = self._told(entry.outputs, outputs, texts, content)
-        op, phase = (
-            _operation(name, entry.dimensions),
-            Phase.BACKWARD if backward else _PHASES.get(parent, Phase.FORWARD),
-        )
+        op = _operation(name, entry.dimensions)
+        phase = Phase.BACKWARD if backward else _PHASES.get(parent, Phase.FORWARD)
         read_digests = _digests(inputs, len(norms)) if self.tensors else ()
         place = line, module, op, shape, dtype, norm, norms, producers, location, phase
         told_of = stats, counts, digests, read_digests, entry.recompute, batch, texts

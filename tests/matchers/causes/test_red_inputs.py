@@ -1,4 +1,4 @@
-"""What red rows read: what is found of many at once is what is found of each input."""
+"""Inputs of red rows: of many at once the same is found as of each."""
 
 from __future__ import annotations
 

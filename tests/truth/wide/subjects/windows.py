@@ -33,7 +33,7 @@ def table_index() -> Tensor:
 
 
 def regions(shift: int) -> Tensor:
-    """What may not see each other after a shift, [windows, WIN², WIN²]."""
+    """Pairs of places that may not see each other after a shift, [windows, WIN², WIN²]."""
     marks = torch.zeros(SIDE, SIDE, dtype=torch.long)
     edges = (slice(0, -WIN), slice(-WIN, -shift), slice(-shift, None))
     for i, rows in enumerate(edges):
