@@ -23,7 +23,7 @@ from matchers.verdict.digests import shared_inputs
 from matchers.verdict.reason import Reason
 from matchers.verdict.tolerance import EPSILON
 
-__all__ = ["left_of_form", "with_hidden", "without_other_forms"]
+__all__ = ["hiding", "left_of_form", "without_other_forms"]
 
 _LEFT = 1e-2
 """Largest error that may be left of a difference of form, as a share of it."""
@@ -60,7 +60,8 @@ def without_other_forms(case: Case, judged: Judgement) -> Judgement:
         other &= _inside(case, other, beside, verdicts.status == Status.NOT_JUDGED)
     if not other.any():
         return judged
-    status = with_hidden(case, verdicts.status, other, (verdicts.status >= Status.SHAPE) & ~other)
+    hides = hiding(case, verdicts.status, (verdicts.status >= Status.SHAPE) & ~other)
+    status = np.where(other | hides, np.int8(Status.NOT_JUDGED), verdicts.status)
     regions = find_regions(a, b, pairing, status, case.flow)
     formed = np.concatenate((regions.of_a[pairing.of_a < 0], regions.of_b[pairing.of_b < 0], regions.of_a[i[doubt]]))
     other &= regions.covered("a")[i] & regions.covered("b")[j] & np.isin(regions.of_a[i], formed)
@@ -74,15 +75,15 @@ def without_other_forms(case: Case, judged: Judgement) -> Judgement:
     return judged.claimed(other, Status.NOT_JUDGED, Reason.OTHER_FORM, slots=slots)
 
 
-def with_hidden(case: Case, status: NDArray[np.int8], other: Bool, red: Bool) -> NDArray[np.int8]:
-    """int8[p], statuses if some pairs are not judged, nor those that agree and are read by red ones: as a mask whose
-    infinite values hide the rest.
+def hiding(case: Case, status: NDArray[np.int8], red: Bool) -> Bool:
+    """bool[p]: pairs that agree, though not to the bit, and that red ones read in their phase: as a mask whose infinite
+    values hide the rest.
     """
     red, hides = np.append(red, False), np.zeros(len(status) + 1, bool)
     for log, flow, of in ((case.a, case.flow.a, case.pairing.of_a), (case.b, case.flow.b, case.pairing.of_b)):
         near = (flow.value >= 0) & (log.phase[flow.row] == log.phase[flow.value])
         hides[of[flow.value[red[of[flow.row]] & near]]] = True
-    return np.where(other | (hides[:-1] & one_of(status, AGREE[1:])), np.int8(Status.NOT_JUDGED), status)
+    return hides[:-1] & one_of(status, AGREE[1:])
 
 
 def _made_of(case: Case, beside: Bool) -> Bool:

@@ -17,7 +17,7 @@ from matchers.regions.find import OPEN, find_regions
 from matchers.status import AGREE, Status
 from matchers.verdict.case import Case, Judgement
 from matchers.verdict.judge import Verdicts
-from matchers.verdict.other_forms import left_of_form, with_hidden
+from matchers.verdict.other_forms import hiding, left_of_form
 from matchers.verdict.reason import Reason
 from matchers.verdict.tolerance import EPSILON, default_tolerance
 
@@ -72,18 +72,19 @@ def _leaves_nothing(case: Case, verdicts: Verdicts, other: Bool, kept: Sequence[
         kept: by run, bool[n], see `_kept`.
     """
     pairing, flow = case.pairing, case.flow
-    status = with_hidden(case, verdicts.status, other, verdicts.status >= Status.SHAPE)
+    status = np.where(other, np.int8(Status.NOT_JUDGED), verdicts.status)
+    hides = hiding(case, status, verdicts.status >= Status.SHAPE)
     regions = find_regions(case.a, case.b, pairing, status, flow)
     found = other & regions.covered("a")[case.i]
     region = regions.of_a[case.i]
-    # what a backward pass makes of forward results beside gradients tells little of them, nor does a norm in which a
-    # mask of large numbers leaves nothing of them
+    # what a backward pass makes of forward results beside gradients tells little of them, nor does what hides a
+    # difference that shows behind it, or a norm in which a mask of large numbers leaves nothing of them
     norm, phase, largest = case.a.outputs.first(case.i), np.zeros(len(regions), np.int8), np.zeros(len(regions))
     phase[region[found]] = case.a.phase[case.i[found]]
     np.fmax.at(largest, region[found], norm[found])
     of, shown = regions.outputs.row, regions.outputs.value
     tells = (case.a.phase[case.i[shown]] == phase[of]) & one_of(status, AGREE)[shown]
-    tells &= (status[shown] == Status.EQUAL) | ~(norm[shown] * EPSILON["float32"] > largest[of])
+    tells &= (status[shown] == Status.EQUAL) | ~(hides[shown] | (norm[shown] * EPSILON["float32"] > largest[of]))
     of, shown = of[tells], shown[tells]
     left, least = np.zeros(len(regions)), np.full(len(regions), np.inf)
     np.fmax.at(left, of, verdicts.error[shown])
@@ -101,7 +102,8 @@ def _leaves_nothing(case: Case, verdicts: Verdicts, other: Bool, kept: Sequence[
     ):
         open_ = np.append(OPEN[status], True)[of_pairs]
         near = marked(data.value[(data.value >= 0) & told[of_pairs[data.row]]], len(log))
-        found &= upstream(data, near & open_, open_)[records]
+        through = open_ | np.append(hides, False)[of_pairs]
+        found &= upstream(data, near & through, through)[records]
         # nor to an end that is not judged; a gradient that one run alone makes, and hands to no optimizer, is none
         lost = open_ & ends
         if log.updates.any():

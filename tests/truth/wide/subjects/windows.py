@@ -82,7 +82,7 @@ class Block(nn.Module):
             extra = bias[None].expand(len(x), -1, -1, -1)
             if hidden is not None:
                 extra = extra.masked_fill(hidden, float("-inf"))  # bug: no-mask
-            made = functional.scaled_dot_product_attention(q, k, v, extra, scale=scale)  # bug: scale, no-mask
+            made = functional.scaled_dot_product_attention(q, k, v, extra, scale=scale)  # bug: scale
         elif run.form == "looped-heads":
             heads = []
             for head in range(HEADS):
