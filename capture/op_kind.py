@@ -73,6 +73,8 @@ _UNFILLED = {
     # the second is the whole buffer, of which only this rank's shard, the first, is filled yet
     "fsdp::all_gather_copy_in": (1,),
 }
+_STATES = frozenset({"philox_seed", "philox_offset", "rng_state", "unused", "debug_attn_mask"})
+"""Names of results of attention that hold a state of the random generator, which no kernel writes without dropout."""
 _READ_BY_KERNEL, _FILLED_BY_KERNEL = "in_ptr", "out_ptr"
 """Beginnings of inductor's names for memory that a kernel only reads, and only writes to."""
 _C10D_READ_ONLY = frozenset({"send"})
@@ -93,6 +95,7 @@ class OpKind:
         collective: communication of a process group; its outputs are incomplete before their wait.
         is_wait: the wait for such outputs.
         unfilled: positions of results with regions that are not written yet.
+        states: positions of results that hold no content, but memory for a backward pass, which may never be written.
         random: it draws random numbers.
         enters: its tensor holds numbers of Python, or memory of another library: no operation made it.
         read_by_python: it returns a number that Python may compute with.
@@ -111,6 +114,7 @@ class OpKind:
     collective: bool
     is_wait: bool
     unfilled: tuple[int, ...] = ()
+    states: tuple[int, ...] = ()
     random: bool = False
     enters: bool = False
     read_by_python: bool = False
@@ -118,6 +122,10 @@ class OpKind:
     overload: str = ""
     arguments: tuple[str, ...] = ()
     defaults: Mapping[str, Any] = field(default_factory=dict)
+
+    def states_of(self, result: Any) -> list[Any]:
+        """Return the results without content."""
+        return [result[k] for k in self.states] if self.states and isinstance(result, tuple) else []
 
 
 _DEVICES = ("CPU", "CUDA", "XPU", "MPS")
@@ -160,6 +168,7 @@ def kind_of(func: Any) -> OpKind:
         collective=collective,
         is_wait=name == _WAIT and namespace in _COLLECTIVE_NAMESPACES,
         unfilled=_UNFILLED.get(qualified, ()),
+        states=tuple(k for k, returned in enumerate(schema.returns) if returned.name in _STATES),
         random=torch.Tag.nondeterministic_seeded in getattr(func, "tags", ()),
         enters=name in _ENTERS,
         read_by_python=name in _READ_BY_PYTHON,

@@ -94,7 +94,7 @@ class StepTracer(DebugMode):
         self._dtensor_op: Any = None
         self._dtensor_spec: Any = None
         self._dtensor_arguments: tuple[tuple[Any, ...], Mapping[str, Any]] | None = None
-        self._deferred: tuple[Event, list[torch.Tensor]] | None = None
+        self._deferred: tuple[Event, list[torch.Tensor], Sequence[Any]] | None = None
         self._running = self._entered = False
         self._autocast: autocast.Autocast = {}
         self._stop_listening: list[Callable[[], None]] = []
@@ -348,13 +348,13 @@ class StepTracer(DebugMode):
             self._collectives.started(event, leaves, written, work_of(result), call.exchange)
         elif func is self._dtensor_op and self._dtensor_spec is None and leaves:
             # the spec of the results arrives right after this call
-            self._deferred = (event, leaves)
+            self._deferred = (event, leaves, kind.states_of(result))
             self._changed(event, call, leaves)
         else:
             specs = None
             if func is self._dtensor_op:  # the next call of it may be one of plain tensors
                 specs, self._dtensor_op = self._dtensor_spec, None
-            self._record_outputs(event, leaves, specs, kind.unfilled)
+            self._record_outputs(event, leaves, specs, kind.states_of(result), kind.unfilled)
             self._changed(event, call, leaves)
         for pending in call.arriving:
             self._collectives.arrived(pending)
@@ -424,7 +424,12 @@ class StepTracer(DebugMode):
         self.go_on()
 
     def _record_outputs(
-        self, event: Event, leaves: list[torch.Tensor], specs: Any, unfilled: tuple[int, ...] = ()
+        self,
+        event: Event,
+        leaves: list[torch.Tensor],
+        specs: Any,
+        states: Sequence[Any],
+        unfilled: tuple[int, ...] = (),
     ) -> None:
         for position, (leaf, spec) in enumerate(zip(leaves, _spec_list(specs, len(leaves)), strict=True)):
             state = self.measuring.state(leaf)
@@ -432,8 +437,11 @@ class StepTracer(DebugMode):
                 self.measuring.storages.written(state, plain(leaf), event)
                 if spec is not None:
                     self.measuring.learn_spec(leaf, spec)
-            output = self.measuring.leaf(leaf, state, read=event.kept and position not in unfilled)
+            empty = any(leaf is each for each in states)
+            output = self.measuring.leaf(leaf, state, read=event.kept and position not in unfilled and not empty)
             event.outputs.append(output)
+            if empty and state is not None:
+                state.uninitialised = True
             if self.settings.rows and output.slot is not None and output.spec is None:
                 module = module_of(event.place, self.attribution.stacks)
                 if chosen(module, event.name, self.settings.rows):
@@ -490,10 +498,10 @@ class StepTracer(DebugMode):
     def _flush(self, spec: Any) -> None:
         """Measure the results that were waiting for their placement."""
         if self._deferred is not None:
-            (event, leaves), self._deferred = self._deferred, None
+            (event, leaves, states), self._deferred = self._deferred, None
             if spec is None and self._dtensor_arguments is not None and not all(map(self._has_spec, leaves)):
                 spec = result_spec(self._dtensor_op, *self._dtensor_arguments)
-            self._record_outputs(event, leaves, spec)
+            self._record_outputs(event, leaves, spec, states)
             self._dtensor_op = None
         self._dtensor_arguments = None  # their memory is the script's
 

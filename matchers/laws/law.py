@@ -134,7 +134,8 @@ class Law:
         factor: position of the first factor, (…, M, K), of a matrix product.
         tokens: position of the indices by which it looks rows up.
         bias_gradient: number of the output that is the sum of its first input, a bias' gradient.
-        scratch: numbers of the outputs that are memory for its backward pass, arranged as its kernel likes, with gaps.
+        results: number of its outputs, the first ones, that are results; what follows is memory for its backward pass
+            alone, which its kernel fills as it likes, or not at all.
         of_scores: the magnitude of the argument is the factor by which its error grows.
     """
 
@@ -161,7 +162,7 @@ class Law:
     factor: int | None = None
     tokens: int | None = None
     bias_gradient: int | None = None
-    scratch: tuple[int, ...] = ()
+    results: int | None = None
     of_scores: bool = False
     amplifies: Amplifies = Amplifies.LITTLE
     collective: Collective | None = None

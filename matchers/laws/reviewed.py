@@ -133,8 +133,14 @@ _COPIES: Final = (
 )
 
 _WITHOUT_VALUES: Final = (
-    _Entry("a workspace, or a reserve", "mkldnn_rnn_layer cudnn_batch_norm _batch_norm_with_update", {"scratch": (3,)}),
-    _Entry("a reserve, and the weights in one buffer", "_cudnn_rnn miopen_rnn", {"scratch": (3, 4)}),
+    _Entry("a workspace, or a reserve", "mkldnn_rnn_layer cudnn_batch_norm _batch_norm_with_update", {"results": 3}),
+    _Entry("a reserve, and the weights in one buffer", "_cudnn_rnn miopen_rnn", {"results": 3}),
+    _Entry(
+        "a state of the random generator behind, which is not written where nothing is drawn",
+        f"{_FUSED_ATTENTION} _flash_attention_forward _flash_attention_forward_no_dropout_inplace "
+        "_efficient_attention_forward _cudnn_attention_forward _cudnn_attention_forward_no_dropout_inplace",
+        {"results": 2},
+    ),
     _Entry(
         "numbers of Python, or memory of another library, as a tensor",
         "lift_fresh",

@@ -28,6 +28,7 @@ __all__ = [
     "law_of",
     "on_lists",
     "positions",
+    "result_limit",
     "rows_named",
     "rows_where",
 ]
@@ -61,6 +62,12 @@ def positions(log: OpLog, value: Callable[[Law], int | None]) -> Int64:
     """int64[n]: a position that the law of the row's operation names; -1 for none."""
     found = [-1 if (at := value(law(name))) is None else at for name in (*log.ops, "")]
     return np.asarray(np.array(found, np.int64)[log.op])
+
+
+def result_limit(log: OpLog) -> Int64:
+    """int64[n]: outputs from this number on are no results, but memory for a backward pass alone."""
+    limit = positions(log, lambda law: law.results)
+    return np.where(limit < 0, np.iinfo(np.int64).max, limit)
 
 
 def rows_named(log: OpLog, names: AbstractSet[str]) -> Bool:

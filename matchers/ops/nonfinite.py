@@ -11,7 +11,7 @@ from matchers.arrays import Bool, Int64, marked
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog, Phase, once_per_log
 from matchers.ops.dataflow import WHOLE, sources, upstream, values_read
-from matchers.ops.laws import rows_where
+from matchers.ops.laws import result_limit, rows_where
 from matchers.ops.placement import is_merged, merged_records
 from matchers.ops.unused_passes import unused_passes
 from matchers.ops.values import further, parameter_name
@@ -29,6 +29,7 @@ def broken(log: OpLog) -> tuple[Bool, Bool]:
         nan |= said & np.isnan(column)
         inf |= said & np.isinf(column)
     values, owner = log.outputs.value.copy(), log.outputs.row
+    values[np.arange(len(owner)) - log.outputs.start[owner] >= result_limit(log)[owner]] = 0
     values[log.outputs.start[:-1][counted & (log.outputs.count > 0)]] = 0  # without a finite number the norm is NaN
     more, spare = further(log), untaken(log)
     told = (more.counts[0] >= 0) & (more.slot > 0) & (more.slot < log.outputs.count[more.maker])

@@ -19,7 +19,7 @@ from matchers.arrays import Bool, Float64, Hash, Int64, columns
 from matchers.logs.columns import Texts
 from matchers.logs.op_log import COUNTS, NO_DIGEST, STATISTICS, UNKNOWN, OpLog, once_per_log
 from matchers.ops.json_values import hex_digest, integers, number, parsed, parsed_object
-from matchers.ops.laws import law_of
+from matchers.ops.laws import law_of, result_limit
 from matchers.ops.placement import Part, part_of
 from matchers.ops.shapes import dimensions, elements
 
@@ -179,12 +179,14 @@ def _placed(log: OpLog) -> tuple[Sequence[Mapping[str, Any] | None], Int64]:
 
 @once_per_log
 def further(log: OpLog) -> Values:
-    """All other values of a log, in the order of records: outputs after the first, then inputs changed in place."""
+    """All other values of a log, in the order of records: results after the first, then inputs changed in place."""
     found: list[tuple[int, int, str, Mapping[str, Any]]] = []
+    most = result_limit(log)
     for field in log.extra:
         if field.startswith("Output "):
             k = int(field.removeprefix("Output "))
-            found += [(row, k, f"output {k}", entry) for row, entry in _entries(log.texts(field))]
+            rows = _entries(log.texts(field))
+            found += [(row, k, f"output {k}", entry) for row, entry in rows if k < most[row]]
     for row, entries in _entries(log.texts("Mutated"), list):
         by_slot = {_slot(entry): entry for entry in entries}  # of those told twice, the last
         for slot, entry in by_slot.items():

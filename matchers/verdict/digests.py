@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import numpy as np
 
-from matchers.arrays import Bool, Int64, columns, marked
+from matchers.arrays import Bool, Hash, Int64, columns, marked
 from matchers.logs.columns import Ragged, repeated
-from matchers.logs.op_log import NO_DIGEST, UNKNOWN, OpLog
-from matchers.ops.laws import collective, in_place
+from matchers.logs.hashing import fingerprint
+from matchers.logs.op_log import NO_DIGEST, UNKNOWN, OpLog, once_per_log
+from matchers.ops.laws import collective, in_place, result_limit
 from matchers.ops.values import records_changes
 
 __all__ = [
@@ -50,10 +51,11 @@ def compare_digests(a: OpLog, b: OpLog, i: Int64, j: Int64) -> DigestComparison:
     ):
         no = np.zeros(len(i), bool)
         return DigestComparison(no, no, no, no, no, np.zeros(0, np.int64))
-    n_a, n_b = a.digests.count[i], b.digests.count[j]
-    known = ~_any_unknown(a.digests)[i] & ~_any_unknown(b.digests)[j]
+    of_a, of_b = _of_results(a), _of_results(b)
+    n_a, n_b = of_a.count[i], of_b.count[j]
+    known = ~_any_unknown(of_a)[i] & ~_any_unknown(of_b)[j]
     both = (n_a > 0) & (n_a == n_b)
-    same = a.fingerprints("digests")[i] == b.fingerprints("digests")[j]
+    same = _fingerprints(a)[i] == _fingerprints(b)[j]
     nothing = (a.outputs.count[i] == 0) & (b.outputs.count[j] == 0)
     changed, altered = _mutations(a, b, i, j)
     equal_inputs = inputs_equal(a, b, i, j)
@@ -88,6 +90,22 @@ def returns_nothing(log: OpLog, rows: Int64) -> Bool:
     if unsaid.any() and not records_changes(log):
         nothing &= ~unsaid
     return np.asarray(nothing)
+
+
+@once_per_log
+def _of_results(log: OpLog) -> Ragged:
+    """The digests of the outputs that are results."""
+    limit = np.minimum(log.digests.count, result_limit(log))
+    if np.array_equal(limit, log.digests.count):
+        return log.digests
+    start, place = repeated(log.digests.start[:-1], limit)
+    return Ragged(np.concatenate(([0], np.cumsum(limit))), log.digests.value[start + place])
+
+
+def _fingerprints(log: OpLog) -> Hash:
+    """uint64[n]: hashes of these, in their order."""
+    of_results = _of_results(log)
+    return log.fingerprints("digests") if of_results is log.digests else fingerprint(of_results)
 
 
 def _any_unknown(lists: Ragged) -> Bool:

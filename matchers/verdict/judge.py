@@ -18,7 +18,7 @@ from matchers.logs.columns import repeated
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import STATISTICS, OpLog, Phase
 from matchers.ops.collectives import unfinished
-from matchers.ops.laws import by_law, on_lists, rows_where
+from matchers.ops.laws import by_law, on_lists, result_limit, rows_where
 from matchers.ops.shapes import dimensions, numel, reduction_length, sharded_runs
 from matchers.ops.turned import turned
 from matchers.ops.values import first_outputs, further, records_changes
@@ -335,7 +335,7 @@ def _add_norms(found: Differences, a: OpLog, b: OpLog, i: Int64, j: Int64, slots
         slots: pairs of which further outputs are judged one by one, if both logs have more numbers of them.
         changed: pairs that are judged by the inputs they changed in place.
     """
-    count = np.minimum(a.outputs.count[i], b.outputs.count[j])
+    count = np.minimum(np.minimum(a.outputs.count[i], b.outputs.count[j]), result_limit(a)[i])
     told = slots[np.isin(i[slots], a.texts("Output 1").rows) & np.isin(j[slots], b.texts("Output 1").rows)]
     count[told] = np.minimum(count[told], 1)
     pairs, place = repeated(np.arange(len(i)), count)

@@ -11,7 +11,7 @@ from matchers.logs.columns import repeated
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import STATISTICS, OpLog
 from matchers.ops.last_contents import Touch
-from matchers.ops.laws import by_law, rows_where
+from matchers.ops.laws import by_law, result_limit, rows_where
 from matchers.ops.shapes import dimensions
 from matchers.ops.values import first_outputs
 from matchers.status import Status
@@ -154,7 +154,8 @@ def _further_norms(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Float64:
     """The largest relative change of the L1 of a further output; 0 without one."""
     out = np.zeros(len(i))
     k, place = repeated(np.arange(len(i)), np.minimum(a.outputs.count[i], b.outputs.count[j]))
-    k, place = k[place > 0], place[place > 0]
+    among = (place > 0) & (place < result_limit(a)[i[k]])
+    k, place = k[among], place[among]
     change = relative(a.outputs.at(i[k], place), b.outputs.at(j[k], place))
     np.maximum.at(out, k, np.nan_to_num(change, posinf=np.inf))
     return out

@@ -13,7 +13,6 @@ from matchers.arrays import Bool
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
 from matchers.ops.dataflow import values_read
-from matchers.ops.laws import law_of
 from matchers.ops.values import further
 from matchers.status import Status
 from matchers.verdict.case import Case, Judgement
@@ -56,12 +55,7 @@ def without_unread(case: Case, judged: Judgement) -> Judgement:
 
 
 def _is_unread(log: OpLog, flow: Ragged, equal: Bool, record: int, n: int) -> bool:
-    """True if no record reads output n of a forward record, or all that do are paired and bitwise equal.
-
-    Of memory for the backward pass alone, its gaps would be all that differs: the first output is equal.
-    """
-    if n in law_of(log, record).scratch:
-        return True
+    """True if no record reads output n of a forward record, or all that do are paired and bitwise equal."""
     values, read = further(log), values_read(log)
     mine = [len(log) + v for v in values.of(record) if values.slot[v] == n]
     readers = flow.row[(flow.value == record) & ((read < 0) | np.isin(read, mine))]

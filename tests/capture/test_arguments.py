@@ -124,6 +124,25 @@ def test_text_is_shown_by_the_rules_of_command_lines_and_cut(record: Record) -> 
     assert arguments(second)["number"] == 5
 
 
+def test_a_state_of_the_random_generator_is_no_content(record: Record) -> None:
+    """Attention on a GPU returns memory for it that is never written where nothing is dropped out."""
+    library = torch.library.Library("numtui_states", "DEF")
+    library.define("attend(Tensor x) -> (Tensor output, Tensor logsumexp, Tensor philox_seed, Tensor philox_offset)")
+    library.define("backward(Tensor x, Tensor philox_seed) -> Tensor")
+    library.impl("attend", lambda x: (x + 1, x.sum(), torch.tensor(77), torch.tensor(78)), "CPU")
+    library.impl("backward", lambda x, seed: x * 2, "CPU")
+
+    def step() -> None:
+        output, _, seed, _ = torch.ops.numtui_states.attend(X)
+        torch.ops.numtui_states.backward(output, seed)
+
+    log = record(nn.Linear(1, 1), step)
+    made, read = one(log, "attend"), one(log, "backward")
+    assert [text == "-" for text in made.fields["Digest"].split(", ")] == [False, False, True, True]
+    assert [text == "-" for text in read.fields["Input digests"].split(", ")] == [False, True]
+    assert read.fields["Input producers"] == f"{made.key};{made.key}"
+
+
 def test_no_argument_keeps_the_object_that_was_given(record: Record) -> None:
     values = [float(k) for k in range(3)]
 

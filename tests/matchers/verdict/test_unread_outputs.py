@@ -91,5 +91,19 @@ def test_memory_of_a_kernel_for_its_backward_pass_is_not_judged() -> None:
         ]
 
     c = compare(captured_log(log(1.0, 1.0)), captured_log(log(3.0, 1.5)))
-    assert [Status(s) for s in c.status] == [Status.CLOSE, Status.DIVERGED, Status.DIVERGED]
+    assert [Status(s) for s in c.status] == [Status.EQUAL, Status.DIVERGED, Status.DIVERGED]
     assert np.flatnonzero(c.cause).tolist() == [1]
+
+
+@pytest.mark.parametrize("junk", [5.0, float("nan")])
+def test_states_of_a_random_generator_that_drew_nothing_are_not_judged(junk: float) -> None:
+    """Whether the output beside them is equal to the bit, or within the tolerance."""
+
+    def log(state: float, off: float) -> list[Step]:
+        name = "net/op_0__scaled_dot_product_efficient_attention"
+        states = [TABLE[:1] * np.float32(state)] * 2
+        return [Step(key=name, gives=[LOSS * np.float32(1 + off), LOSS + 1, *states], reads=[TABLE])]
+
+    same, close = (compare(captured_log(log(1.0, 0.0)), captured_log(log(junk, off))) for off in (0.0, 2e-7))
+    assert [Status(s) for s in (*same.status, *close.status)] == [Status.EQUAL, Status.CLOSE]
+    assert compare(captured_log(log(1.0, 0.0)), captured_log(log(1.0, 0.5))).red.all()
