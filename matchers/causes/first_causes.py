@@ -332,8 +332,9 @@ class _Search:
         pairs &= ~marked(reads.row[self._reads_parts], len(c))  # the stretch before these is looked at later
         stands = c.by_row(lambda log: ~copies(log) & (log.joined < 0))
         between = self.alone & stands
+        partners = ~self.alone & (c.reason != Reason.OTHER_FORM)
         for row in np.unique(flow.value[between[flow.value] & self._hides[flow.row]]).tolist():
-            before = flow[row][~self.alone[flow[row]]]
+            before = flow[row][partners[flow[row]]]
             readers = flow.row[(flow.value == row) & self._hides[flow.row]]
             # the other run reads in place of its result what it reads
             readers = [

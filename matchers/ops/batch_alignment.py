@@ -36,6 +36,8 @@ def aligned(log: OpLog, number: Int64, rows: Int64, flow: Ragged) -> tuple[Int64
     np.add.at(many, (kind, number[rows]), 1)
     several, doubted = many.max(axis=1) > 1, many.max(axis=1) != many.min(axis=1)
     flow = _of_changed_tensors(log, number, flow)
+    if doubted.any():
+        flow = _without_own_ends(rows, kind, place, many, number, flow)
     by_order = place
     while doubted.any():
         place = _placed_by_makers(rows, kind, by_order, doubted, number, flow)
@@ -57,6 +59,25 @@ def _of_changed_tensors(log: OpLog, number: Int64, flow: Ragged) -> Ragged:
         if maker >= 0 and number[maker] == number[row]:
             first[row] = first[maker]
     return Ragged(flow.start, first[flow.value])
+
+
+def _without_own_ends(rows: Int64, kind: Int64, place: Int64, many: Int64, number: Int64, flow: Ragged) -> Ragged:
+    """The makers without those that stand for one of another kind in another micro-batch, and have no like there.
+
+    What occurs once in every micro-batch reads them at one place: a ring, say, that one rank ends with a copy.
+    """
+    kind_of, place_of = np.full(len(flow) + 1, -1, np.int64), np.full(len(flow) + 1, -1, np.int64)
+    kind_of[rows], place_of[rows] = kind, place
+    once = rows[(many == 1).all(axis=1)[kind]]
+    first = np.zeros(len(many), np.int64)
+    first[kind_of[once[::-1]]] = once[::-1]
+    like = first[kind_of[once]]
+    owner, nth = repeated(np.arange(len(once)), np.minimum(flow.count[once], flow.count[like]))
+    one, other = (flow.value[flow.start[of[owner]] + nth] for of in (like, once))
+    unlike = (kind_of[one] >= 0) & (kind_of[other] >= 0) & (kind_of[one] != kind_of[other])
+    one, other = one[unlike], other[unlike]
+    ends = [x[place_of[x] >= many[kind_of[x], number[y]]] for x, y in ((one, other), (other, one))]
+    return Ragged(flow.start, np.where(np.isin(flow.value, np.concatenate(ends)), -1, flow.value))
 
 
 def _placed_by_makers(rows: Int64, kind: Int64, place: Int64, doubted: Bool, number: Int64, flow: Ragged) -> Int64:

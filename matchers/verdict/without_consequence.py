@@ -48,7 +48,7 @@ def without_consequence(case: Case, judged: Judgement) -> Judgement:
     red = verdicts.status >= Status.SHAPE
     # what a graft overwrites agrees whatever it was
     grafted = any(log.header.run.get("grafts") for log in (case.a, case.b))
-    if grafted or not red.any() or judged.red_records:
+    if grafted or not red.any():
         return judged
     kept = [_kept(log, readers) for log, readers in ((case.a, case.flow.readers_a), (case.b, case.flow.readers_b))]
     other = red & ~one_of(verdicts.reason, _STAYS) & (pairing.method != Method.OVERRIDE)
@@ -104,11 +104,13 @@ def _leaves_nothing(case: Case, verdicts: Verdicts, other: Bool, kept: Sequence[
         near = marked(data.value[(data.value >= 0) & told[of_pairs[data.row]]], len(log))
         through = open_ | np.append(hides, False)[of_pairs]
         found &= upstream(data, near & through, through)[records]
-        # nor to an end that is not judged; a gradient that one run alone makes, and hands to no optimizer, is none
-        lost = open_ & ends
+        # nor to an end that is not judged; a gradient that one run alone makes, and hands to no optimizer, is none, and
+        # of a forward result none is that a later phase makes
+        lost, later = open_ & ends, ~one_of(log.phase, (Phase.PREPARE, Phase.FORWARD))
         if log.updates.any():
             lost &= (of_pairs >= 0) | (log.phase != Phase.BACKWARD)
-        found &= ~upstream(data, lost, open_)[records]
+        found &= ~upstream(data, lost & ~later, open_)[records]
+        found &= ~(later & upstream(data, lost, open_))[records]
     return found
 
 

@@ -6,6 +6,9 @@ from collections.abc import Iterator, Sequence
 
 from matchers.laws.law import Kind
 from matchers.logs.op_log import OpLog, Phase
+from matchers.ops.arguments import arguments_of
+from matchers.ops.json_values import integers
+from matchers.runs.calls import Call
 from matchers.runs.layouts.dealing import dealt_otherwise
 from matchers.runs.layouts.stages import why_apart
 from matchers.runs.rank_logs import RankLogs, Role
@@ -43,8 +46,17 @@ def _receiving_activations(ranks: RankLogs, role: Role) -> tuple[int, ...]:
     """The ranks that compute with what ranks with other batches send them in the forward pass."""
     found = []
     for rank in role.ranks:
-        phase, own = ranks.logs[rank].phase, ranks.batch[rank]
-        received = (call for call in ranks.calls[rank] if call.kind == Kind.RECEIVE)
-        if any(phase[call.row] == Phase.FORWARD and ranks.batch.get(call.peer) != own for call in received):
+        log, own = ranks.logs[rank], ranks.batch[rank]
+        forward = [call for call in ranks.calls[rank] if log.phase[call.row] == Phase.FORWARD]
+        peers = {call.peer for call in forward if call.kind == Kind.RECEIVE}
+        peers.update(_only_sender(log, call) for call in forward if call.kind == Kind.ALL_TO_ALL)
+        if any(ranks.batch.get(peer) != own for peer in peers - {-1}):
             found.append(rank)
     return tuple(found)
+
+
+def _only_sender(log: OpLog, call: Call) -> int:
+    """The rank that all of an all-to-all comes from, which is a message then; -1 for several, or unknown ones."""
+    sizes = integers(arguments_of(log, call.row).get("output_split_sizes"), len(call.group)) or ()
+    senders = [rank for rank, size in zip(call.group, sizes, strict=False) if size]
+    return senders[0] if len(senders) == 1 else -1

@@ -105,12 +105,21 @@ def divided(folder: Path, passes: list[Step]) -> str:
     return written(folder / "two", [passes + updates((0, 1)), passes + updates((1, 2))])
 
 
-def in_parts(folder: Path, passes: list[Step], batches: Sequence[str] = ("00", "11"), *, skips: bool) -> str:
-    """Two ranks that send each other parts of a sequence, of which the first may skip what it received."""
+def in_parts(
+    folder: Path, passes: list[Step], batches: Sequence[str] = ("00", "11"), *, skips: bool = False, turns: bool = False
+) -> str:
+    """Two ranks that send each other parts of a sequence, of which the first may skip what it received.
+
+    Args:
+        turns: an all-to-all hands on all to one other rank, as torch's ring does.
+    """
 
     def receiving(peer: int) -> list[Step]:
-        fields = {"group": {"ranks": [0, 1], "nth": 0, "peer": peer}}
+        fields: dict[str, Any] = {"group": {"ranks": [0, 1], "nth": 0, "peer": peer}}
         received = Step(key="layers.0/op_0_recv_", reads=[None], changed={0: TOKENS * 2}, fields=fields)
+        if turns:
+            fields = {"group": {"ranks": [0, 1], "nth": 0}, "arguments": {"output_split_sizes": [1 - peer, peer]}}
+            received = Step(key="layers.0/op_0_all_to_all_single", gives=[TOKENS * 2], reads=[TOKENS], fields=fields)
         used = Step(key="layers.0/op_1_neg", gives=[-TOKENS * 2], reads=[TOKENS * 2], made=[received.key])
         return [received, *([] if skips and peer else [used]), *passes]
 
@@ -187,9 +196,10 @@ def test_parts_of_a_sequence_are_understood_also_if_a_rank_skips_blocks(
     assert c.coverage.understood
 
 
-def test_rings_of_two_sizes_are_not_understood(tmp_path: Path) -> None:
+@pytest.mark.parametrize("turns", [False, True])
+def test_rings_of_two_sizes_are_not_understood(tmp_path: Path, turns: bool) -> None:
     (tmp_path / "a").mkdir()
-    ring = Path(in_parts(tmp_path / "a", forward(), skips=False))
+    ring = Path(in_parts(tmp_path / "a", forward(), turns=turns))
     steps = [[*forward()] for _ in range(4)]
     four = written(tmp_path / "four", steps, batches=("00", "11", "22", "33"))
     assert not compare(*read_both((str(ring), four))).coverage.understood
