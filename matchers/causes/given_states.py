@@ -21,7 +21,7 @@ from matchers.ops.last_contents import GRADIENT, LastContents
 from matchers.rows import Rows
 from matchers.verdict.arguments import perhaps_read
 
-__all__ = ["acquit_reads", "blame_states"]
+__all__ = ["acquit_reads", "blame_states", "read_from"]
 
 
 def acquit_reads(found: Causes) -> None:
@@ -32,12 +32,23 @@ def acquit_reads(found: Causes) -> None:
 
 
 def _reads_red(c: Rows, row: int) -> bool:
+    read = read_from(c, row)
+    return bool(read) and bool(c.red[read].all())
+
+
+def read_from(c: Rows, row: int) -> list[int]:
+    """Return the rows of the results that Python may have read a pair's other arguments from; none if one is not read.
+
+    Args:
+        c: rows of a comparison.
+        row: of a pair.
+    """
     i, j = int(c.row_a[row]), int(c.row_b[row])
     if c.a.op_name(i) != c.b.op_name(j):
-        return False
-    told = argument_differences(c.a, c.b, i, j)
-    reads = [perhaps_read(c.a, c.b, i, j, each) for each in told]
-    return bool(told) and all(read is not None and c.red[c.at_a[read.of]] for read in reads)
+        return []
+    reads = [perhaps_read(c.a, c.b, i, j, each) for each in argument_differences(c.a, c.b, i, j)]
+    found = [int(c.at_a[read.of]) for read in reads if read is not None]
+    return found if len(found) == len(reads) else []
 
 
 def blame_states(found: Causes, a: LastContents, b: LastContents) -> None:

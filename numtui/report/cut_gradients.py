@@ -6,10 +6,12 @@ from collections.abc import Iterator, Sequence
 from typing import Final
 
 from matchers.arrays import marked
+from matchers.causes.given_states import read_from
 from matchers.comparison import Comparison
 from matchers.logs.op_log import Phase
 from matchers.ops.dataflow import upstream
 from matchers.ops.run_info import detaches
+from matchers.status import Status
 from numtui.report.called_modules import Called, module_of
 from numtui.report.grafts_behind import sharing
 from numtui.report.isolation import Found
@@ -55,10 +57,17 @@ def cut_jointly(c: Comparison, called: Called, found: Sequence[Found], modules: 
 
 
 def of_lost(c: Comparison, cause: Found, lost: LostGradients) -> bool:
-    """Return True for what is done to gradients that one run alone has, or by an optimizer to their weights."""
+    """Return True for what one run alone does to gradients that it alone has, or an optimizer to their weights.
+
+    So it is for what both do by a number that Python read from a result which such gradients are in.
+    """
     if not lost.weights or cause.phase not in BEHIND_BACKWARD:
         return False
     if cause.phase == Phase.OPTIMIZER.label:
-        return module_of(cause.key_a or cause.key_b) in lost.weights
-    made = upstream(c.edges, marked([*cause.rows], len(c)), c.pair < 0) & (c.pair < 0)
+        return cause.alone and module_of(cause.key_a or cause.key_b) in lost.weights
+    rows, over = [*cause.rows], c.pair < 0
+    if not cause.alone:  # a number that Python read, as from the norm of all gradients
+        reads = [read_from(c, row) for row in cause.rows]
+        rows, over = [one for read in reads for one in read] if all(reads) else [], over | (c.status != Status.EQUAL)
+    made = upstream(c.edges, marked(rows, len(c)), over) & (c.pair < 0)
     return bool((made & (c.phase == Phase.BACKWARD)).any())

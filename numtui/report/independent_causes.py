@@ -55,7 +55,7 @@ def found_causes(
     found = [replace(_found(c, called, _from_beginning(c, rows)), first=True) for rows in c.starts]
     further = (_found(c, called, rows) for rows in c.further_causes)
     found += [cause for cause in further if not _acquitted(cause, errors, limit)]
-    found += _set_otherwise(c, called, [cause for cause in found if not (cause.alone and of_lost(c, cause, lost))])
+    found += _set_otherwise(c, called, [cause for cause in found if not of_lost(c, cause, lost)])
     joint = [error.module for error in errors if error.joint is not None]
     other_layout = _other_layout(c)
     plain = next((log for log in (c.a, c.b) if log.header.run.get("world_size") in (None, 1)), None)
@@ -94,7 +94,7 @@ def found_causes(
             found += _beside(c, called, found, error.module)
     merged: dict[tuple[object, ...], Found] = {}
     if any(cause.phase not in BEHIND_BACKWARD for cause in found):  # it is not given these gradients: no fault of its
-        found = [cause for cause in found if not (cause.alone and of_lost(c, cause, lost))]
+        found = [cause for cause in found if not of_lost(c, cause, lost)]
     for cause in sorted(found, key=lambda cause: cause.rows[:1] or (len(c),)):
         # what one run alone does in a line goes with what else differs there
         key = (cause.line,) if cause.cut else (cause.module, cause.line) if cause.line else (cause.rows,)

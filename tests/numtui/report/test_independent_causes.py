@@ -194,3 +194,25 @@ def test_a_line_that_cuts_off_a_term_of_a_sum_is_a_cause_beside_others() -> None
     assert found_causes(compare(one, one), called, joint) == [], "no line tells"
     cut = LostGradients(cut_in=("n",))
     assert [cause.module for cause in found_causes(compare(one, other), called, joint, cut)] == ["n"], "it is of that"
+
+
+def test_a_factor_read_from_a_norm_follows_from_the_gradients_in_it() -> None:
+    """Python multiplies by the number; without one of the gradients it is another, in any gradient that is left."""
+
+    def clipped(*norms: float) -> list[Step]:
+        each = [np.float32(norm) for norm in norms], [f"m/op_{k}_norm" for k in range(len(norms))]
+        of = [op(key, norm, [X], [""], 5, phase="backward") for norm, key in zip(*each, strict=True)]
+        total = np.linalg.norm(np.array(norms, np.float32))
+        by: dict[str, Any] = {"phase": "gradients", "arguments": {"other": total.item()}}
+        stacked = op("clip/op_0_stack", total, *each, 8, phase="gradients")
+        stacked.fields = {**stacked.fields, "reads": [[total.item(), "model.py:9"]]}
+        return [*of, stacked, op("clip/op_1_mul_", X * total, [X], [""], 9, **by)]
+
+    wrong = scaled(wrong=True)
+    c = compared([*scaled(wrong=False), *clipped(3.0, 0.01)], [*wrong, *clipped(3.0)])
+    assert places(found_causes(c, CALLED, [])) == [("m/op_0_mul", "model.py:3"), ("clip/op_1_mul_", "model.py:9")]
+    lost = LostGradients(weights=frozenset({"n"}))
+    assert places(found_causes(c, CALLED, [], lost)) == [("m/op_0_mul", "model.py:3")]
+    both = [*clipped(3.0)[:-1], op("clip/op_1_mul_", X * 5, [X], [""], 9, phase="gradients", arguments={"other": 5.0})]
+    c = compared([*scaled(wrong=False), *clipped(3.0, 0.01)], [*wrong, *both])
+    assert len(found_causes(c, CALLED, [], lost)) == 2, "a number that was not read"
