@@ -239,7 +239,7 @@ def _environments(args: argparse.Namespace) -> int:
         bundles = [read_bundle(folder) for folder in find_bundles(typed_path(args.replay))]
     except BundleError as error:
         raise InputError(str(error)) from None
-    if not bundles:
+    if not any(bundle.calls for bundle in bundles):
         raise InputError(f"{args.replay}: no kept operations here: numtui capture --save keeps them (docs/why.md)")
     calls = [
         Kept(bundle.folder, call)

@@ -80,8 +80,12 @@ def _run(args: argparse.Namespace) -> int:
 def _bundles(path: str) -> list[Bundle]:
     found = [read_bundle(folder) for folder in find_bundles(typed_path(path))]
     if not found:
-        raise InputError(f"{path}: no kept operations here: numtui capture --save keeps them (docs/why.md)")
+        raise _nothing_kept(path)
     return found
+
+
+def _nothing_kept(path: str) -> InputError:
+    return InputError(f"{path}: no kept operations here: numtui capture --save keeps them (docs/why.md)")
 
 
 def _survey(args: argparse.Namespace, bundles: Sequence[Bundle]) -> int:
@@ -119,6 +123,8 @@ def _pairs(args: argparse.Namespace, bundles: Mapping[str, Sequence[Bundle]]) ->
                     told[key] = why, lacks
                     if certain or side not in held:
                         held[side] = Kept(bundle.folder, call)
+    if not found:  # of boundaries of modules alone, say
+        raise _nothing_kept(args.a)
     wanted = [
         (*told[name], sides)
         for name, sides in sorted(found.items(), key=lambda item: item[0][-1] if isinstance(item[0][-1], int) else inf)
@@ -130,7 +136,7 @@ def _pairs(args: argparse.Namespace, bundles: Mapping[str, Sequence[Bundle]]) ->
             raise InputError("of many kept operations none differs with equal inputs: name some with --op KEY")
     if not wanted:
         keys = ", ".join(str(kept.call["key"]) for sides in list(found.values())[:8] for kept in sides.values())
-        raise InputError(f"no kept operation has a key that begins with {args.op!r}; there are {keys or 'none'}")
+        raise InputError(f"no kept operation has a key that begins with {args.op!r}; there are {keys}")
     return wanted
 
 

@@ -302,8 +302,12 @@ def test_a_whole_step_is_counted(examples: Examples) -> None:
 
 
 def test_what_is_no_bundle_is_refused(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main(["replay", str(tmp_path)]) == 2
-    assert "no kept operations here" in capsys.readouterr().err
+    for nothing in ("", '{"version": 1, "calls": []}'):
+        if nothing:
+            (tmp_path / "manifest.json").write_text(nothing)
+        for line in (["replay", str(tmp_path)], ["bisect", "--replay", str(tmp_path), "--python", "x", "y"]):
+            assert main(line) == 2
+            assert "no kept operations here" in capsys.readouterr().err
     (tmp_path / "manifest.json").write_text('{"version": 1, "calls": [{"operator": "aten::from_file"}]}')
     assert main(["replay", str(tmp_path)]) == 2
     assert "call 0 is refused, and nothing was run: key is missing" in capsys.readouterr().err
