@@ -92,12 +92,12 @@ def synthesise_batch(tensors: Sequence[torch.Tensor], seed: int, row: int) -> in
         row: the number of their first row in the global batch.
     """
     done = 0
-    for number, tensor in enumerate(tensors):
-        local, key = tensor.detach(), key_of(seed, f"batch {number}")
-        if not local.dim() or not local.numel() or type(local) is not torch.Tensor:
-            continue
-        axes = [range(row, row + local.shape[0]), *map(range, local.shape[1:])]
-        with unnoticed():
+    with unnoticed():
+        for number, tensor in enumerate(tensors):
+            local, key = tensor.detach(), key_of(seed, f"batch {number}")
+            if not local.dim() or not local.numel() or type(local) is not torch.Tensor:
+                continue
+            axes = [range(row, row + local.shape[0]), *map(range, local.shape[1:])]
             if _takes(local):
                 for piece, position in _pieces(local, axes, local.shape):
                     piece.copy_(_normal(position, key))

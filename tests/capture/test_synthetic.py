@@ -122,3 +122,4 @@ def test_runs_begin_with_the_same_values_whatever_their_seeds(script: Script) ->
     assert one.log.run["batch_digest"] == other.log.run["batch_digest"] != plain.run["batch_digest"]
     assert one.log.run["end_state"] == other.log.run["end_state"]
     assert one.log.ops == plain.ops
+    assert "detached" not in one.log.run, "what was changed detached the batch, not the program"
