@@ -69,6 +69,7 @@ def found_causes(
     ]:
         found = [cause for cause in found if not _behind(c, cause, open_, former)] + kept
     found += cut_off(c, found, lost)
+    errors = [_with_inner(error, called, found, errors, limit) for error in errors]
     for error in errors:
         for phases, size in _phases(error, limit) if error.module not in open_ else ():
             if size is None or size <= limit or explains(found, [error.module], phases):
@@ -139,6 +140,17 @@ def _beside(c: Comparison, called: Called, found: Sequence[Found], module: str) 
     odd[[row for row in np.flatnonzero((c.pair < 0) & ~known).tolist() if branches.is_odd(row)]] = True
     if rows := _first_of(c, called, odd & ~known, module, (Phase.FORWARD, Phase.BACKWARD)):
         yield _found(c, called, rows)
+
+
+def _with_inner(
+    error: OwnError, called: Called, found: Iterable[Found], errors: Iterable[OwnError], limit: float
+) -> OwnError:
+    """Return the error of a module, of inner weights, too, if none of the modules in it tells why they differ."""
+    within = {*called.within(error.module)} if error.inner is not None else ()
+    told = any(each.module in within and (each.largest > limit or (each.joint or 0.0) > limit) for each in errors)
+    if not within or told or any(cause.module in within for cause in found):
+        return error
+    return replace(error, weights=max(error.weights or 0.0, error.inner or 0.0))
 
 
 def _follows(c: Comparison, called: Called, found: Iterable[Found], module: str) -> bool:

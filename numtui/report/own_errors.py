@@ -47,6 +47,8 @@ class OwnError:
         dtype: the coarser one of both runs.
         joint: of the gradients of its inputs in place of `backward`, where other operations read these inputs, too:
             their gradients are sums, of which it makes a term.
+        inner: of the gradients of weights in modules that it calls and that were given other gradients, by it or by
+            other modules that it calls.
     """
 
     module: str
@@ -55,6 +57,7 @@ class OwnError:
     weights: float | None
     dtype: str
     joint: float | None = None
+    inner: float | None = None
 
     @property
     def differs(self) -> bool:
@@ -225,7 +228,12 @@ def own_errors(
             by_module.setdefault(key[0], []).append(key)
     outside = [*_outside(both)]  # first: its gradients tell how those of both runs are scaled
     weights = _weight_errors(both, by_module)
-    found = [_of_module(module, keys, both, weights) for module, keys in by_module.items()]
+    given = {key: _given(both, key) for keys in by_module.values() for key in keys}
+    sound = {module for module, keys in by_module.items() if all(all(given[key]) for key in keys)}
+    found = [
+        _of_module(module, {key: given[key] for key in keys}, both, weights, sound)
+        for module, keys in by_module.items()
+    ]
     found = [replace(each, backward=None, joint=each.backward) if each.module in sharing else each for each in found]
     return [*found, *outside, *_before_optimizer(both)]
 
@@ -252,26 +260,37 @@ def _before_optimizer(both: _Both) -> Iterator[OwnError]:
             yield OwnError(BEFORE_OPTIMIZER, None, None, _worst(errors), _coarsest(errors))
 
 
-def _of_module(module: str, keys: Iterable[Key], both: _Both, weights: Mapping[str, _Error]) -> OwnError:
+def _given(both: _Both, key: Key) -> tuple[bool, bool]:
+    """Return whether both runs gave a call the same: forward, and what its backward pass computes with, too."""
+    given, entering = (both.given(key, side) for side in (INPUTS, OUTPUT_GRADIENTS))
+    return given, given and entering and not both.b.rewritten(key)
+
+
+def _of_module(
+    module: str,
+    given: Mapping[Key, tuple[bool, bool]],
+    both: _Both,
+    weights: Mapping[str, _Error],
+    sound: Container[str],
+) -> OwnError:
     forward: list[_Error] = []
     backward: list[_Error] = []
-    sound = True
-    for key in keys:
-        given, entering = (both.given(key, side) for side in (INPUTS, OUTPUT_GRADIENTS))
-        if given:
+    for key, (before, behind) in given.items():
+        if before:
             forward += _flat(both.errors(key, OUTPUTS))
-        given &= not both.b.rewritten(key)  # what its backward pass computes with
-        if given and entering:
+        if behind:
             told = both.errors(key, INPUT_GRADIENTS)
             backward += _flat({name: of for name, of in told.items() if both.summed_alike(key, name)})
-        sound &= given and entering
-    for key, side, names in both.b.handed_in(module) if sound else ():
+    for key, side, names in both.b.handed_in(module) if module in sound else ():
         of_side = forward if side == INPUTS else backward
         told = both.errors(key, side, whole_numbers=True)
         of_side += _flat({name: of for name, of in told.items() if name in names})
-    of_weights = [weights[module]] if sound and module in weights else []
+    of_weights = [weights[module]] if module in sound and module in weights else []
+    begin = f"{module}."
+    inner = [of for name, of in weights.items() if name.startswith(begin) and name not in sound]
     dtype = _coarsest([*forward, *backward, *of_weights])
-    return OwnError(module, _worst(forward), _worst(backward), _worst(of_weights), dtype)
+    of_inner = _worst(inner) if module in sound else None
+    return OwnError(module, _worst(forward), _worst(backward), _worst(of_weights), dtype, inner=of_inner)
 
 
 def _coarsest(errors: Iterable[_Error]) -> str:

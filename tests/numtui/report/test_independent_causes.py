@@ -216,3 +216,16 @@ def test_a_factor_read_from_a_norm_follows_from_the_gradients_in_it() -> None:
     both = [*clipped(3.0)[:-1], op("clip/op_1_mul_", X * 5, [X], [""], 9, phase="gradients", arguments={"other": 5.0})]
     c = compared([*scaled(wrong=False), *clipped(3.0, 0.01)], [*wrong, *both])
     assert len(found_causes(c, CALLED, [], lost)) == 2, "a number that was not read"
+
+
+def test_weights_tell_what_the_module_around_theirs_does_to_gradients() -> None:
+    called = Called.of([{"module": "m", "within": None}, {"module": "m.x", "within": "m"}])
+    back: dict[str, Any] = {"phase": "backward"}
+    right = [op("m.x/op_0_sign", np.sign(X), [X], [""], 3, **back)]
+    twice = op("m/op_0_mul", X * 2, [X], [""], 5, **back)
+    c = compared(right, [twice, op("m.x/op_0_sign", np.sign(X), [X * 2], [twice.key], 3, **back)])
+    outer, inner = OwnError("m", 0.0, 0.0, None, "float32", inner=1e6), OwnError("m.x", 0.0, None, None, "float32")
+    assert places(found_causes(c, called, [outer, inner])) == [("m/op_0_mul", "model.py:5")]
+    assert found_causes(c, called, [replace(outer, inner=20.0), inner]) == []
+    (cause,) = found_causes(c, called, [outer, replace(inner, weights=1e6)])
+    assert cause.module == "m.x", "it has an error of its own"
