@@ -43,6 +43,7 @@ __all__ = [
     "detaches",
     "divided_batch",
     "of_call",
+    "same_files",
     "same_kernels",
     "start_of",
     "tells_start",
@@ -259,7 +260,7 @@ def detaches(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[tuple[str, int,
     if not a or not b:
         return []
     of_a, of_b = ({line: n for line, n in table(run, "detached").items() if isinstance(n, int)} for run in (a, b))
-    in_b = _same_files({*map(_file, of_a)}, {*map(_file, of_b)})
+    in_b = same_files({*map(_file, of_a)}, {*map(_file, of_b)})
     of_a = {f"{in_b.get(_file(line), _file(line))}:{line.rpartition(':')[2]}": n for line, n in of_a.items()}
     many: dict[str, int] = {}
     for sign, of in ((1, of_a), (-1, of_b)):
@@ -269,7 +270,7 @@ def detaches(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[tuple[str, int,
     return [(line, of_a.get(line, 0), of_b.get(line, 0)) for line in lines]
 
 
-def _same_files(a: set[str], b: set[str]) -> dict[str, str]:
+def same_files(a: set[str], b: set[str]) -> dict[str, str]:
     """Return what files of a are called in b, if the one path ends with the other and no other one does."""
     alike = [(x, y) for x in a - b for y in b - a if f"/{x}".endswith(f"/{y}") or f"/{y}".endswith(f"/{x}")]
     return {x: y for x, y in alike if sum(x in pair or y in pair for pair in alike) == 1}

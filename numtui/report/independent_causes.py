@@ -15,6 +15,7 @@ from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.dataflow import downstream
 from matchers.ops.laws import rows_where
 from matchers.ops.optimizer_settings import optimizer_differences
+from matchers.ops.run_info import same_files
 from matchers.ops.start import table
 from matchers.status import Status
 from matchers.verdict.reason import Reason
@@ -216,7 +217,7 @@ def _found(c: Comparison, called: Called, rows: tuple[int, ...]) -> Found:
     instead = _instead(c, row)
     key_a, key_b = key_of(c.a, c.row_a[row]), key_of(c.b, instead if instead >= 0 else c.row_b[row])
     log, record = (c.b, int(c.row_b[row])) if c.row_b[row] >= 0 else (c.a, int(c.row_a[row]))
-    phase, line, cut = Phase(log.phase[record]), log.location_text(record), False
+    phase, line, cut = Phase(log.phase[record]), _line(c, log, record), False
     sentence = headline(c, row)
     for told in ("FIRST CAUSE: ", "FIRST DIFFERENCE: ", "CONSEQUENCE: ", "; downstream of an earlier divergence"):
         sentence = sentence.replace(told, "", 1)  # of the comparison alone, which knows no grafts
@@ -230,6 +231,13 @@ def _found(c: Comparison, called: Called, rows: tuple[int, ...]) -> Found:
             line, sentence = cuts[0], f"detach() cuts a gradient here in {'ba'[side]}; {sentence}"
     module = called.nearest(module_of(key_a or key_b)) if phase != Phase.OPTIMIZER else ""
     return Found(key_a, key_b, rows, module, phase.label, line, sentence, bool(c.pair[row] < 0), _place_of(c, row), cut)
+
+
+def _line(c: Comparison, log: OpLog, record: int) -> str:
+    """Return the source line of a record, with its file as b calls it."""
+    of_a, of_b = ({line.rpartition(":")[0] for line in each.locations} for each in (c.a, c.b))
+    file, _, number = (line := log.location_text(record)).rpartition(":")
+    return f"{same_files(of_a, of_b).get(file, file)}:{number}" if line and log is c.a else line
 
 
 def _instead(c: Comparison, row: int) -> int:

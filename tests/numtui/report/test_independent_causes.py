@@ -229,3 +229,18 @@ def test_weights_tell_what_the_module_around_theirs_does_to_gradients() -> None:
     assert found_causes(c, called, [replace(outer, inner=20.0), inner]) == []
     (cause,) = found_causes(c, called, [outer, replace(inner, weights=1e6)])
     assert cause.module == "m.x", "it has an error of its own"
+
+
+def test_a_line_is_one_cause_whatever_path_its_file_has_in_each_run() -> None:
+    """One run alone has a row of it, the other shows another row."""
+
+    def run(path: str, *, wrong: bool) -> list[Step]:
+        first = op("m/op_0_mul_", X / 2, [X], [""], location=f"{path}:9", **OPTIMIZER)
+        of, made = (X, "") if wrong else (X / 2, first.key)
+        update = op("m/op_1_add_", of + 1, [of], [made], location=f"{path}:9", **OPTIMIZER)
+        other = op("n/op_1_add_", X * 3 + (2 if wrong else 1), [X * 3], [""], location=f"{path}:9", **OPTIMIZER)
+        return [*([] if wrong else [first]), update, other]
+
+    c = compared(run("train.py", wrong=False), run("proj/train.py", wrong=True))
+    (cause,) = found_causes(c, CALLED, [])
+    assert (cause.line, len(cause.rows)) == ("proj/train.py:9", 2)
