@@ -16,6 +16,7 @@ typedef struct {
     const uint8_t *text;
     int64_t size;
     const char *apart;                  /* keys of texts to take apart, each with a zero after it, and one more */
+    const char *nest;                   /* key of a list of records within a record, as before; empty: there is none */
     int by_line;
     int64_t lines;                      /* line breaks so far */
     uint8_t *shape, *strings, *hard;    /* each entry with a line break after it */
@@ -61,11 +62,11 @@ static int64_t number(Split *s, int64_t i, int apart);
 
 static int is_wordlike(uint8_t c) { return KIND[c] & (DIGIT | LETTER); }
 
-/* True for the key, with its quotes, of a text to take apart. */
-static int is_apart(const Split *s, int64_t start, int64_t end)
+/* True for a key, with its quotes, that is one of these. */
+static int is_one_of(const char *keys, const Split *s, int64_t start, int64_t end)
 {
     const size_t many = (size_t)(end - start - 2);
-    for (const char *one = s->apart; *one; one += strlen(one) + 1)
+    for (const char *one = keys; *one; one += strlen(one) + 1)
         if (strlen(one) == many && !memcmp(one, s->text + start + 1, many))
             return 1;
     return 0;
@@ -236,7 +237,7 @@ static int64_t number(Split *s, int64_t i, int apart)
 static int64_t value(Split *s, int64_t i)
 {
     uint8_t open[DEPTH];
-    int depth = 0, key = 0, apart = 0;
+    int depth = 0, key = 0, apart = 0, nest = 0;
     for (;;) {
         i = space(s, i);
         if (i >= s->size)
@@ -246,7 +247,8 @@ static int64_t value(Split *s, int64_t i)
             const int64_t start = i;
             if (c != '"' || (i = string(s, i, 1, 0)) < 0)
                 return -1;
-            apart = is_apart(s, start, i);
+            apart = is_one_of(s->apart, s, start, i);
+            nest = depth == 1 && is_one_of(s->nest, s, start, i);
             if ((i = space(s, i)) >= s->size || s->text[i] != ':')
                 return -1;
             s->shape[s->shapes++] = ':';
@@ -259,8 +261,13 @@ static int64_t value(Split *s, int64_t i)
             i = space(s, i + 1);
             if (i >= s->size || depth == DEPTH)
                 return -1;
+            if (nest && c == '[' && s->text[i] != ']') {
+                memcpy(s->shape + s->shapes, "0]}", 3);
+                s->shapes += 3;
+                return i;
+            }
             open[depth++] = c;
-            apart = 0;
+            apart = nest = 0;
             if (s->text[i] != c + 2) {  /* the bracket that closes it */
                 key = c == '{';
                 continue;
@@ -278,7 +285,7 @@ static int64_t value(Split *s, int64_t i)
             }
             i = after;
         }
-        apart = 0;
+        apart = nest = 0;
         for (;;) {  /* what has ended here */
             if (i < 0 || !depth)
                 return i;
@@ -302,12 +309,13 @@ static int64_t value(Split *s, int64_t i)
 
    A record is five numbers: line breaks before it, the place after it, and the number of numbers, strings and hard numbers
    up to its end. Between values there may be spaces, commas and colons; with `by_line` line breaks alone, and each value
-   fills its line. `used`: bytes of shapes, strings and hard numbers. */
-int64_t json_split(const uint8_t *text, int64_t size, const char *apart, int by_line, int last, int64_t most,
-                   int64_t *record, uint8_t *shape, double *numbers, uint8_t *strings, int64_t *hard_number, uint8_t *hard,
-                   int64_t *used)
+   fills its line. With `nest`, a record ends where its list begins, as if that were `[0]` and the last in it, the records of
+   the list follow, and then one of the shape `]`. `used`: bytes of shapes, strings and hard numbers. */
+int64_t json_split(const uint8_t *text, int64_t size, const char *apart, const char *nest, int by_line, int last,
+                   int64_t most, int64_t *record, uint8_t *shape, double *numbers, uint8_t *strings, int64_t *hard_number,
+                   uint8_t *hard, int64_t *used)
 {
-    Split s = {.text = text, .size = size, .apart = apart, .by_line = by_line, .shape = shape, .strings = strings,
+    Split s = {.text = text, .size = size, .apart = apart, .nest = nest, .by_line = by_line, .shape = shape, .strings = strings,
                .hard = hard, .number = numbers, .hard_number = hard_number};
     int64_t i = 0, found = 0;
     Split before = s;
@@ -316,8 +324,13 @@ int64_t json_split(const uint8_t *text, int64_t size, const char *apart, int by_
                             (!by_line && (text[i] == ',' || text[i] == ':'))))
             s.lines += text[i++] == '\n';
         const int64_t line = s.lines;
-        int64_t after = value(&s, i);
-        if (after < 0)
+        int64_t after;
+        if (*nest && text[i] == ']') {
+            after = space(&s, i + 1);
+            if (after >= size || text[after++] != '}')
+                break;
+            s.shape[s.shapes++] = ']';
+        } else if ((after = value(&s, i)) < 0)
             break;
         if (by_line) {
             after = space(&s, after);

@@ -26,9 +26,11 @@ from capture import native_library
 from matchers.arrays import Float64
 
 __all__ = [
+    "CLOSED",
     "HOLE",
     "INSTALLED",
     "NUMBERS",
+    "OPEN",
     "SOURCE",
     "SPAN",
     "TEXTS",
@@ -68,6 +70,8 @@ NUMBERS: Final = _WHOLE + _REAL + _LARGE
 """Kinds of places that have a number: a whole one, any other, or a whole one that a double does not have exactly."""
 TEXTS: Final = _TEXT + _ESCAPED
 HOLE: Final = "\0"
+OPEN: Final = [0]
+CLOSED: Final = b"]"
 _WORDS: Final = {kind.encode() for kind in TEXTS}
 _LONGEST_PLAIN: Final = 64
 _EXACT: Final = 1 << 53
@@ -136,11 +140,15 @@ class Shapes(Generic[P]):
     Args:
         plan: makes the plan of a shape from a record with places for what changes.
         apart: keys of texts of which the numbers alone change: they are `Parts` in a plan, if they have no escapes.
+        nest: the key of the list of records that is the last in a record; empty: none. `many` yields such a record with
+            the list `OPEN`, then those in it, then one of the shape `CLOSED`.
     """
 
-    def __init__(self, plan: Callable[[Any], P], apart: Collection[str] = ()) -> None:
+    def __init__(self, plan: Callable[[Any], P], apart: Collection[str] = (), nest: str = "") -> None:
         self._apart = apart
-        self._apart_bytes = b"".join(b"%b\0" % key.encode() for key in apart) + b"\0"
+        self._keys = tuple(
+            b"".join(b"%b\0" % key.encode() for key in keys) + b"\0" for keys in (apart, [nest] if nest else [])
+        )
         self.plan: Callable[[bytes], P] = _Plans(plan).__getitem__
         """Returns the plan of a shape; raises what the making of plans raises."""
         self._compiled = _compiled()
@@ -153,7 +161,7 @@ class Shapes(Generic[P]):
             by_line: a record is what fills a line.
             last: no text follows.
         """
-        return iter(()) if self._compiled is None else _records(self._compiled, text, self._apart_bytes, by_line, last)
+        return iter(()) if self._compiled is None else _records(self._compiled, text, self._keys, by_line, last)
 
     def one(self, value: Any) -> tuple[bytes, Content]:
         """Return shape and content of a record that `json` has decoded."""
@@ -174,14 +182,14 @@ class _Plans(dict[bytes, P]):
         return found
 
 
-def _records(c: Any, text: bytes, apart: bytes, by_line: bool, last: bool) -> Iterator[Record]:
+def _records(c: Any, text: bytes, keys: tuple[bytes, ...], by_line: bool, last: bool) -> Iterator[Record]:
     """As `Shapes.many`; lists are made of all records at once, which is twice as fast as one record after the other."""
     size = len(text) + 16
     record, used = np.empty((_MOST, 5), np.int64), np.empty(3, np.int64)
-    shapes, strings, hard = (np.empty(size + _MOST, np.uint8) for _ in range(3))
+    shapes, strings, hard = (np.empty(size + 4 * _MOST, np.uint8) for _ in range(3))
     numbers, hards = np.empty(size // 2, np.float64), np.empty(size // 2, np.int64)
     out = (record, shapes, numbers, strings, hards, hard, used)
-    many = c.json_split(text, len(text), apart, by_line, last, _MOST, *(array.ctypes.data for array in out))
+    many = c.json_split(text, len(text), *keys, by_line, last, _MOST, *(array.ctypes.data for array in out))
     if not many:
         return iter(())
     told = [bytes(array[:end]) for array, end in zip((shapes, strings, hard), used.tolist(), strict=True)]
@@ -211,7 +219,7 @@ def _compiled() -> ctypes.CDLL | None:
         number, pointer = ctypes.c_int64, ctypes.c_void_p
         found.json_split.restype = number
         text, flag = ctypes.c_char_p, ctypes.c_int
-        found.json_split.argtypes = (text, number, text, flag, flag, number, *[pointer] * 7)
+        found.json_split.argtypes = (text, number, text, text, flag, flag, number, *[pointer] * 7)
     return found
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -15,7 +15,17 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 
 from matchers.logs.imported import json_shapes
-from matchers.logs.imported.json_shapes import HOLE, Long, Parts, Place, Shapes, apart_of, picker, shape_and_content
+from matchers.logs.imported.json_shapes import (
+    CLOSED,
+    HOLE,
+    Long,
+    Parts,
+    Place,
+    Shapes,
+    apart_of,
+    picker,
+    shape_and_content,
+)
 from matchers.logs.input_statistics import FIELD
 from matchers.logs.parser import read_log
 from tests.matchers.contents import contents
@@ -146,6 +156,38 @@ def test_many_numbers_stay_an_array() -> None:
     first, *_, last = record["a"]
     assert picker(last, record["b"], record["c"], first)(content) == (299.0, "x1", None, 0.0)
     assert content[first.at : last.at + 1].tolist() == [*range(300)]
+
+
+_TREES = st.recursive(
+    st.dictionaries(st.sampled_from("abc"), _VALUE),
+    lambda inner: st.builds(
+        lambda own, within: own | {"n": within}, st.dictionaries(st.just("a"), _VALUE), st.lists(inner)
+    ),
+    max_leaves=8,
+)
+
+
+@pytest.mark.compiler
+@given(_TREES, st.none() | st.integers(0, 2))
+def test_records_within_a_record_follow_it(tree: Any, indent: int | None) -> None:
+    def records(node: Any) -> Iterator[tuple[bytes, Any]]:
+        within = node.get("n")
+        if not within:
+            yield shape_and_content(node)
+            return
+        shape, content = shape_and_content(node | {"n": None})
+        yield shape.removesuffix(b"null}") + b"[0]}", content
+        for one in within:
+            yield from records(one)
+        yield CLOSED, []
+
+    found = Shapes(id, nest="n").many(json.dumps(tree, indent=indent, ensure_ascii=False).encode(), last=True)
+    assert repr([one[2:] for one in found]) == repr([*records(tree)])
+
+
+@pytest.mark.compiler
+def test_what_follows_the_records_within_is_left() -> None:
+    assert [one[2] for one in Shapes(id, nest="n").many(b'{"n": [{}], "a": 1}')] == [b'{"n":[0]}', b"{}"]
 
 
 def test_plans_are_made_once_for_a_shape() -> None:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+import math
 from pathlib import Path
 
 import numpy as np
@@ -9,11 +11,13 @@ import pytest
 
 from matchers.comparison import compare
 from matchers.errors import LogError
+from matchers.logs.imported import json_shapes
 from matchers.logs.op_log import OpLog
 from matchers.logs.parser import read_log
 from matchers.logs.raw_record import raw_record
 from matchers.runs.run import find_run
 from matchers.status import Role, Status
+from tests.matchers.contents import contents
 from tests.matchers.logs.imported.dumps import ACTIVATIONS, debug_tree, safetensors
 
 KEYS = [f"{name}.inner/op_0_forward" for name in ACTIVATIONS]
@@ -76,3 +80,25 @@ def test_a_tree_that_is_no_json_is_refused_with_its_line(tmp_path: Path) -> None
     path.write_bytes(debug_tree().replace(b'"module_path": "Model.layers.2.mlp.inner"', b'"module_path_": 3'))
     log = read_log(path)
     assert (list(log.keys), log.complete) == (KEYS[:5], False)
+
+
+@pytest.mark.compiler
+@pytest.mark.parametrize("values", [True, False])
+def test_a_tree_is_the_same_without_a_compiler(values: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Also calls that return two tensors, have a name with an escape, or not all numbers."""
+    log = log_of(tmp_path / "a", values=values)
+    path = Path(log.path)
+    tree = json.loads(path.read_bytes())
+    first, second, third, *_ = [node["children"][0] for node in tree["children"]]
+    first["outputs"] = [first["outputs"], dict(second["outputs"])]
+    second["module_path"] += '\\ "\u00e9'
+    third["outputs"] |= {"std": "tensor(nan)", "min": "tensor(1., dtype=torch.float16)", "max": None}
+    third["children"] = []
+    path.write_text(json.dumps(tree, indent=2))
+    compiled = read_log(path)
+    assert len(compiled) == len(log)
+    monkeypatch.setattr(json_shapes, "_compiled", lambda: None)
+    assert contents(read_log(path)) == contents(compiled)
+    if not values:
+        found = {**{name: compiled.stats[k, 2] for k, name in enumerate(("L1", "L2", "Min", "Max", "Mean"))}}
+        assert (found["Min"], math.isnan(found["Max"]), math.isnan(found["L2"])) == (1.0, True, True)
