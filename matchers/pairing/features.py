@@ -67,9 +67,10 @@ class LogFeatures:
         inputs: float32[3, n], logarithm of the L1 of the first three inputs; NaN where absent.
         arity: int64[n], number of inputs; 0 where the log lists none.
         producers: int32[3, n], rows that made them; -1 where unknown.
-        exact: hash of all digests of the row, or of its printed values where one of the logs has no digests;
-            `telling` is False where they identify nothing (no values, or all zero).
-        result: hash of the digests of the outputs; 0 where they identify nothing.
+        exact: hash of all digests of the row, or, where one of the logs has no digests, of its printed values of the
+            kinds that both logs have; `telling` is False where they identify nothing (no values, or all zero).
+        result: hash of the digests of the outputs; without digests, of logs that add up norms in other ways, of the
+            extremes, which no sum rounds; 0 where they identify nothing.
         batch: int64[n], the micro-batch in one numbering for both sides; -1 where it does not matter.
         repeat: bool[n], a copy of an earlier forward operation, run again in the backward pass.
         original: int64[n], that operation, -1 elsewhere.
@@ -130,6 +131,35 @@ def _columns(lists: Ragged, width: int, missing: float) -> NDArray[Any]:
         has = np.flatnonzero(count > k)
         out[k, has] = lists.value[lists.start[:-1][has] + k]
     return out
+
+
+class _Numbers(NamedTuple):
+    """The numbers that tell the same of a tensor in both logs.
+
+    Attributes:
+        digests: digests do.
+        outputs, inputs: the L1 norms of all results, and the norms of inputs.
+        stats: statistics, as rows of `OpLog.stats`.
+        extremes: extremes alone: the logs have other norms, or round them otherwise.
+    """
+
+    digests: bool
+    outputs: bool
+    inputs: bool
+    stats: tuple[int, ...]
+    extremes: bool
+
+    @classmethod
+    def of(cls, a: OpLog, b: OpLog) -> _Numbers:
+        some = [(~np.isnan(log.stats)).any(axis=1) for log in (a, b)]
+        stats = np.flatnonzero(some[0] == some[1])
+        return cls(
+            digests=bool(len(a.digests.value) and len(b.digests.value)),
+            outputs=(len(a.outputs.value) > 0) == (len(b.outputs.value) > 0),
+            inputs=a.tells.inputs == b.tells.inputs,
+            stats=tuple(stats.tolist()),
+            extremes=a.tells.numbers != b.tells.numbers,
+        )
 
 
 def _log(x: Float64) -> NDArray[np.float32]:
@@ -272,13 +302,13 @@ class Features:
         ids = [shared_ids(left, right) for left, right in zip(*tables, strict=True)]
         self.ops, self.shapes = ids[0][2], ids[1][2]
         self.names = ModuleNames(*modules)
-        by_digest = bool(len(a.digests.value) and len(b.digests.value))
+        numbers = _Numbers.of(a, b)
         phases = comparable_phases(a, b)
         if any(len(log) and not len(log.shapes) for log in (a, b)):  # no shape of the other has a counterpart
             ids[1] = np.full_like(ids[1][0], -1), np.full_like(ids[1][1], -1), 0
             self.shapes = 0
-        one = self._side(a, [left for left, _, _ in ids], at_a, self.names.a, every[0], 2, by_digest, phases)
-        two = self._side(b, [right for _, right, _ in ids], at_b, self.names.b, every[1], 3, by_digest, phases)
+        one = self._side(a, [left for left, _, _ in ids], at_a, self.names.a, every[0], 2, numbers, phases)
+        two = self._side(b, [right for _, right, _ in ids], at_b, self.names.b, every[1], 3, numbers, phases)
         batch_a, batch_b = micro_batches(a, b, one.result, two.result)
         size = elements(dict.fromkeys([*tables[0][1], *tables[1][1]]))
         kind_a, kind_b = split_kinds(*_layouts_merged(one, two, size), batch_a, batch_b)
@@ -309,7 +339,7 @@ class Features:
         names: NameColumns,
         chains: Sequence[Chain],
         parity: int,
-        by_digest: bool,
+        numbers: _Numbers,
         phases: Int64,
     ) -> LogFeatures:
         shape = ids[1][np.where(whole >= 0, len(log.shapes) + whole, log.shape)]
@@ -325,14 +355,18 @@ class Features:
         telling = np.nan_to_num(l1) != 0
         no_output = log.outputs.count == 0
         written = log.written
-        if by_digest:
+        if numbers.digests:
             output, inputs_read = written.fingerprints("digests"), written.fingerprints("input_digests")
             result = np.where(telling & (log.digests.count > 0), mix(output), _U(0))
         else:
-            output, inputs_read = written.fingerprints("outputs"), written.fingerprints("inputs")
-            result = np.zeros_like(shape, _U)
-            for k, row in enumerate(written.stats):
-                output = output * _U(31) + mix(float_bits(row) + _U(k))
+            none = np.zeros(len(log), _U)
+            output = written.fingerprints("outputs") if numbers.outputs else none
+            inputs_read = written.fingerprints("inputs") if numbers.inputs else none
+            for k in numbers.stats:
+                output = output * _U(31) + mix(float_bits(written.stats[k]) + _U(k))
+            low, high = written.stats[2:4]
+            extremes = mix(float_bits(low) + mix(float_bits(high)))
+            result = np.where((low < high) & numbers.extremes, extremes, _U(0))
         kind_hash = mix(((op + 1) * (self.shapes + 2) + shape + 1).astype(np.uint64))
         output = mix(output ^ kind_hash)
         exact = mix(output + inputs_read)
