@@ -50,6 +50,8 @@ _KNOWN: Final = ("dtype", *(key for key, _ in _STATISTICS))
 _NUMBERS: Final = {float, int}
 _WHOLE: Final = 1 << 53
 """Whole numbers up to this one are numbers of a float64; of a longer checksum, the last bits tell a difference, too."""
+_SMALLEST: Final = 1e-12
+"""Norms from this one on tell the elements: the squares of a million elements of 1e-15 are numbers of a float32."""
 _PHASES: Final[Mapping[str, Phase]] = {"optimizer": Phase.OPTIMIZER, "clip_grad": Phase.GRADIENTS}
 """By the name of what encloses an entry."""
 _FRAMES = 16
@@ -136,11 +138,13 @@ class _Told:
         """The statistics as a row has them."""
         if self._all:
             _, norm, low, high, mean = values
-            if norm >= 0.0 and math.isfinite(norm + low + high + mean):
+            if norm >= _SMALLEST and math.isfinite(norm + low + high + mean):
                 return {"L2 norm": norm, "Min": low, "Max": high, "Mean": mean}
         stats = {own: float(values[k]) for k, own in self._numbers}
         if stats.get("L2 norm", 0.0) < 0.0:  # that of a number is the number
             stats["L2 norm"] = -stats["L2 norm"]
+        if "L2 norm" in stats and _lost(stats["L2 norm"], values):
+            del stats["L2 norm"]
         if any(map(math.isinf, stats.values())) and _finite(values):
             stats = {name: value for name, value in stats.items() if not math.isinf(value)}
         return stats
@@ -162,9 +166,9 @@ class _Tensors:
         self.statistics = picker(*chain.from_iterable([(*one.known[2:], math.nan) for one in self.told]))
 
     def read(self, content: Content) -> list[_Tensor] | None:
-        """Read tensors that are plain; None if one has an infinite number."""
+        """Read tensors that are plain; None if one has an infinite number, or a norm that may be `_lost`."""
         values = self._pick(content)
-        if math.inf in values or -math.inf in values:
+        if math.inf in values or -math.inf in values or any(abs(norm) < _SMALLEST for norm in values[1::5]):
             return None
         each = zip(values[::5], values[1::5], values[2::5], values[3::5], values[4::5], strict=True)
         return [(abs(one[1]), (*one, -1), one, -1, None) for one in each]
@@ -372,7 +376,7 @@ class _Reader:
             l1 = read.measured.l1
             return math.nan if l1 is None else l1, (read.measured.digest,), values, checksum, read
         norm = abs(float(values[1])) if told.norm_is_number and self.tensors is None else math.nan
-        if norm == math.inf and _finite(values):
+        if (norm == math.inf and _finite(values)) or _lost(norm, values):
             norm = math.nan
         # a view has another shape, and was not logged, perhaps
         known = (*values, checksum) if checksum >= 0 or told.has_norm else None
@@ -394,6 +398,11 @@ def _statistics(inputs: Sequence[_Tensor]) -> str:
 def _finite(values: tuple[Any, ...]) -> bool:
     """True for a tensor of finite elements: its norm or mean is infinite only as msprobe adds in the dtype of it."""
     return all(isinstance(value, (float, int)) and math.isfinite(value) for value in values[2:4])
+
+
+def _lost(norm: float, values: tuple[Any, ...]) -> bool:
+    """True for a norm of elements whose squares are too small for the dtype that msprobe adds them in."""
+    return norm < _SMALLEST and any(isinstance(value, float) and value != 0.0 for value in values[2:4])
 
 
 def _digests(inputs: Sequence[_Tensor], count: int) -> list[int]:

@@ -245,7 +245,7 @@ def _calls(content: bytes, shapes: Shapes[_Node], path: str) -> Iterator[_Call]:
     Raises:
         LogError: it is no JSON.
     """
-    quick = _split(content, shapes) if shapes.quick else None
+    quick = _split(content, shapes) if shapes.quick and content.isascii() else None  # else perhaps no UTF-8
     if quick is not None:
         return iter(quick)
     try:

@@ -223,6 +223,18 @@ def test_what_overflows_in_a_sum_is_not_told(tmp_path: Path) -> None:
         assert math.isnan(log.inputs[last][0]) == (told is not infinite)
 
 
+def test_what_underflows_in_a_sum_is_not_told(tmp_path: Path) -> None:
+    """Squares of elements of 1e-22 are no numbers of a float32; zeros have the norm zero."""
+    small = {"dtype": "torch.float32", "shape": [2], "Max": 3e-22, "Min": 0.0, "Mean": 1.5e-22, "Norm": 4.5e-22}
+    zero = {**small, "Max": 0.0, "Mean": 0.0, "Norm": 0.0}
+    for told, stats in ((small, ["Min", "Max", "Mean"]), (zero, ["L2 norm", "Min", "Max", "Mean"])):
+        entry = {"input_args": [told], "input_kwargs": {}, "output": [told]}
+        log = read_log(msprobe(tmp_path, changes={"Torch.relu.0.forward": entry}))
+        last = len(log) - 1
+        assert [name for k, name in enumerate(STATISTICS) if log.present[last] >> k & 1] == stats
+        assert math.isnan(log.inputs[last][0]) == (told is small)
+
+
 def test_magnitudes_of_complex_numbers_are_compared_with_such_alone(tmp_path: Path) -> None:
     turned = {"dtype": "torch.complex64", "shape": [2], "Max": 3.0, "Min": 0.5, "Mean": 1.25, "Norm": None}
     changes = {"Torch.relu.0.forward": {"input_args": [turned], "input_kwargs": {}, "output": [turned]}}

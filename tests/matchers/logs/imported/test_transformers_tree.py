@@ -77,6 +77,9 @@ def test_a_tree_that_is_no_json_is_refused_with_its_line(tmp_path: Path) -> None
     path.write_bytes(debug_tree()[:-30])
     with pytest.raises(LogError, match=r"a.json:\d+: no JSON"):
         read_log(path)
+    path.write_bytes(debug_tree().replace(b'"mask": "None"', b'"mask": "\xff"'))
+    with pytest.raises(LogError, match=r"a.json:1: no JSON that can be read"):
+        read_log(path)
     path.write_bytes(debug_tree().replace(b'"module_path": "Model.layers.2.mlp.inner"', b'"module_path_": 3'))
     log = read_log(path)
     assert (list(log.keys), log.complete) == (KEYS[:5], False)
