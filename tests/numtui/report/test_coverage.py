@@ -15,12 +15,14 @@ import pytest
 from matchers.comparison import Comparison, compare
 from matchers.logs.parser import read_log
 from numtui.cli.main import main
+from numtui.report.evidence_basis import why_nothing
 from numtui.report.gate import fails
 from numtui.report.model import Report
 from numtui.report.options import FAIL_ON, FORMATS, ReportOptions
 from numtui.report.write import write
 from tests.builders import log_text, training_step
 from tests.captured import Step, write_captured
+from tests.matchers.logs.imported.dumps import determinism
 
 _PRINTED = "L1 norm|L2 norm|Min|Max|Mean|Output hash|Digest|Sketch|Counts"
 
@@ -103,6 +105,14 @@ def _compared(paths: list[str]) -> Comparison:
 
 def comparison(folder: Path, *texts: str) -> Comparison:
     return _compared(written(folder, *texts))
+
+
+def test_equal_hashes_of_samples_are_no_agreement(tmp_path: Path) -> None:
+    trace = "".join(line for line in determinism("sampled").splitlines(keepends=True) if '"sampled"' in line)
+    c = comparison(tmp_path, trace, trace)
+    assert why_nothing(c).startswith(
+        "the logs have hashes alone, which show that tensors differ, never that they agree"
+    )
 
 
 def formatted(c: Comparison, form: str) -> str:
