@@ -11,7 +11,7 @@ from matchers.logs.columns import repeated
 from matchers.logs.hashing import float_bits, mix
 from matchers.logs.op_log import Phase
 from matchers.pairing.evidence import Order
-from matchers.pairing.features import Features, LogFeatures
+from matchers.pairing.features import Features, LogFeatures, tolerance
 
 __all__ = [
     "expected_order",
@@ -64,10 +64,19 @@ def same_values(f: Features) -> Sides:
     return joined(f, rows, lambda of, at: of.exact[at] + of.phase[at].astype(np.uint64) * phase, most=1)
 
 
+@np.errstate(invalid="ignore")
 def same_results(f: Features, free_a: Bool, free_b: Bool) -> Sides:
-    """Free rows of one kind with bitwise equal results, shared by no other free row of that kind."""
+    """Free rows of one kind with bitwise equal results, shared by no other free row of that kind.
+
+    Of extremes alone the L2 norm and the mean have to agree, too, up to rounding: the first updates of Adam are all
+    about as large as the learning rate.
+    """
     rows = np.flatnonzero(free_a & (f.a.result != 0)), np.flatnonzero(free_b & (f.b.result != 0))
-    return joined(f, rows, lambda of, at: of.result[at] + mix(of.kind[at].astype(np.uint64)), most=1)
+    i, j = joined(f, rows, lambda of, at: of.result[at] + mix(of.kind[at].astype(np.uint64)), most=1)
+    x, y = f.a.log.written.stats[:, i], f.b.log.written.stats[:, j]
+    scale = x[1], np.abs(x[2:4]).max(axis=0)
+    agree = ~(np.abs(x - y)[[1, 4]] > tolerance(f) * np.stack(scale)).any(axis=0)
+    return i[agree], j[agree]
 
 
 def same_reads(f: Features, phases: bool) -> Sides:

@@ -112,8 +112,11 @@ def without_noise(case: Case, judged: Judgement) -> Judgement:
     for log, made, lead, of, of_log, left in sides:
         begins = _meaningless(log, of_log)
         begins[lead[sums]] = True
+        other, partner = (b, case.j) if log is a else (a, case.i)
+        extremes = np.full((2, len(log)), np.nan)
+        extremes[:, lead] = other.stats[2:4, partner]
         # what agrees is judged, noise or not
-        updates = [*_updates_of_noise(left, begins, np.append(diverged, True)[of], with_zeros)]
+        updates = [*_updates_of_noise(left, begins, np.append(diverged, True)[of], with_zeros, extremes)]
         noise.append(_Noise(log, begins, updates, _further_sums(log, made, lead[diverged])))
     if not any(of.begins for of in noise):
         return judged
@@ -178,7 +181,7 @@ def _with_zeros(a: LastContents, b: LastContents) -> frozenset[str]:
 
 
 def _updates_of_noise(
-    contents: LastContents, sums: Bool, concerned: Bool, known: AbstractSet[str]
+    contents: LastContents, sums: Bool, concerned: Bool, known: AbstractSet[str], other: Float64
 ) -> Iterator[tuple[int, int]]:
     """Yield records (of those concerned) and slots of what follows from noise, though not by equal bits.
 
@@ -192,14 +195,17 @@ def _updates_of_noise(
     Args:
         sums: bool[n], the sums.
         known: parameters whose gradients are noise in part.
+        other: float64[2, n], the extremes of the partners' results, whose log may have no names; NaN if unknown.
     """
     log = contents.log
-    states = contents.rows[_far_apart(*log.stats[2:4, contents.rows]) | on_lists(log)[contents.rows]].tolist()
+    told = _far_apart(*log.stats[2:4, contents.rows]) | _far_apart(*other[:, contents.rows])
+    states = contents.rows[told | on_lists(log)[contents.rows]].tolist()
     parameters = known | {
         _owner(contents.names(row)[slot])
         for row in states
         for slot, state in contents.changes(row).items()
-        if slot < len(contents.names(row)) and _far_apart(state.min, state.max, state.numel)
+        if slot < len(contents.names(row))
+        and (_far_apart(state.min, state.max, state.numel) or _far_apart(other[0, row], other[1, row], state.numel))
     }
     biases = {f"{canonical(log.module_name(row))}.bias" for row in np.flatnonzero(sums).tolist()}
     rows = contents.rows[concerned[contents.rows]]

@@ -12,6 +12,9 @@ import pytest
 
 from matchers.comparison import compare
 from matchers.logs.op_log import OpLog
+from matchers.ops.shards import Shards
+from matchers.pairing.anchors import same_results
+from matchers.pairing.matching import NameRules
 from matchers.pairing.pairing import Method
 from tests.builders import Op, op
 from tests.matchers.drifted_logs import made_up_log
@@ -58,3 +61,16 @@ def test_an_optimizer_that_goes_parameter_by_parameter_is_paired_with_itself(for
     assert not c.red.any()
     by_numbers = np.isin(c.pairing.method, (Method.EXACT, Method.VALUES))
     assert c.pairing.lead_b[~by_numbers].tolist() == [*range(0, len(ours), 6)], "the steps alone, which are all one"
+
+
+@pytest.mark.parametrize("sign", [1, -1])
+def test_updates_as_large_as_the_learning_rate_are_not_known_by_their_extremes(sign: int) -> None:
+    """The updates of two biases may have the same extremes, and opposite means."""
+    told: dict[str, Any] = {"min": -1e-3, "max": 1e-3, "l2": 2.8e-3, "mean": 1e-4, "outputs": [8e-3]}
+    ours = op("up/op_0_addcdiv_", shape=(8,), phase="optimizer", **told)
+    theirs = replace(_other_norms(ours), key="<none>/op_0_addcdiv_", mean=sign * 1.000001e-4)
+    a, b = (made_up_log([one], run={"step": 1}, exact=True) for one in (theirs, ours))
+    a = replace(a, header=replace(a.header, format="msprobe (statistics)"))
+    features = NameRules(tuple(a.modules), tuple(b.modules), (), ()).features(a, b, Shards.of(a, b))
+    i, j = same_results(features, np.ones(1, bool), np.ones(1, bool))
+    assert len(i) == len(j) == (sign > 0)

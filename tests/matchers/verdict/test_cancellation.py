@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -172,6 +173,10 @@ def test_an_update_by_rounding_over_rounding_is_not_judged(noise: float, red: bo
     other = update([*[0] * zeros, *[-2, 1, -1][: 4 - zeros]], ops=("copy_", "sub_"))
     c = compare(update([0, 1, 2, -1]), other, expectation=Expectation(Expect.REDUCTION_ORDER))
     assert bool(c.red.any()) == red, "an optimizer of another form"
+    unnamed = update([3, 1, 2, -1])
+    unnamed = replace(unnamed, extra={name: of for name, of in unnamed.extra.items() if name != "Parameter"})
+    c = compare(unnamed, update([0, -2, 1, -1]), expectation=Expectation(Expect.REDUCTION_ORDER))
+    assert bool(c.red.any()) == red, "one log has the names, the other the least square"
     same = update([0, 0, 0, 0])
     c = compare(same, update([0, 0, 0, 0], rate=3e-2), expectation=Expectation(Expect.REDUCTION_ORDER))
     assert c.red.any(), "units that are dead in both runs are no rounding"
