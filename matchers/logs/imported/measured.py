@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 from base64 import b64encode
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass
 from functools import cache, cached_property, lru_cache
@@ -22,6 +22,7 @@ __all__ = ["Dumped", "fields_of", "measured", "printed"]
 
 _CHUNK: Final = 1 << 20
 """Elements that are converted at once; a multiple of the sketch's blocks."""
+_EXACT: Final = 1 << 53
 
 
 class Measured(NamedTuple):
@@ -83,6 +84,24 @@ def measured(tensor: Tensor, parts: int = 1) -> Measured:
     return Measured(l1, stats, counts, digest, sketch)
 
 
+def _measured_rows(values: NDArray[np.int64]) -> Iterator[Measured]:
+    """As `measured` of each row of some numbers, of which float64 has all sums."""
+    x, size = values.astype(np.float64), values.shape[1]
+    rows = np.zeros((len(x), -(-size // BLOCK), BLOCK))
+    rows.reshape(len(x), -1)[:, :size] = x
+    columns, projections = _signs(0, rows.shape[1])
+    sketches = (((rows * columns) @ _patterns()) * projections).sum(axis=1)
+    digests = _mixed(values.astype("<i8").view(np.uint64) + _numbered(1, size)).sum(axis=1, dtype=np.uint64)
+    digests += np.uint64(_mixed_size(8 * size))
+    zeros = size - np.count_nonzero(values, axis=1)
+    totals, norms = x.sum(axis=1).tolist(), np.abs(x).sum(axis=1).tolist()
+    stats = np.sqrt((x * x).sum(axis=1)), x.min(axis=1), x.max(axis=1)
+    told = zip(*(of.tolist() for of in (zeros, digests, *stats)), sketches, totals, norms, strict=True)
+    for zero, digest, l2, low, high, sketch, total, l1 in told:
+        named = {"L2 norm": l2, "Min": low + 0.0, "Max": high + 0.0, "Mean": total / size}
+        yield Measured(l1, named, (size, 0, 0, zero), digest, sketch)
+
+
 @dataclass(frozen=True, eq=False)
 class Dumped:
     """A tensor as a tool has dumped it.
@@ -95,6 +114,16 @@ class Dumped:
     dtype: str
     shape: tuple[int, ...]
     data: bytes
+
+    @classmethod
+    def of_whole_numbers(cls, values: NDArray[np.int64], shape: tuple[int, ...]) -> list[Dumped]:
+        """The tensors of int64 with these elements, one a row, measured together: several times faster than each."""
+        made = [cls("int64", shape, row.tobytes()) for row in values.astype("<i8")]
+        largest = max(-int(values.min(initial=0)), int(values.max(initial=0)))
+        if values.shape[1] and values.shape[1] * largest**2 < _EXACT:  # no sum is rounded, in whatever order
+            for one, numbers in zip(made, _measured_rows(values), strict=True):
+                vars(one)["measured"] = numbers
+        return made
 
     @cached_property
     def measured(self) -> Measured:

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+from numpy.typing import NDArray
 
 from matchers.logs.imported.columns import UNREAD, Columns, Row
 from matchers.logs.imported.format import NATIVE_KEY, Format
@@ -24,6 +25,8 @@ __all__ = ["FORMAT"]
 _PATTERN = re.compile(rb'\A\s*\{(?=[^\n]*"layer"\s*:)(?=[^\n]*"topk"\s*:)[^\n]*"top_indices"\s*:')
 _BESIDE: Final = {"hs": ("hidden_states", "bfloat16"), "logit": ("logits", "bfloat16")}
 """By the beginning of their fields: the files of tensors beside the trace, and their dtype."""
+_TOGETHER: Final = 64
+"""Choices that are measured together."""
 
 
 class _Reader:
@@ -31,6 +34,9 @@ class _Reader:
 
     def __init__(self, columns: Columns) -> None:
         self._columns = columns
+        self._waiting: list[tuple[Row, NDArray[np.int64]]] = []
+        """Choices of one shape that nothing was read for, to be measured together."""
+        self._shape = 0, 0
 
     def plan(self, record: Any) -> Callable[[Content, int], None]:
         """Return what adds the choice of a layer, and the logits and hidden states that it was made of."""
@@ -66,9 +72,24 @@ class _Reader:
             for name, dtype, pick_place in beside:
                 if (tensor := self._beside(name, dtype, [*map(int, pick_place(content))])) is not None:
                     made.append((tensor, self._add(row._replace(op=name), tensor, made)))
-            self._add(row, Dumped("int64", shape, indices.tobytes()), made)
+            if made or shape != self._shape or len(self._waiting) == _TOGETHER:
+                self.finish()
+            if made:
+                self._add(row, Dumped("int64", shape, indices.tobytes()), made)
+                return
+            self._shape = shape
+            self._waiting.append((row, indices))
+            self._columns.waiting += 1
 
         return enter
+
+    def finish(self) -> None:
+        """Add the choices that wait."""
+        waiting, self._waiting, self._columns.waiting = self._waiting, [], 0
+        if waiting:
+            rows, chosen = zip(*waiting, strict=True)
+            for row, tensor in zip(rows, Dumped.of_whole_numbers(np.stack(chosen), self._shape), strict=True):
+                self._add(row, tensor, [])
 
     def _add(self, row: Row, tensor: Dumped, read: list[tuple[Dumped, int]]) -> int:
         """Add a row that reads others; return its number."""
@@ -100,7 +121,9 @@ class _Reader:
 
 
 def _read(source: LogSource, columns: Columns) -> Iterator[None]:
-    yield from read_lines(source, columns, Shapes(_Reader(columns).plan))
+    reader = _Reader(columns)
+    yield from read_lines(source, columns, Shapes(reader.plan))
+    reader.finish()
 
 
 FORMAT = Format("Megatron routing trace", _PATTERN, _read, line_of, steps=True)
