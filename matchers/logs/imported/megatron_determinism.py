@@ -9,7 +9,7 @@ from functools import cache
 from typing import Any, Final
 
 from matchers.errors import LogError
-from matchers.logs.imported.columns import UNREAD, Columns, Row
+from matchers.logs.imported.columns import UNREAD, Columns, Row, new_row
 from matchers.logs.imported.format import NATIVE_KEY, Format
 from matchers.logs.imported.json_lines import line_of, read_lines
 from matchers.logs.imported.json_shapes import Content, Shapes, as_text, is_number, picker, shape_of
@@ -41,9 +41,8 @@ def _row(
     batch: int,
     texts: Mapping[str, str],
 ) -> Row:
-    return Row(
-        line, module, op, shape, dtype, (), UNREAD, (-1,), "", phase, stats, (), digests, (), False, batch, texts
-    )
+    told_of = line, module, op, shape, dtype, (), UNREAD, (-1,), "", phase, stats, (), digests, (), False, batch, texts
+    return new_row(Row, told_of)
 
 
 class _Reader:
@@ -111,14 +110,15 @@ class _Reader:
         self.modes.add(mode)
         digest = told["sha256"] if mode in ("full", "sampled") else ""
         summary = {} if digest else told.get("summary") or {}
-        names = tuple(own for key, own in _SUMMARY.items() if summary.get(key) is not None)
-        numbers = picker(*(summary[key] for key, own in _SUMMARY.items() if own in names))
-        sizes = picker(*told["shape"])
-        pick = picker(told["dtype"], digest, summary.get("all_finite", True) if summary else True)
+        found = {own: summary[key] for key, own in _SUMMARY.items() if summary.get(key) is not None}
+        finite = summary.get("all_finite", True) if summary else True
+        pick = picker(told["dtype"], digest, finite, *found.values(), *told["shape"])
+        names, sizes = tuple(found), 3 + len(found)
 
         def add(content: Content, at: _At) -> None:
             line, module, name, phase, batch = at
-            dtype, digest, finite = pick(content)
+            values = pick(content)
+            dtype, digest, finite = values[:3]
             digests: tuple[int, ...] = ()
             stats: dict[str, float] = {}
             texts = {NATIVE_KEY: name}
@@ -127,10 +127,10 @@ class _Reader:
             elif mode == "sampled":
                 texts["User hash"] = str(int(digest, 16))
             elif finite:
-                stats = dict(zip(names, map(float, numbers(content)), strict=True))
+                stats = dict(zip(names, map(float, values[3:sizes]), strict=True))
             else:
                 stats = dict.fromkeys(_SUMMARY.values(), math.nan)
-            shape, dtype = shape_of(sizes(content)), dtype.removeprefix("torch.")
+            shape, dtype = shape_of(values[sizes:]), dtype.removeprefix("torch.")
             self._columns.add(_row(line, module, "boundary", shape, dtype, phase, stats, digests, batch, texts))
 
         return add
