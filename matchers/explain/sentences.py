@@ -69,7 +69,7 @@ _HOW = {
     Method.TEMPLATE: "paired by a template rule",
     Method.EXACT: "paired by values: output and inputs are unique in both logs",
     Method.ALIGNED: "paired by order, names, flow and values",
-    Method.VALUES: "paired by their inputs, whose norms are equal",
+    Method.VALUES: "paired by the numbers of their results or inputs, which no others have",
     Method.DATAFLOW: "paired as recomputed copies of partners",
     Method.RELAXED: "paired as the last ones of this name on both sides",
     Method.PARTS: "paired as one operation and its parts: the results side by side have its shape",
