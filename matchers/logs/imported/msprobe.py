@@ -168,8 +168,8 @@ class _Tensors:
     def read(self, content: Content) -> list[_Tensor] | None:
         """Read tensors that are plain; None if one has an infinite number, or a norm that may be `_lost`."""
         values = self._pick(content)
-        if math.inf in values or -math.inf in values or any(abs(norm) < _SMALLEST for norm in values[1::5]):
-            return None
+        if math.inf in values or -math.inf in values or min(values[1::5], default=1.0) < _SMALLEST:
+            return None  # negative ones, of numbers, too
         each = zip(values[::5], values[1::5], values[2::5], values[3::5], values[4::5], strict=True)
         return [(abs(one[1]), (*one, -1), one, -1, None) for one in each]
 
