@@ -21,6 +21,7 @@ from matchers.logs.hashing import float_bits, mix
 from matchers.logs.op_log import NO_DIGEST, OpLog, once_per_log
 from matchers.ops.collectives import awaiting, unfinished
 from matchers.ops.laws import by_law, in_place, on_lists
+from matchers.ops.placement import REDUCED, merged_records
 from matchers.ops.values import further
 
 __all__ = [
@@ -93,6 +94,8 @@ def _chain_writes(log: OpLog, makers: Int64) -> None:
         makers: int64, of all inputs; changed in place. Of what is written over, no norm is known.
     """
     rows = np.flatnonzero(in_place(log) & ~on_lists(log) & (log.inputs.count > 0))
+    # totals of many gradients read one collective, each its own part of it
+    rows = np.setdiff1d(rows, merged_records(log, REDUCED))
     at = log.inputs.start[rows]
     over = np.isnan(log.inputs.value[at]) & (makers[at] >= 0)
     rows, at = rows[over], at[over]

@@ -34,6 +34,7 @@ from matchers.ops.combine import combine, joined, with_values
 from matchers.ops.dataflow import sources
 from matchers.ops.laws import additions, drawing, in_place, rows_where
 from matchers.ops.module_path import canonical
+from matchers.ops.placement import REDUCED, merged_records
 from matchers.ops.shapes import dimensions, numel
 from matchers.ops.share import Holds, Share
 from matchers.ops.values import Values, first_outputs, further
@@ -485,14 +486,16 @@ def _totals(
     """`_Parts.total` and `running`. In `into`, accumulations join the group of their last term, or the last of them."""
     begins: dict[int, int] = {}
     chains: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    # the last addition of what ranks reduce may read that, of many parameters at once, in place of the sum before it
+    reduced = {*merged_records(log, REDUCED)}
     for row, before, term in added:
-        begins[row] = begins.get(before, before)
+        begins[row] = term if row in reduced else begins.get(before, before)
         chains[begins[row], output_read(log, term, row)].append((row, term))
     out, running = {}, {}
     for (begin, output), chain in chains.items():
         last, term = chain[-1]
         lead = int(into[term]) if term >= 0 and into[term] >= 0 else term
-        if lead >= 0 and into[begin] == lead:
+        if lead >= 0 and lead in (begin, into[begin]):
             out[lead, output] = last
             into[[row for row, _ in chain]] = lead
         elif into[begin] < 0 and not (into == begin).any():

@@ -122,3 +122,37 @@ def test_what_ranks_reduce_after_the_passes_is_read_by_the_updates(tmp_path: Pat
     c = compared(str(tmp_path / "one.log"), str(tmp_path / "run"))
     assert not c.red.any()
     assert c.coverage.enough, c.coverage.parts
+
+
+@pytest.mark.parametrize("factor", [1.0, 1.5])
+def test_one_collective_reduces_all_gradients_of_other_micro_batches(tmp_path: Path, factor: float) -> None:
+    """Two micro-batches in one process, as large as those of four ranks: each gradient has its total."""
+    of_ranks = [[TERMS[k % 3][n] * np.float32(k + 1) for n in range(3)] for k in range(4)]
+    total = [np.sum([of[k] for of in of_ranks], axis=0) for k in (1, 2)]
+    both = [[np.concatenate([x[0], y[0]]), x[1] + y[1], x[2] + y[2]] for x, y in (of_ranks[:2], of_ranks[2:])]
+
+    def apart(number: int, terms: Gradients) -> list[Step]:
+        made, x = f"norm/op_{3 * number}_relu", np.maximum(terms[0], 0)
+        back = {"phase": "backward", "micro_batch": number}
+        keys = [f"norm/op_{3 * number + 1}_mm", f"norm/op_{3 * number + 2}_sum"]
+        return [
+            Step(key=made, gives=[x], reads=[terms[0]], fields={"micro_batch": number}),
+            *(Step(key=keys[k], gives=[terms[k + 1]], reads=[x], made=[made], fields=back) for k in range(2)),
+        ]
+
+    steps = [*apart(0, both[0]), *apart(1, both[1])]
+    for k in range(2):
+        reads, made, back = [of[k + 1] for of in both], [steps[k + 1].key, steps[k + 4].key], steps[-1].fields
+        steps.append(Step(key=f"norm/op_{k + 6}_add_", gives=[total[k]], reads=reads, made=made, fields=back))
+    write(tmp_path / "one.log", [*steps, clip(total, [step.key for step in steps[-2:]])])
+    (tmp_path / "run").mkdir()
+    read = [total[0], np.float32(factor) * total[1]]
+    for rank, terms in enumerate(of_ranks):
+        steps = apart(0, terms)
+        fields = {"phase": "backward", "group": {"ranks": [0, 1, 2, 3], "nth": 0, "op": "sum"}}
+        key, made = "norm/op_3_allreduce_", [step.key for step in steps[1:]]
+        steps.append(Step(key=key, gives=[np.concatenate(read)], reads=terms[1:], made=made, fields=fields))
+        write(tmp_path / "run" / f"rank_{rank}_activations.log", [*steps, clip(read, [key] * 2)], rank, 4)
+    c = compared(str(tmp_path / "one.log"), str(tmp_path / "run"))
+    first = [c.a.keys[int(c.row_a[row])] for row in np.flatnonzero(c.red)[:1]]
+    assert first == ["norm/op_5_sum"] * (factor != 1)
