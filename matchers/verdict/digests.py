@@ -158,7 +158,8 @@ def altered_by_one_run(a: OpLog, b: OpLog, i: Int64, j: Int64, inputs_equal: Boo
     k, place = repeated(later, a.input_digests.count[i[later]])
     differ = a.input_digests.at(i[k], place, 0) != b.input_digests.at(j[k], place, 0)
     made_a, made_b = a.producers.at(i[k], place, -1), b.producers.at(j[k], place, -1)
-    excused = ((made_a >= 0) & alone_a[made_a]) | ((made_b >= 0) & alone_b[made_b])
+    # both do where they were not matched, as what scales the gradients of parameters that one rank alone has
+    excused = ((made_a >= 0) & alone_a[made_a]) != ((made_b >= 0) & alone_b[made_b])
     found[k[differ]] = True
     found[k[differ & ~excused]] = False
     return found

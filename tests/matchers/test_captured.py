@@ -17,9 +17,11 @@ from capture.log_writer import TensorSummary
 from matchers.comparison import Comparison, compare
 from matchers.explain.sentences import explain
 from matchers.logs.columns import Texts
+from matchers.logs.op_log import OpLog
 from matchers.pairing.pairing import Method
 from matchers.rules.model import RuleSet, ToleranceRule
 from matchers.status import Role, Status
+from matchers.verdict.digests import altered_by_one_run
 from matchers.verdict.slots import SlotVerdict
 from tests.builders import op
 from tests.captured import Step, captured_log, summary
@@ -279,6 +281,22 @@ def test_weight_decay_that_is_an_operation_of_its_own_is_a_cause_at_any_learning
     c = compared(step(3e-6), step(0))
     assert dict(zip(c.status.tolist(), c.cause.tolist(), strict=True)) == {Status.ONLY_A: True, Status.DIVERGED: False}
     assert compared(step(3e-6), step(3e-6)).status.tolist() == [Status.EQUAL] * 2
+
+
+@pytest.mark.parametrize("both", [False, True])
+def test_what_both_runs_alter_by_operations_without_a_partner_may_round(both: bool) -> None:
+    """Gradients are scaled in one run, or in both: then what follows differs by rounding, not by what one run does."""
+
+    def step(scales: bool, by: float) -> OpLog:
+        fields, given = {"phase": "optimizer"}, WEIGHTS[0] * np.float32(by)
+        scale = Step(key="optimizer/op_0_mul", reads=[WEIGHTS[0]], gives=[given], fields=fields)
+        made = scale.key if scales else ""
+        square = Step(key="optimizer/op_1_mul", reads=[given], made=[made], gives=[given * given], fields=fields)
+        return captured_log([scale, square] if scales else [square])
+
+    a, b = step(True, 0.1), step(both, 0.1 + 1e-7)
+    last = np.array([len(a) - 1]), np.array([len(b) - 1])
+    assert altered_by_one_run(a, b, *last, np.zeros(1, bool)).tolist() == [not both]
 
 
 def test_an_update_that_is_rounded_otherwise_is_close_and_its_inputs_were_equal() -> None:
