@@ -220,7 +220,8 @@ def _unpaired(of: Subject) -> str:
         return f"FIRST CAUSE: only {side} draws random numbers here: {_op_at(log, record)}"
     readers = of.readers
     red = readers[of.c.red[readers]].tolist()
-    if gradient := next((name for row in red if (name := _gradient_made(of, row))), ""):
+    # an operation of this run alone may read it: what was cloned, and reduced
+    if gradient := next((name for row in (*red, *readers.tolist()) if (name := _gradient_made(of, row))), ""):
         return f"FIRST CAUSE: only {side} has this operation, which makes {gradient}"
     asked = f" at its line {asked};" if (asked := asked_at_its_line(of.c, of.row)) else ""
     then = "its consumers diverge" if red else "red rows follow"

@@ -283,6 +283,28 @@ def test_weight_decay_that_is_an_operation_of_its_own_is_a_cause_at_any_learning
     assert compared(step(3e-6), step(3e-6)).status.tolist() == [Status.EQUAL] * 2
 
 
+def test_the_gradient_that_operations_of_one_run_make_is_named() -> None:
+    """One run alone scales it, and adds to the result, as a reduction over ranks does."""
+    gradient, scaled, added = WEIGHTS[0], 2 * WEIGHTS[0], 2 * WEIGHTS[0] + WEIGHTS[1]
+
+    def steps(reduces: bool) -> list[Step]:
+        out = [Step(key="layers.0/op_0_mm", reads=[X], gives=[gradient], fields={"phase": "backward"})]
+        if reduces:
+            fields, read, made = {"phase": "gradients"}, [scaled, WEIGHTS[1]], ["sum/op_0_mul", ""]
+            out.append(Step(key=made[0], reads=[gradient], gives=[scaled], made=[out[0].key], fields=fields))
+            fields |= {"parameters": ["layers.0.weight.grad", ""]}
+            out.append(Step(key="sum/op_1_add_", reads=read, made=made, gives=[added], fields=fields))
+        read, made = [WEIGHTS[2], added if reduces else gradient], ["", out[-1].key]
+        fields = {"phase": "optimizer", "parameters": ["layers.0.weight", "layers.0.weight.grad"]}
+        after = {0: read[0] - np.float32(0.1) * read[1]}
+        return [*out, Step(key="optimizer/op_0__fused_sgd_", reads=read, made=made, changed=after, fields=fields)]
+
+    c = compared(steps(True), steps(False))
+    (row,) = np.flatnonzero(c.cause).tolist()
+    assert c.a.keys[int(c.row_a[row])] == "sum/op_0_mul"
+    assert "only a has this operation, which makes the gradient of layers.0.weight" in explain(c, row).headline
+
+
 @pytest.mark.parametrize("both", [False, True])
 def test_what_both_runs_alter_by_operations_without_a_partner_may_round(both: bool) -> None:
     """Gradients are scaled in one run, or in both: then what follows differs by rounding, not by what one run does."""
