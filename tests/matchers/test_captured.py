@@ -290,9 +290,10 @@ def test_the_gradient_that_operations_of_one_run_make_is_named() -> None:
     def steps(reduces: bool) -> list[Step]:
         out = [Step(key="layers.0/op_0_mm", reads=[X], gives=[gradient], fields={"phase": "backward"})]
         if reduces:
-            fields, read, made = {"phase": "gradients"}, [scaled, WEIGHTS[1]], ["sum/op_0_mul", ""]
-            out.append(Step(key=made[0], reads=[gradient], gives=[scaled], made=[out[0].key], fields=fields))
-            fields |= {"parameters": ["layers.0.weight.grad", ""]}
+            read, made = [scaled, WEIGHTS[1]], ["sum/op_0_mul", ""]
+            by = {"phase": "gradients"}
+            out.append(Step(key=made[0], reads=[gradient], gives=[scaled], made=[out[0].key], fields=by))
+            fields: dict[str, Any] = {**by, "parameters": ["layers.0.weight.grad", ""]}
             out.append(Step(key="sum/op_1_add_", reads=read, made=made, gives=[added], fields=fields))
         read, made = [WEIGHTS[2], added if reduces else gradient], ["", out[-1].key]
         fields = {"phase": "optimizer", "parameters": ["layers.0.weight", "layers.0.weight.grad"]}
