@@ -55,10 +55,19 @@ def _after_wrong_values(one: Finding, others: Sequence[Finding]) -> bool:
 
 
 def _of_other_program(one: Finding, others: Sequence[Finding]) -> bool:
-    """What runs other operations on one rank has a reason, if another check has found it."""
+    """What runs other operations on one rank has a reason, if another check has found it before them."""
     no_reason = (Check.SAME_PROGRAM, Check.ODD_ONE_OUT, Check.DATA)
     reasons = (of for of in others if of.check not in no_reason and of.stage != Stage.UPDATE)
-    return one.check == Check.SAME_PROGRAM and any(set(one.ranks) <= set(of.ranks) for of in reasons)
+    if one.check != Check.SAME_PROGRAM:
+        return False
+    return any(set(one.ranks) <= set(of.ranks) and not _behind(of, one) for of in reasons)
+
+
+def _behind(one: Finding, other: Finding) -> bool:
+    """True if all that a finding shows of the other's rank comes after what that one shows."""
+    first = next((at.row for at in other.places if at.rank in other.ranks), _NO_PLACE)
+    rows = [at.row for at in one.places if at.rank in other.ranks]
+    return bool(rows) and one.stage != Stage.BEFORE and min(rows) > first
 
 
 def _of_nan(one: Finding, others: Sequence[Finding]) -> bool:

@@ -8,7 +8,7 @@ replicated or sharded over all ranks, are merged again.
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -189,6 +189,17 @@ def _with_findings(log: OpLog, ranks: RankLogs) -> OpLog:
         for place in one.places[:1]
         if one.check in (Check.DATA, Check.REPLICATED_STAYS) or ranks.logs[place.rank].phase[place.row] != Phase.FORWARD
     }
+    odd = [
+        (one.places[0], text)
+        for one, text in zip(found, told, strict=True)
+        if one.check == Check.SAME_PROGRAM and one.places[0].rank in one.ranks
+    ]
+    lines = {member for _, members in log.texts(MEMBERS).items() for member in members.split()} if odd else ()
+    begins |= {
+        at: text.encode(errors="backslashreplace")
+        for place, text in reversed(odd)
+        if (at := _first_reader(ranks, place.rank, place.row, lines))
+    }
     marks = {row: log.texts(CONTRADICTED).raw(row) for row in log.texts(CONTRADICTED)}
     marks |= {
         row: begins[first]
@@ -196,6 +207,18 @@ def _with_findings(log: OpLog, ranks: RankLogs) -> OpLog:
         if (first := next(filter(begins.__contains__, members.split()), ""))
     }
     return replace(log, header=replace(log.header, run=run), extra={**log.extra, CONTRADICTED: Texts.of(marks)})
+
+
+def _first_reader(ranks: RankLogs, rank: int, row: int, lines: Collection[str]) -> str:
+    """The first of merged records, `rank:line`, to read what one rank alone runs, such as a dropout; empty for none."""
+    log, flow, behind = ranks.logs[rank], ranks.flows[rank], {row}
+    for reader in range(row + 1, len(log)):
+        if behind.isdisjoint(flow[reader].tolist()):
+            continue
+        if (at := f"{rank}:{log.line[reader]}") in lines:
+            return at
+        behind.add(reader)
+    return ""
 
 
 def _mistaken(ranks: RankLogs) -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from pathlib import Path
 
 import numpy as np
 
@@ -13,6 +14,8 @@ from matchers.logs.op_log import OpLog
 from matchers.ops.placement import CONTRADICTED
 from matchers.verdict.expectation import Expect, Expectation
 from tests.captured import Step, as_parts, captured_log
+from tests.matchers.runs.layouts.ranks import compared as compared_runs
+from tests.matchers.runs.layouts.ranks import write_ranks
 
 X = np.arange(1.0, 25.0, dtype=np.float32).reshape(3, 8) / 24
 PRODUCT, COPY, CLIPPED = "layers.0/op_0_mm", "clip/op_0_clone", "clip/op_1_mul"
@@ -60,3 +63,23 @@ def test_a_contradiction_alone_is_a_cause() -> None:
     c = compared(step(1.0, copied=False, mark=PRODUCT))
     assert causes(c) == [PRODUCT]
     assert not c.red.any()
+
+
+def test_what_one_rank_alone_runs_is_told_where_merged_ranks_read_it(tmp_path: Path) -> None:
+    """Rank 1 scales what all others add as it is: the merged record has no place for that."""
+
+    def steps(odd: bool) -> list[Step]:
+        made, after = X @ X.T, X @ X.T
+        out = [Step(key="m/op_0_mm", gives=[made], reads=[X, X], made=["", ""])]
+        if odd:
+            after = made * np.float32(1.5)
+            out.append(Step(key="m/op_1_mul", gives=[after], reads=[made], made=["m/op_0_mm"]))
+        last = out[-1].key
+        out.append(Step(key="n/op_0_relu", gives=[np.maximum(after, 0)], reads=[after], made=[last]))
+        return [*out, Step(key="n/op_1_tanh", gives=[np.tanh(after)], reads=[after], made=["n/op_0_relu"])]
+
+    one = write_ranks(tmp_path / "one", [steps(odd=False)], {})
+    c = compared_runs(one, write_ranks(tmp_path / "run", [steps(odd=rank == 1) for rank in range(4)], {}))
+    assert causes(c) == ["n/op_1_tanh"]
+    told = headline(c, int(np.flatnonzero(c.cause)[0]))
+    assert told.startswith("FIRST CAUSE: ranks of b contradict each other: m/op_1_mul: 1 more operation")

@@ -94,3 +94,10 @@ def test_an_update_that_parts_is_listed_where_nothing_else_is_wrong() -> None:
     run = simulate(Plan(layout=DP, layers=1, lists=False), Faults(results={(1, "optimizer/op_0_add_"): raised}))
     (one,) = checked(run).findings
     assert one.stage == Stage.UPDATE
+
+
+def test_what_one_rank_alone_runs_is_no_consequence_of_what_comes_after_it() -> None:
+    odd = found(Check.SAME_PROGRAM, 20, "a")
+    before, behind = (found(Check.REPLICAS, row, "b") for row in (10, 50))
+    assert in_order([odd, before]) == (before,)
+    assert in_order([behind, odd]) == (odd, behind)
