@@ -308,7 +308,7 @@ class StepTracer(DebugMode):
         self.excluded[kind.name] = self.excluded.get(kind.name, 0) + 1
 
     def _note_detached(self, place: Place) -> None:
-        if place.phase == FORWARD:
+        if place.phase == FORWARD and self._is_direct(place):
             # autograd detaches what it saves, from within the call that made it
             last = self.events[-1].place if self.events else None
             saved = last and (last.stack == place.stack or (place.frames and last.frames == place.frames))
@@ -372,13 +372,16 @@ class StepTracer(DebugMode):
 
     def _note_read(self, tensors: Sequence[torch.Tensor], value: Any, place: Place) -> None:
         """Note a number that the user's code reads, not one that torch does, to print it for example."""
-        direct = place.frames is not None or self.attribution.stacks[place.stack].direct
-        if direct and type(value) in (bool, int, float):
+        if self._is_direct(place) and type(value) in (bool, int, float):
             for tensor in tensors:
                 state = self.measuring.state(tensor)
                 made = None if state is None else self.measuring.storages.producer(state, plain(tensor))
                 if made is not None and len(made.reads) < _MAX_READS:
                     made.reads.append((value, place))
+
+    def _is_direct(self, place: Place) -> bool:
+        """Return True if no code of torch's lies between the user's and the operation."""
+        return place.frames is not None or self.attribution.stacks[place.stack].direct
 
     def _append(self, event: Event) -> None:
         self.events.append(event)

@@ -474,3 +474,16 @@ def test_a_compiler_s_kernel_reads_nothing_of_what_it_only_fills(record: Record)
     (row,) = record(Net(), step).of("triton_poi_fused_mul_0")
     assert row.input_digests[1] == "-"
     assert [each["l1"] for each in row.mutated] == [0.0]
+
+
+@pytest.mark.parametrize("own", [True, False], ids=["the script's", "torch's"])
+def test_a_detach_of_torch_itself_is_none_of_the_script(record: Record, own: bool) -> None:
+    """As of straight-through samples, or of a ring of attention."""
+
+    class Choice(nn.Module):
+        def forward(self, x: Any) -> Any:
+            return x - x.detach() if own else torch.nn.functional.gumbel_softmax(x, hard=True)
+
+    model = nn.Sequential(nn.Linear(8, 8), Choice())
+    log = record(model, lambda: model(X).sum().backward())
+    assert sum(log.run.get("detached", {}).values()) == own
