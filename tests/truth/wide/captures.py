@@ -33,10 +33,15 @@ def capture_all(runs: Iterable[Run], folder: Path, *, processes: int = 2) -> Non
     folder.mkdir(parents=True, exist_ok=True)
     missing = [run for run in dict.fromkeys(runs) if not (folder / run.folder / _VALUES.format(0)).exists()]
     side_by_side(_made, [run for run in missing if run.ranks == 1], folder, processes)
-    for ranks, together in groupby(sorted(missing, key=lambda run: run.ranks), key=lambda run: run.ranks):
+    # a launch for each: ranks that make groups of their own for one subject may wait forever in the next one's
+    for (ranks, _), together in groupby(sorted(missing, key=_launched), key=_launched):
         if ranks > 1:
             lines = "".join(json.dumps(dataclasses.asdict(run)) + "\n" for run in together)
             launch("tests.truth.wide.captures", folder, lines, ranks)
+
+
+def _launched(run: Run) -> tuple[int, str]:
+    return run.ranks, run.subject
 
 
 def values_of(run: Run, folder: Path, rank: int = 0) -> Values:
