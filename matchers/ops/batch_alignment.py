@@ -68,12 +68,8 @@ def _without_own_ends(rows: Int64, kind: Int64, place: Int64, many: Int64, numbe
     """
     kind_of, place_of = np.full(len(flow) + 1, -1, np.int64), np.full(len(flow) + 1, -1, np.int64)
     kind_of[rows], place_of[rows] = kind, place
-    once = rows[(many == 1).all(axis=1)[kind]]
-    first = np.zeros(len(many), np.int64)
-    first[kind_of[once[::-1]]] = once[::-1]
-    like = first[kind_of[once]]
-    owner, nth = repeated(np.arange(len(once)), np.minimum(flow.count[once], flow.count[like]))
-    one, other = (flow.value[flow.start[of[owner]] + nth] for of in (like, once))
+    once = (many == 1).all(axis=1)[kind]
+    _, _, one, other = _beside_first(rows[once], kind[once], flow)
     unlike = (kind_of[one] >= 0) & (kind_of[other] >= 0) & (kind_of[one] != kind_of[other])
     one, other = one[unlike], other[unlike]
     ends = [x[place_of[x] >= many[kind_of[x], number[y]]] for x, y in ((one, other), (other, one))]
@@ -140,18 +136,26 @@ def _read(row: int, of_record: Int64, number: Int64, flow: Ragged) -> tuple[int,
 def _reading_others(rows: Int64, kind: Int64, place: Int64, number: Int64, flow: Ragged) -> Int64:
     """The positions in `rows` of records that read another one of their micro-batch than the first of their place."""
     code = numbered_together(kind, place)
-    first = np.empty(int(code.max(initial=-1)) + 1, np.int64)
-    first[code[::-1]] = np.arange(len(code))[::-1]
     of_record = np.full(len(flow) + 1, -1, np.int64)
     of_record[rows] = code
-    owner, nth = repeated(np.arange(len(rows)), flow.count[rows])
-    like = first[code][owner]
-    both = nth < flow.count[rows[like]]
-    owner, nth, like = owner[both], nth[both], like[both]
-
-    def made(at: Int64) -> Int64:
-        maker = flow.value[flow.start[rows[at]] + nth]
-        return np.where((maker >= 0) & (number[maker] == number[rows[at]]), of_record[maker], -1)
-
-    one, other = made(owner), made(like)
+    owner, like, *makers = _beside_first(rows, code, flow)
+    one, other = (
+        np.where((maker >= 0) & (number[maker] == number[rows[at]]), of_record[maker], -1)
+        for maker, at in zip(makers, (like, owner), strict=True)
+    )
     return owner[(one != other) & (one >= 0) & (other >= 0)]
+
+
+def _beside_first(rows: Int64, code: Int64, flow: Ragged) -> tuple[Int64, Int64, Int64, Int64]:
+    """Inputs that records have in common with the first one of their code.
+
+    Returns:
+        the positions in `rows` of the record and of that first one, and the makers of what that one reads, and of this.
+    """
+    first = np.empty(int(code.max(initial=-1)) + 1, np.int64)
+    first[code[::-1]] = np.arange(len(code))[::-1]
+    like = first[code]
+    owner, nth = repeated(np.arange(len(rows)), np.minimum(flow.count[rows], flow.count[rows[like]]))
+    like = like[owner]
+    one, other = (flow.value[flow.start[rows[at]] + nth] for at in (like, owner))
+    return owner, like, one, other

@@ -102,6 +102,7 @@ def _of_results(log: OpLog) -> Ragged:
     return Ragged(np.concatenate(([0], np.cumsum(limit))), log.digests.value[start + place])
 
 
+@once_per_log
 def _fingerprints(log: OpLog) -> Hash:
     """uint64[n]: hashes of these, in their order."""
     of_results = _of_results(log)
