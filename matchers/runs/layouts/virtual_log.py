@@ -18,6 +18,7 @@ from matchers.logs.columns import Texts
 from matchers.logs.op_log import LeftOut, OpLog, Phase
 from matchers.logs.raw_record import MEMBERS
 from matchers.ops.batch_numbers import micro_batch_numbers
+from matchers.ops.dataflow import fed_by
 from matchers.ops.json_values import integers
 from matchers.ops.laws import communicating, filling
 from matchers.ops.placement import AS_PARTS, CONTRADICTED, MERGED, NOT_SUMMED, unsummed
@@ -211,14 +212,10 @@ def _with_findings(log: OpLog, ranks: RankLogs) -> OpLog:
 
 def _first_reader(ranks: RankLogs, rank: int, row: int, lines: Collection[str]) -> str:
     """The first of merged records, `rank:line`, to read what one rank alone runs, such as a dropout; empty for none."""
-    log, flow, behind = ranks.logs[rank], ranks.flows[rank], {row}
-    for reader in range(row + 1, len(log)):
-        if behind.isdisjoint(flow[reader].tolist()):
-            continue
-        if (at := f"{rank}:{log.line[reader]}") in lines:
-            return at
-        behind.add(reader)
-    return ""
+    members = [f"{rank}:{line}" for line in ranks.logs[rank].line.tolist()]
+    merged = np.array([member in lines for member in members], bool)
+    readers = np.flatnonzero(fed_by(ranks.flows[rank], [row], ~merged) & merged)
+    return members[readers[0]] if len(readers) else ""
 
 
 def _mistaken(ranks: RankLogs) -> Iterator[str]:
