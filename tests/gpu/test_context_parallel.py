@@ -2,13 +2,10 @@
 
 from __future__ import annotations
 
-import os
-import subprocess
-import sys
 from pathlib import Path
 
 from tests.capture.logs import read_logs
-from tests.gpu.test_steps import HEAD, REPOSITORY, TRAIN
+from tests.gpu.test_steps import HEAD, TRAIN, run
 
 RANKS = 2
 # parts of 32 positions: the kernel's log-sum-exp has a multiple of them
@@ -39,14 +36,8 @@ TRAIN_DIVIDED = TRAIN.replace(
 
 def ranks(folder: Path, *before: str) -> str:
     """Run on two ranks; return what they print, in order."""
-    script = folder / "script.py"
-    script.write_text(HEAD + DIVIDED + TRAIN_DIVIDED.replace("print(", "print(dist.get_rank(), "))
-    environment = {**os.environ, "PYTHONPATH": str(REPOSITORY), "CUBLAS_WORKSPACE_CONFIG": ":4096:8"}
-    launch = ["-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS)]
-    command = [sys.executable, *launch, *before, str(script)]
-    done = subprocess.run(
-        command, cwd=folder, env=environment, capture_output=True, text=True, timeout=100, check=False
-    )
+    text = HEAD + DIVIDED + TRAIN_DIVIDED.replace("print(", "print(dist.get_rank(), ")
+    done = run(folder, text, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", str(RANKS), *before)
     assert done.returncode == 0, done.stderr
     return "\n".join(sorted(done.stdout.splitlines()))
 
