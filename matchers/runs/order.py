@@ -55,7 +55,7 @@ def _after_wrong_values(one: Finding, others: Sequence[Finding]) -> bool:
 
 
 def _of_other_program(one: Finding, others: Sequence[Finding]) -> bool:
-    """What runs other operations on one rank has a reason, if another check has found it before them."""
+    """Other operations on one rank have a reason, if another check has found it before them."""
     no_reason = (Check.SAME_PROGRAM, Check.ODD_ONE_OUT, Check.DATA)
     reasons = (of for of in others if of.check not in no_reason and of.stage != Stage.UPDATE)
     if one.check != Check.SAME_PROGRAM:

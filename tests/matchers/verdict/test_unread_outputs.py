@@ -97,7 +97,7 @@ def test_memory_of_a_kernel_for_its_backward_pass_is_not_judged() -> None:
 
 @pytest.mark.parametrize("junk", [5.0, float("nan")])
 def test_states_of_a_random_generator_that_drew_nothing_are_not_judged(junk: float) -> None:
-    """Whether the output beside them is equal to the bit, or within the tolerance."""
+    """Beside an output that is equal to the bit, and one within the tolerance."""
 
     def log(state: float, off: float) -> list[Step]:
         name = "net/op_0__scaled_dot_product_efficient_attention"
