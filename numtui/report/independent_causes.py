@@ -235,9 +235,12 @@ def _found(c: Comparison, called: Called, rows: tuple[int, ...]) -> Found:
 
 def _line(c: Comparison, log: OpLog, record: int) -> str:
     """Return the source line of a record, with its file as b calls it."""
-    of_a, of_b = ({line.rpartition(":")[0] for line in each.locations} for each in (c.a, c.b))
-    file, _, number = (line := log.location_text(record)).rpartition(":")
-    return f"{same_files(of_a, of_b).get(file, file)}:{number}" if line and log is c.a else line
+    line = log.location_text(record)
+    if not line or log is not c.a:
+        return line
+    of_a, of_b = ({one.rpartition(":")[0] for one in each.locations} for each in (c.a, c.b))
+    file, _, number = line.rpartition(":")
+    return f"{same_files(of_a, of_b).get(file, file)}:{number}"
 
 
 def _instead(c: Comparison, row: int) -> int:
