@@ -289,6 +289,8 @@ class Desk:
             self.press("escape", until=lambda _, now: not script.shows(before, now))
         for names, until in script.back:
             self.press(*names, until=until)
+        # The list is still being drawn where it has no cursor, or one that moves by itself.
+        self.wait(lambda _, now: now.row != 0 and self.terminal.is_idle)
         if self.seen.row != 1:
             self.press("g", until=at(1))
 

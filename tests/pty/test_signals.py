@@ -291,6 +291,9 @@ def test_stopped_and_continued_from_outside(work: Work) -> None:
         t.type(RULES_AND_NOTE)
         t.wait_for("noted")
         for _ in range(2):
+            # Not amid a frame: its rest would hide what the other wrote before the program has its terminal back,
+            # and what is typed up to then is dropped.
+            t.wait_for(lambda _: t.is_idle)
             os.kill(t.pid, signal.SIGSTOP)
             with open(t.device, "w", encoding="utf-8") as device:
                 device.write("\x1b[6;20Hsomebody else was here")
