@@ -202,7 +202,7 @@ def _loss_scale(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> flo
         if exact or abs(middle / factor - 1) < _NEAR:
             return 1.0 if abs(_ratio_of_totals(a, b) / factor - 1) < _ABOUT else factor
     # no layout tells the factor, such as one lest gradients vanish: what the optimizer reads does not have it
-    totals = _ratio_of_totals(a, b, pairing.of_a < 0, pairing.of_b < 0, unknown=0.0)
+    totals = _ratio_of_totals(a, b, unknown=0.0)
     for factor in (middle, float(ratio[first]) or middle):
         if (abs(ratio[red] / factor - 1) < EXACT).mean() > _SHARE and _without(totals, factor):
             return factor
@@ -230,18 +230,12 @@ def _without(totals: float, factor: float) -> bool:
     return max(factor, 1 / factor) > _FAR**2 and 1 / _FAR < totals < _FAR
 
 
-def _ratio_of_totals(
-    a: OpLog, b: OpLog, alone_a: Bool | None = None, alone_b: Bool | None = None, *, unknown: float = 1.0
-) -> float:
+def _ratio_of_totals(a: OpLog, b: OpLog, *, unknown: float = 1.0) -> float:
     """The gradients that a's optimizer reads / those of b's, each against its parameter, which may be a shard of it.
 
     The median of all parameters; `unknown` where no log tells.
-
-    Args:
-        alone_a, alone_b: bool[n_a], bool[n_b], operations of one run: where they are the first to work on gradients, as
-            they leave them.
     """
-    one, other = _Totals(a, alone_a), _Totals(b, alone_b)
+    one, other = _Totals(a), _Totals(b)
 
     def size(of: _Totals, name: str) -> float:
         return of.totals[name] if name.endswith(GRADIENT) else of.contents.before(of.contents.first[name]).l1
@@ -257,18 +251,20 @@ def _ratio_of_totals(
 
 
 class _Totals:
-    """The sizes of a log's gradients as its updates get them: what a loop reduces by itself is named before, too."""
+    """The sizes of a log's gradients as its updates get them: what a loop reduces by itself is named before, too.
 
-    def __init__(self, log: OpLog, alone: Bool | None = None) -> None:
+    Or divides: what is first to work on gradients, before they are measured and clipped.
+    """
+
+    def __init__(self, log: OpLog) -> None:
         self.contents = LastContents(log, tuple(log.modules))
         working = log.phase == Phase.GRADIENTS
         norms = np.flatnonzero(working & rows_where(log, lambda law: law.form in (Form.NORM, Form.POWER)))
         changes = np.flatnonzero(working & communicating(log))
         changes = changes[changes < (norms[0] if len(norms) else len(log))]
-        if alone is not None and not len(changes):
+        if not len(changes):
             firsts = [touch for name, touch in self.contents.first.items() if name.endswith(GRADIENT)]
-            written = [of.row for of in firsts if alone[of.row] and of.slot in self.contents.changes(of.row)]
-            changes = np.array(written, np.int64)
+            changes = np.array([of.row for of in firsts if of.slot in self.contents.changes(of.row)], np.int64)
         last = int(changes.max(initial=-1))
         tell = self.contents.before if last < 0 else self.contents.after
         touched = self.contents.first_after(last).items()

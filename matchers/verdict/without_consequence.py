@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 import numpy as np
+from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Int64, marked, one_of
 from matchers.logs.op_log import OpLog, Phase
@@ -83,7 +84,7 @@ def _leaves_nothing(case: Case, verdicts: Verdicts, other: Bool, kept: Sequence[
     phase[region[found]] = case.a.phase[case.i[found]]
     np.fmax.at(largest, region[found], norm[found])
     of, shown = regions.outputs.row, regions.outputs.value
-    tells = (case.a.phase[case.i[shown]] == phase[of]) & one_of(status, AGREE)[shown]
+    tells = (_part(case.a.phase)[case.i[shown]] == _part(phase)[of]) & one_of(status, AGREE)[shown]
     tells &= (status[shown] == Status.EQUAL) | ~(hides[shown] | (norm[shown] * EPSILON["float32"] > largest[of]))
     of, shown = of[tells], shown[tells]
     left, least = np.zeros(len(regions)), np.full(len(regions), np.inf)
@@ -112,6 +113,11 @@ def _leaves_nothing(case: Case, verdicts: Verdicts, other: Bool, kept: Sequence[
         found &= ~upstream(data, lost & ~later, open_)[records]
         found &= ~(later & upstream(data, lost, open_))[records]
     return found
+
+
+def _part(phase: NDArray[np.int8]) -> NDArray[np.int8]:
+    """The same phases, but what is prepared for a forward pass, perhaps within it, belongs to it."""
+    return np.where(phase == Phase.PREPARE, np.int8(Phase.FORWARD), phase)
 
 
 def _in_other_form(case: Case) -> Bool:
