@@ -11,7 +11,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int32, Int64
-from matchers.laws.law import Bucket, Form, Law
+from matchers.laws.law import Bucket, Form, Kind, Law
 from matchers.laws.register import law
 from matchers.logs.op_log import OpLog, once_per_log
 
@@ -28,6 +28,7 @@ __all__ = [
     "law_of",
     "on_lists",
     "positions",
+    "receiving",
     "result_limit",
     "rows_named",
     "rows_where",
@@ -117,6 +118,11 @@ def collective(log: OpLog) -> NDArray[np.bool_]:
 def communicating(log: OpLog) -> NDArray[np.bool_]:
     """bool[n]: the row belongs to a communication: a collective, the copy into its buffer, a handle of its result."""
     return rows_where(log, lambda law: law.communicates or law.bucket in (Bucket.GATHERED, Bucket.HANDLE))
+
+
+def receiving(log: OpLog) -> Bool:
+    """bool[n]: the row receives a message of one other rank."""
+    return rows_where(log, lambda law: law.kind is Kind.RECEIVE)
 
 
 def filling(log: OpLog) -> Bool:

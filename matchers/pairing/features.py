@@ -19,12 +19,13 @@ from matchers.logs.columns import Ragged
 from matchers.logs.hashing import _U, float_bits, mix, shared_ids
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.collectives import Chain, find_chains, lowered, read_by_collective, unfinished
-from matchers.ops.laws import collective, functional
+from matchers.ops.laws import collective, functional, receiving
 from matchers.ops.phases import comparable_phases
 from matchers.ops.recomputation import perhaps_recomputed
 from matchers.ops.shapes import dimensions, elements
 from matchers.ops.shards import Shards, global_shapes
 from matchers.ops.turned import turned, turned_products
+from matchers.ops.values import further
 from matchers.pairing.micro_batches import micro_batches, split_kinds
 from matchers.pairing.module_names import ModuleNames, NameColumns
 
@@ -55,7 +56,8 @@ class LogFeatures:
             of its whole tensor, where that is known, and a tensor of a weight that is stored transposed the reversed
             one. Where each run has results of an op in a shape that the other has less often, and both have one number
             of elements (two layouts of one tensor), these shapes are one.
-        op, shape, phase, location: shared ids; -1 for none.
+        op, shape, phase, location: shared ids; -1 for none. A message that is received prepares something, whatever the
+            schedule that waits for it does just then.
         module: id of the canonical module path, which is empty where the log names none.
         pattern, place: ids of the module's template and of its indices; place -1 without indices.
         known: int8[n], 1 where rows of the other log have the module's pattern, too; 0 where none has; -1 where the log
@@ -74,7 +76,8 @@ class LogFeatures:
         batch: int64[n], the micro-batch in one numbering for both sides; -1 where it does not matter.
         repeat: bool[n], a copy of an earlier forward operation, run again in the backward pass.
         original: int64[n], that operation, -1 elsewhere.
-        read: float64[n], L1 of what a collective read, on the row that stands for it; NaN elsewhere.
+        read: float64[n], L1 of what a collective read, on the row that stands for it, and of what a message brought;
+            NaN elsewhere.
         lead: int64[n], for a step of a chain (a collective before its wait, where the other side has both in one
             operation) the row that finishes the chain, -1 elsewhere.
     """
@@ -189,6 +192,14 @@ def _only_what_was_read(log: OpLog, stats: Float64, inputs: Float64, lead: Int64
     stands[lead[start]] = True
     read[~stands] = np.nan
     return read
+
+
+def _brought(log: OpLog) -> Float64:
+    """float64[n]: the L1 norm of what each record leaves in its inputs; NaN where it does not, or none is known."""
+    left, out = further(log), np.full(len(log), np.nan)
+    changed = left.slot < 0
+    out[left.maker[changed]] = left.l1[changed]
+    return out
 
 
 def _repeats(log: OpLog, same: Hash, telling: Bool, collectives: Bool) -> Int64:
@@ -309,7 +320,8 @@ class Features:
             self.shapes = 0
         one = self._side(a, [left for left, _, _ in ids], at_a, self.names.a, every[0], 2, numbers, phases)
         two = self._side(b, [right for _, right, _ in ids], at_b, self.names.b, every[1], 3, numbers, phases)
-        batch_a, batch_b = micro_batches(a, b, one.result, two.result)
+        batches = micro_batches(a, b, one.result, two.result)
+        batch_a, batch_b = (np.where(receiving(log), -1, of) for log, of in zip((a, b), batches, strict=True))
         size = elements(dict.fromkeys([*tables[0][1], *tables[1][1]]))
         kind_a, kind_b = split_kinds(*_layouts_merged(one, two, size), batch_a, batch_b)
         if a.tells.copies and b.tells.copies:
@@ -346,7 +358,7 @@ class Features:
         location = ids[2][log.location]
         lead, stands_for = find_chains(log, chains)
         op = ids[0][np.where(stands_for >= 0, len(log.ops) + stands_for, log.op)]
-        phase = phases[log.phase]
+        phase = np.where(receiving(log), Phase.PREPARE, phases[log.phase])
         kind = ((op + 1) * (self.shapes + 2) + shape + 1) * len(Phase) + phase
         # a step of a chain, and one of several micro-batches, has no partner of its own: a kind that no other row has
         kind = np.where((lead >= 0) | (log.joined >= 0), -parity - 2 * np.arange(len(log)), kind)
@@ -378,6 +390,7 @@ class Features:
         products = turned_products(log)
         inputs[:2, products], producers[:2, products] = inputs[1::-1, products], producers[1::-1, products]
         read = _only_what_was_read(log, stats, inputs, lead)
+        read = np.where(receiving(log), _brought(written), read)
         original = _repeats(log, exact, telling, collective(log))
         return LogFeatures(
             log=log,
