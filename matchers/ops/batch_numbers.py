@@ -5,12 +5,14 @@ A log may number them itself, or run the same modules forward again after each b
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from matchers.arrays import Int64, distinct, one_of
+from matchers.arrays import Int64, distinct, marked, one_of
+from matchers.graph import spread
 from matchers.logs.op_log import OpLog, Phase, once_per_log
+from matchers.ops.laws import rows_where
 from matchers.ops.module_path import canonical
 from matchers.ops.shapes import numel
 
@@ -18,6 +20,8 @@ __all__ = ["BATCH_RANKS", "batch_ranks", "micro_batch_numbers", "own_micro_batch
 
 BATCH_RANKS = "batch_ranks"
 """Entry of the run info of a virtual log (`matchers.runs.layouts`): by how many its micro-batches are divided."""
+_PART = 0.5
+"""Operations of a call, as a share of those of a larger one, from which on both may be micro-batches."""
 
 
 @once_per_log
@@ -94,10 +98,20 @@ def _alone(log: OpLog, rows: Iterable[int]) -> list[int]:
 
 def _calls_joined(log: OpLog, number: Int64) -> Int64:
     """The micro-batches, of which those are one whose results a loss reads together: calls of one model for it."""
-    passed = np.cumsum(log.phase == Phase.BACKWARD)
-    rows = np.flatnonzero((log.phase == Phase.FORWARD) & (log.producers.count > 1) & (number > 0))
-    same, size = list(range(int(number.max()) + 1)), numel(log)
-    for row in rows.tolist():
+    same = list(range(int(number.max()) + 1))
+    for one, other in (*_alike(log, number), *_trained(log, number)):
+        low, high = sorted((same[one], same[other]))
+        same = [low if of == high else of for of in same]
+    if len(set(same)) == len(same):
+        return number
+    kept = np.array(sorted(set(same)))
+    return np.where(number >= 0, np.searchsorted(kept, np.array([*same, 0])[number]), -1)
+
+
+def _alike(log: OpLog, number: Int64) -> Iterator[tuple[int, int]]:
+    """Yield micro-batches of which one operation reads results of the same operation, before their backward passes."""
+    passed, size = np.cumsum(log.phase == Phase.BACKWARD), numel(log)
+    for row in np.flatnonzero((log.phase == Phase.FORWARD) & (log.producers.count > 1) & (number > 0)).tolist():
         made = [at for at in log.producers[row].tolist() if at >= 0 and size[log.shape[at]] > 1]
         first: dict[tuple[int, int], int] = {}
         for maker in made if len(made) > 1 else ():
@@ -105,9 +119,29 @@ def _calls_joined(log: OpLog, number: Int64) -> Int64:
                 continue
             call, place = int(number[maker]), (int(log.module[maker]), int(log.op[maker]))
             if call >= 0 and log.module[maker] >= 0 and (other := first.setdefault(place, call)) != call:
-                one, two = sorted((same[other], same[call]))
-                same = [one if of == two else of for of in same]
-    if len(set(same)) == len(same):
-        return number
-    kept = np.array(sorted(set(same)))
-    return np.where(number >= 0, np.searchsorted(kept, np.array([*same, 0])[number]), -1)
+                yield other, call
+
+
+def _trained(log: OpLog, number: Int64) -> Iterator[tuple[int, int]]:
+    """Yield micro-batches of which one makes a part of the loss of the other, whose backward pass leads back to it.
+
+    Those with about as many operations may be parts of a batch, whose losses a loop adds up.
+    """
+    forward, backward = log.phase == Phase.FORWARD, log.phase == Phase.BACKWARD
+    reader, maker = log.producers.row, log.producers.value
+    known = maker >= 0
+    reader, maker = reader[known], maker[known]
+    last = np.full(int(number.max()) + 2, -1)
+    last[number[backward]] = np.flatnonzero(backward)
+    parts = forward[reader] & (number[maker] >= 0) & (last[number[maker]] > reader)
+    many = np.bincount(number + 1, minlength=len(last))  # outside of all: the first one
+    one, other = many[number[reader] + 1], many[number[maker] + 1]
+    parts &= (number[reader] >= 0) & (_PART * np.maximum(one, other) > np.minimum(one, other))
+    if not parts.any():
+        return
+    fills = rows_where(log, lambda law: law.constant) & (log.producers.count == 1) & ~backward
+    begins = fills & marked(maker[backward[reader]], len(log))
+    loss = spread(log.producers.start, log.producers.value, begins, forward, back=True)
+    for row, at in zip(reader[parts].tolist(), maker[parts].tolist(), strict=True):
+        if loss[row]:
+            yield int(number[at]), int(number[row])

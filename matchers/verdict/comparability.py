@@ -19,6 +19,7 @@ from matchers.laws.register import law
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.arguments import shown, tells_arguments
+from matchers.ops.batch_numbers import micro_batch_numbers
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.laws import collective, positions, rows_where
 from matchers.ops.module_path import canonical
@@ -209,12 +210,19 @@ def _one_rank(log: OpLog, side: str) -> Iterator[Note]:
 
 
 def _micro_batches(a: OpLog, b: OpLog) -> Iterator[Note]:
-    x, y = (log.batches if log.batches > 1 else int(log.micro_batch.max(initial=-1)) + 1 for log in (a, b))
+    x, y = map(_batches, (a, b))
     if a.batches > 1 or b.batches > 1:
         text = f"a has {x or 1} micro-batch{'es' * (x > 1)} in the step and b {y or 1}, which are judged together"
         yield Note(Severity.HARMLESS, "micro-batches", text)
     elif x != y and x > 0 and y > 0:
         yield Note(Severity.SUSPICIOUS, "micro-batches", f"a has {x} micro-batch{'es' * (x > 1)} in the step and b {y}")
+
+
+def _batches(log: OpLog) -> int:
+    """The number of micro-batches; 0 where a log numbers none."""
+    if log.batches > 1 or (numbered := int(log.micro_batch.max(initial=-1)) + 1) <= 1:
+        return log.batches if log.batches > 1 else numbered
+    return int(micro_batch_numbers(log).max()) + 1
 
 
 def _noise(noise: NoiseFloor, log: OpLog) -> Iterator[Note]:

@@ -264,6 +264,40 @@ def test_calls_that_a_loss_reads_together_are_of_one_micro_batch(together: bool)
     assert set(number.tolist()) == ({0, 1} if together else {0, 1, 2, 3})
 
 
+def losses_added(*, trained: bool, more: int = 6) -> OpLog:
+    """A model that is called on two batches: their losses are added, for the backward pass or only to be told.
+
+    Args:
+        more: what the second call computes besides.
+    """
+    steps, losses = list[Step](), [np.float32(3.0), np.float32(4.0)]
+    for batch, loss in enumerate(losses):
+        fields = {"micro_batch": batch}
+        for k in range(more * batch):
+            steps.append(Step(key=f"lin/op_{k}_cos", reads=[SAMPLES + k], gives=[np.cos(SAMPLES + k)], fields=fields))
+        steps.append(Step(key=f"lin/op_{batch}_mean", reads=[SAMPLES], gives=[loss], fields=fields))
+    total, made = losses[0] + losses[1], [step.key for step in steps if step.key.endswith("mean")]
+    added = {"micro_batch": 1}
+    steps.append(Step(key="train/op_0_add", reads=losses, gives=[total], made=made, fields=added))
+    for batch in (1, 0):
+        begins = "train/op_0_add" if trained else made[batch]
+        of, back = {"micro_batch": batch}, {"micro_batch": batch, "phase": "backward"}
+        if not trained or batch:
+            key = f"train/op_{1 + batch}_ones_like"
+            read = total if trained else losses[batch]
+            steps.append(Step(key=key, reads=[read], gives=[np.float32(1)], made=[begins], fields=of))
+        steps.append(
+            Step(key=f"lin/op_{2 + batch}_div", reads=[np.float32(1)], gives=[SAMPLES], made=[key], fields=back)
+        )
+    return captured_log(steps)
+
+
+@pytest.mark.parametrize("trained", [True, False])
+def test_calls_whose_losses_are_trained_together_are_of_one_micro_batch(trained: bool) -> None:
+    assert micro_batch_numbers(losses_added(trained=trained)).max() == (0 if trained else 1)
+    assert micro_batch_numbers(losses_added(trained=trained, more=0)).max() == 1, "parts of a batch"
+
+
 def sized(micro_batches: int) -> OpLog:
     """Passes without numbers: the preparation, and a forward pass that also returns the sizes of its samples."""
     steps = list[Step]()
