@@ -8,10 +8,10 @@ import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64, stable_order
 from matchers.logs.op_log import Phase
-from matchers.ops.laws import collective, copies
+from matchers.ops.laws import by_law, collective, copies
 from matchers.ops.shapes import numel
 from matchers.pairing.evidence import Order
-from matchers.pairing.features import Features, in_both_runs, tolerance
+from matchers.pairing.features import Features, LogFeatures, in_both_runs, tolerance
 from matchers.pairing.pairing import Method
 
 __all__ = [
@@ -248,7 +248,20 @@ def _continued(f: Features, state: State, i: Int64, j: Int64) -> Bool:
 
 
 def other_copies(f: Features, state: State, i: Int64, j: Int64) -> Bool:
-    """bool: two records only hand on what two others made, each of which has another partner."""
-    p, q = f.a.producers[0, i], f.b.producers[0, j]
-    known = copies(f.a.log)[i] & copies(f.b.log)[j] & (p >= 0) & (q >= 0)
-    return np.asarray(known & (state.of_a[p] >= 0) & (state.of_b[q] >= 0) & (state.of_a[p] != q))
+    """bool: two records only hand on what two others made, each of which has another partner.
+
+    Or one of them, where they hand on other sizes; or sizes of which none is a share of the other.
+    """
+    p, q = (side.producers[_handed_on(side, rows), rows] for side, rows in ((f.a, i), (f.b, j)))
+    both = copies(f.a.log)[i] & copies(f.b.log)[j]
+    size_a, size_b = (numel(side.log)[side.log.shape[rows]] for side, rows in ((f.a, i), (f.b, j)))
+    paired_a, paired_b = state.of_a[p] >= 0, state.of_b[q] >= 0
+    settled = np.where(size_a == size_b, paired_a & paired_b, paired_a | paired_b)
+    with np.errstate(invalid="ignore", divide="ignore"):
+        share = np.maximum(size_a, size_b) % np.minimum(size_a, size_b) == 0
+    return np.asarray(both & (~share | ((p >= 0) & (q >= 0) & settled & (state.of_a[p] != q))))
+
+
+def _handed_on(side: LogFeatures, rows: Int64) -> Int64:
+    """int64: the place among the inputs of each row of the tensor that it hands on; of other rows 0."""
+    return by_law(side.log, rows, lambda law: law.passes_on or 0).astype(np.int64)
