@@ -14,7 +14,7 @@ from matchers.files.cache_folder import CacheFolder
 from matchers.logs.cache import read_cached
 from matchers.logs.columns import Ragged, Texts
 from matchers.logs.head import read_head
-from matchers.logs.op_log import OF_PARTS, OTHER_PARTS, OpLog
+from matchers.logs.op_log import NO_DIGEST, OF_PARTS, OTHER_PARTS, OTHER_UNKNOWN, OpLog
 from matchers.logs.parser import Progress
 from matchers.ops.placement import LAYOUT
 from matchers.ops.start import table
@@ -205,8 +205,13 @@ def _pipelines_joined(a: OpLog | RankLogs, b: OpLog | RankLogs) -> tuple[OpLog |
 
 def _with_other_marks(log: OpLog) -> OpLog:
     """The log as the second of two merged ones."""
-    value = np.where(log.digests.value == OF_PARTS, OTHER_PARTS, log.digests.value)
-    return replace(log, digests=Ragged(log.digests.start, value))
+
+    def marked(digests: Ragged) -> Ragged:
+        value = digests.value
+        parts = np.where(value == OF_PARTS, OTHER_PARTS, value)
+        return Ragged(digests.start, np.where(value == NO_DIGEST, OTHER_UNKNOWN, parts))
+
+    return replace(log, digests=marked(log.digests), input_digests=marked(log.input_digests))
 
 
 def _read(

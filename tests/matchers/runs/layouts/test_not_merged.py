@@ -27,8 +27,10 @@ WEIGHTS = [RNG.standard_normal((16, 16)) for _ in range(3)]
 NAMES = [f"layers.{k}.weight" for k in range(3)]
 
 
-def forward(layers: Sequence[int] = (0, 1, 2), *, factor: float = 1.0, inserted: float = 0.0) -> list[Step]:
-    """Matrix products with ReLU; the second one is off by a factor, or multiplied in an operation of its own."""
+def forward(
+    layers: Sequence[int] = (0, 1, 2), *, factor: float = 1.0, inserted: float = 0.0, divisor: float = 0.0
+) -> list[Step]:
+    """Matrix products with ReLU; the second one is off by a factor, or multiplied or divided in one of its own."""
     steps: list[Step] = []
     values, made = TOKENS, ""
 
@@ -42,6 +44,9 @@ def forward(layers: Sequence[int] = (0, 1, 2), *, factor: float = 1.0, inserted:
         step(f"layers.{k}/op_0_mm", values @ WEIGHTS[k] * (factor if k == 1 else 1.0))
         if inserted and k == 1:
             step(f"layers.{k}/op_1_mul", values * inserted)
+        if divisor and k == 1:
+            step(f"layers.{k}/op_1_div", values / divisor)
+            steps[-1] = replace(steps[-1], fields={"arguments": {"other": divisor}})
         step(f"layers.{k}/op_2_relu", np.maximum(values, 0))
     return steps
 
@@ -230,6 +235,26 @@ def test_what_the_records_prove_is_the_first_cause_all_the_same(
     assert headline(c, int(row)).startswith("FIRST CAUSE")
     assert "diverged" in failed(c)
     assert "not-compared" in failed(c)
+
+
+@pytest.mark.parametrize(("divisors", "proven"), [((64, 32), False), ((0.5, 0.25), True)])
+def test_counts_of_samples_prove_nothing(tmp_path: Path, divisors: tuple[float, float], proven: bool) -> None:
+    one = written(tmp_path / "one", [forward(divisor=divisors[0]) + updates((0, 1, 2))])
+    stages = [forward((0, 1), divisor=divisors[1]), forward((2,))]
+    c = compared(one, written(tmp_path / "two", stages, [NAMES[:2], NAMES[2:]]))
+    assert [c.a.keys[int(row)] for row in c.row_a[c.cause]] == ["layers.1/op_1_div"] * proven
+    assert "not-compared" in failed(c)
+
+
+def test_what_no_merged_log_tells_is_not_equal(tmp_path: Path) -> None:
+    """Ranks hold parts of other tensors, which two and four of them computed."""
+    runs = []
+    for many, x in ((2, TOKENS), (4, TOKENS + 1)):
+        parts = np.split(x, many, axis=1)
+        steps = [Step(key="layers.0/op_0_tanh", reads=[part], gives=[np.tanh(part)]) for part in parts]
+        runs.append(written(tmp_path / str(many), [[step, *updates((0, 1, 2))] for step in steps]))
+    c = compare(*read_both((runs[0], runs[1])))
+    assert not c.inputs_equal[c.row_a == 0].any()
 
 
 @pytest.mark.parametrize(("norms", "apart"), [((3.0, 4.0), True), ((3.0, 5.0), False), ((None, None), False)])
