@@ -13,7 +13,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
-from matchers.errors import InputError
+from matchers.errors import InputError, LogError
 from matchers.logs.devices import refuse_device
 from matchers.runs.run import (
     LOG_NAME,
@@ -182,8 +182,12 @@ def resolve_logs(
 
 
 def other_layouts(a: str, b: str, step: int | None = None, stage: str | None = None) -> tuple[str, str] | None:
-    """Return what to read of two runs with other numbers of ranks: the log of one rank, or the folder of several."""
-    if not (os.path.isdir(a) and os.path.isdir(b)):
+    """Return what to read of two runs with other numbers of ranks: the log of one rank, or the folder of several.
+
+    The log of one process is all of its run, also where it is named as a file.
+    """
+    folders = [os.path.isdir(path) for path in (a, b)]
+    if not any(folders) or not all(of or _is_whole_run(path) for of, path in zip(folders, (a, b), strict=True)):
         return None
     from matchers.runs.layouts.read import layouts_differ
 
@@ -192,6 +196,17 @@ def other_layouts(a: str, b: str, step: int | None = None, stage: str | None = N
     except InputError:
         return None  # said below, or a rank is chosen there
     return _of_all_ranks(runs, (a, b)) if layouts_differ(*runs) else None
+
+
+def _is_whole_run(path: str) -> bool:
+    """True for a log that says that it is not of one of several ranks."""
+    from matchers.logs.head import read_head
+
+    try:
+        run = read_head(path).run if os.path.isfile(path) else {}
+    except (OSError, LogError):
+        return False
+    return bool(run) and run.get("world_size", 1) == 1
 
 
 def _of_all_ranks(runs: tuple[Run, Run], folders: tuple[str, str]) -> tuple[str, str]:

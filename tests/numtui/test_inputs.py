@@ -146,6 +146,22 @@ def test_a_file_against_a_folder_takes_the_rank_of_the_file() -> None:
         resolve_logs("z.log", "s")
 
 
+@pytest.mark.parametrize("named", ["one", "one/rank_0_activations.log"])
+@pytest.mark.parametrize("world_size", [1, 2])
+def test_a_log_of_one_process_is_its_run(named: str, world_size: int) -> None:
+    """Against the folder of several ranks it is compared with all of them; the log of a rank is with that rank."""
+    run = {"parameters": 3, "parameter_digests": {"weight": "00"}}
+    for path, size in (("one", world_size), *(("two", 2),) * 2):
+        rank = len(list(Path(path).glob("*"))) if Path(path).exists() else 0
+        of = {**run, "world_size": size, "rank": rank}
+        write_log(Path(path) / f"rank_{rank}_activations.log", [op("x/op_0_mm")], run=of, footer=True)
+    merged = world_size == 1
+    other = "two" if merged else "two/rank_0_activations.log"
+    assert resolve_logs(named, "two") == ("one/rank_0_activations.log", other)
+    assert resolve_logs("two", named) == (other, "one/rank_0_activations.log")
+    assert resolve_logs(named, "two", rank=0)[1] == "two/rank_0_activations.log"
+
+
 @pytest.mark.parametrize(
     ("a", "b", "message"),
     [
