@@ -10,6 +10,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Float64, Int64, marked, one_of
+from matchers.graph import between
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog, Phase, once_per_pair
 from matchers.ops.arguments import tensors_read
@@ -79,11 +80,12 @@ def hiding(case: Case, status: NDArray[np.int8], red: Bool) -> Bool:
     """bool[p]: pairs that agree, though not to the bit, and that red ones read in their phase: as a mask whose infinite
     values hide the rest.
     """
-    red, hides = np.append(red, False), np.zeros(len(status) + 1, bool)
+    red, may = np.append(red, False), np.append(one_of(status, AGREE[1:]), False)
+    hides = np.zeros(len(status), bool)
     for log, flow, of in ((case.a, case.flow.a, case.pairing.of_a), (case.b, case.flow.b, case.pairing.of_b)):
-        near = (flow.value >= 0) & (log.phase[flow.row] == log.phase[flow.value])
-        hides[of[flow.value[red[of[flow.row]] & near]]] = True
-    return hides[:-1] & one_of(status, AGREE[1:])
+        maker, reader = between(flow.start, flow.value, np.arange(len(log)), may[of], red[of])
+        hides[of[maker[log.phase[reader] == log.phase[maker]]]] = True
+    return hides
 
 
 def _made_of(case: Case, beside: Bool) -> Bool:
