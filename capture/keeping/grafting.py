@@ -10,7 +10,7 @@ import torch
 
 from ..globs import inside
 from .bundle import Bundle
-from .form import INPUTS, OF_WEIGHTS
+from .form import INPUTS, OF_NO_MODULE, OF_WEIGHTS, OUTPUTS
 from .grafts import AFTER, Graft, held_alike, key_of
 from .kept_values import KeptRun, NotKept, same_bits
 
@@ -26,6 +26,7 @@ class Grafting:
         like: what ranks kept in another capture of the same command without grafts.
         overwritten, equal: number of tensors that were overwritten, and that had these bits already.
         missed: why others were not, by call, side and name.
+        over: the modules of which what they are given, or give, was overwritten in the forward pass.
     """
 
     grafts: Sequence[Graft]
@@ -33,6 +34,7 @@ class Grafting:
     overwritten: int = 0
     equal: int = 0
     missed: dict[str, str] = field(default_factory=dict)
+    over: dict[str, dict[str, None]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self._of_path = {graft.path: KeptRun(graft.bundles) for graft in self.grafts}
@@ -43,6 +45,7 @@ class Grafting:
         """Begin a step."""
         self.overwritten = self.equal = 0
         self.missed.clear()
+        self.over = {INPUTS: {}, OUTPUTS: {}}
         self._rank = rank
         for run in self._runs:
             run.begin(rank, step)
@@ -102,6 +105,8 @@ class Grafting:
             self.equal += 1
             return None
         self.overwritten += 1
+        if kind in self.over and call["module"] not in OF_NO_MODULE:
+            self.over[kind][call["module"]] = None
         return value
 
     def refused(self, call: Mapping[str, Any], kind: str, path: str, why: str) -> None:
@@ -114,6 +119,7 @@ class Grafting:
         found: dict[str, Any] = {"overwritten": self.overwritten, "equal": self.equal}
         if factors := [run.factor for run in self._runs if run.factor not in (None, 1.0)]:
             found["gradients_times"] = factors[0]
+        found |= {kind: [*modules] for kind, modules in self.over.items() if modules}
         return found | ({"missed": dict(list(self.missed.items())[:100])} if self.missed else {})
 
     def said(self) -> str:

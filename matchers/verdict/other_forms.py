@@ -16,6 +16,7 @@ from matchers.logs.op_log import OpLog, Phase, once_per_pair
 from matchers.ops.arguments import tensors_read
 from matchers.ops.dataflow import WHOLE, downstream, read_by_shape, upstream, values_read
 from matchers.ops.laws import copies
+from matchers.ops.overwritten import overwritten
 from matchers.pairing.pairing import SURE
 from matchers.regions.find import OPEN, find_regions
 from matchers.status import AGREE, Status
@@ -125,7 +126,7 @@ def _shown(case: Case, status: NDArray[np.int8], further: list[int]) -> Bool:
     """bool[p]: pairs that lead, in both runs, to one that agrees, over what is not judged; a copy that is only sent, in
     the other run.
 
-    What reads another output than the one that differs, or a shape, tells nothing of it.
+    What reads another output than the one that differs, or a shape, or what a graft wrote over it, tells nothing of it.
 
     Args:
         further: pairs of which another output than the first decides.
@@ -139,7 +140,7 @@ def _shown(case: Case, status: NDArray[np.int8], further: list[int]) -> Bool:
         if found.any():
             is_open = np.append(OPEN[status], True)[of]
             tells = (flow.value >= 0) & np.append(agrees, False)[of[flow.row]] & ~read_by_shape(log)
-            tells &= ~(of_first[of[flow.value]] & (values_read(log) >= len(log)))
+            tells &= ~(of_first[of[flow.value]] & (values_read(log) >= len(log))) & ~overwritten(log)
             near = marked(flow.value[tells], len(log))
             unread = readers.none[at] & copies(log)[at] & ~sent
             found &= upstream(flow, near & is_open, is_open)[at] | unread
