@@ -198,10 +198,13 @@ def _bisected(args: argparse.Namespace, worktree: Worktree, revisions: Revisions
     causes = bisect_causes(good, bad, revisions, worktree) if good != bad else []
     separate = separate_changes(revisions.tested, found.causes)
     changes = [
-        changes_of(worktree, each.commits[0], (each.seen or each.cause).places) if len(each.commits) == 1 else ()
+        changes_of(worktree, each.commits[0], (each.seen or each.cause).places, f"{good}..{bad}")
+        if len(each.commits) == 1
+        else ()
         for each in causes
     ]
     named = {good, bad, *revisions.tested, *(commit for each in causes for commit in each.commits)}
+    named |= {commit for of_cause in changes for change in of_cause for commit in change.again}
     told = Bisection(
         commits=worktree.commits(named),
         good=good,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import pairwise
 
 from numtui.experiments.worktree import Worktree
@@ -15,6 +15,8 @@ __all__ = ["Change", "changes_of"]
 
 _HUNK = re.compile(r"^@@ -\d+(?:,\d+)? \+(\d+)(?:,(\d+))? @@", re.MULTILINE)
 _MAX_LINES = 60
+_TELLING, _MOST = 8, 8
+"""Characters of a line that no other line has by chance; lines of a change that are looked for."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -26,18 +28,21 @@ class Change:
         what: of the cause they touch: `its line`, `its function`, `a line on its data path`; `elsewhere in its file`
             where they touch none of these.
         diff: as `git diff` writes them; cut after 60 lines.
+        again: hashes of the other commits that brought or took away one of these lines, the oldest first.
     """
 
     path: str
     what: str
     diff: str
+    again: tuple[str, ...] = ()
 
 
-def changes_of(worktree: Worktree, commit: str, places: Sequence[str]) -> tuple[Change, ...]:
+def changes_of(worktree: Worktree, commit: str, places: Sequence[str], between: str = "") -> tuple[Change, ...]:
     """Return what a commit changed of the nearest source lines that it touches.
 
     Args:
         places: `model.py:12`, in the code of this commit, the cause's own first.
+        between: a range of commits, of which some may have changed these lines again.
     """
     files = tuple(worktree.files(commit))
     told: dict[str, Change] = {}
@@ -61,7 +66,16 @@ def changes_of(worktree: Worktree, commit: str, places: Sequence[str]) -> tuple[
                 told[path] = Change(path, what, _cut(touched))
         if told and not number:
             break
-    return tuple(told.values() or elsewhere)
+    found = told.values() or elsewhere
+    return tuple(replace(each, again=_again(worktree, commit, each, between)) for each in found)
+
+
+def _again(worktree: Worktree, commit: str, change: Change, between: str) -> tuple[str, ...]:
+    """Return the commits of a range that changed how often a file has a line that a change brought or took away."""
+    lines = [line[1:].strip() for line in change.diff.split("\n") if line[:1] in ("+", "-")]
+    lines = [line for line in dict.fromkeys(lines) if len(line) >= _TELLING][:_MOST] if between else []
+    found = {other for line in lines for other in worktree.altering(line, change.path, between)} - {commit}
+    return tuple(worktree.in_order(found, between)) if found else ()
 
 
 def _path_of(name: str, files: Sequence[str]) -> str | None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -143,8 +143,7 @@ class Worktree:
                 told = str(error)
                 if "only 'skip'ped commits left" in told:
                     likely = set(_ONE_OF.findall(told))
-                    listed = self._git("rev-list", "--reverse", "--topo-order", f"{good}..{bad}").split()
-                    return Bisected(commits=tuple(commit for commit in listed if commit in likely))
+                    return Bisected(commits=tuple(self.in_order(likely, f"{good}..{bad}")))
                 return Bisected(trouble=" ".join(told.split()))
         return Bisected(commits=(found[1],))
 
@@ -158,6 +157,16 @@ class Worktree:
     def count(self, good: str, bad: str) -> int:
         """Return the number of commits that the bad revision has and the good one has not."""
         return int(self._git("rev-list", "--count", f"{good}..{bad}", there=False))
+
+    def in_order(self, commits: Collection[str], between: str) -> Iterator[str]:
+        """Yield those commits that a range has, the oldest first."""
+        listed = self._git("rev-list", "--reverse", "--topo-order", between, there=False).split()
+        yield from (commit for commit in listed if commit in commits)
+
+    def altering(self, line: str, path: str, between: str) -> list[str]:
+        """Return the commits of a range that changed how often a file has a text."""
+        asked = ("--format=%H", "--no-patch", "--no-ext-diff", "--no-textconv", "--no-color", f"-S{line}", between)
+        return self._git("log", *asked, "--", path, there=False).split()
 
     def files(self, commit: str) -> Iterator[str]:
         """Yield the paths of a commit's files."""

@@ -109,6 +109,9 @@ def _cause(found: Bisection, blamed: Blamed, changes: Sequence[Change], paint: P
         for change in changes:
             yield f"    {safe_text(change.path, 200)}: {change.what}"
             yield from (f"      {safe_text(line, 200)}" for line in change.diff.split("\n"))
+            if change.again:
+                yield "    it may come and go: these lines changed again in"
+                yield from (f"      {_named(found, commit)}" for commit in change.again[:_MOST])
         if not changes:
             yield "    it changes no line of this operation, nor on its data path"
         if blamed.seen is not None and blamed.seen.sentence != blamed.cause.sentence:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+from collections.abc import Mapping
 from pathlib import Path
 
 import pytest
@@ -24,14 +25,20 @@ SECOND = {
 def worktree(tmp_path: Path) -> Worktree:
     """Two commits, of which the second changes line 1 of one file alone."""
     folder = tmp_path / "repository"
-    who = ("-c", "user.name=A U Thor", "-c", "user.email=a@example.com", "-c", "commit.gpgsign=false")
     subprocess.run(["git", "init", "-q", str(folder)], check=True)
     for files in (FIRST, SECOND):
-        for name, text in files.items():
-            (folder / name).write_text(text)
-        subprocess.run(["git", "-C", str(folder), "add", "-A"], check=True)
-        subprocess.run(["git", "-C", str(folder), *who, "commit", "-q", "-m", "a commit"], check=True)
+        commit(folder, files)
     return Worktree(folder, tmp_path / "worktree")
+
+
+def commit(folder: Path, files: Mapping[str, str]) -> str:
+    """Commit files; return the hash."""
+    who = ("-c", "user.name=A U Thor", "-c", "user.email=a@example.com", "-c", "commit.gpgsign=false")
+    for name, text in files.items():
+        (folder / name).write_text(text)
+    subprocess.run(["git", "-C", str(folder), "add", "-A"], check=True)
+    subprocess.run(["git", "-C", str(folder), *who, "commit", "-q", "-m", "a commit"], check=True)
+    return Worktree(folder, folder).commit_of("HEAD")
 
 
 @pytest.mark.parametrize(
@@ -50,3 +57,15 @@ def test_what_a_commit_changed_near_a_cause(
     changes = changes_of(worktree, worktree.commit_of("HEAD"), places)
     assert [(each.path, each.what) for each in changes] == found
     assert all("+FACTOR = 1.02" in each.diff for each in changes)
+
+
+def test_commits_that_changed_these_lines_again_are_named_without_running_them(worktree: Worktree) -> None:
+    """The factor goes back to the first one, and comes again; the last commit changes another line."""
+    folder, bad, good = worktree.repository, worktree.commit_of("HEAD"), worktree.commit_of("HEAD~1")
+    other = {**SECOND, "model.py": SECOND["model.py"].replace("x + 1", "x + 2")}
+    hashes = [commit(folder, files) for files in (FIRST, SECOND, other)]
+    between = f"{good}..{hashes[-1]}"
+    (change,) = changes_of(worktree, hashes[1], ["model.py:1"], between)
+    assert change.again == (bad, hashes[0])
+    (change,) = changes_of(worktree, hashes[2], ["model.py:7"], between)
+    assert (change.what, change.again) == ("its line", ())
