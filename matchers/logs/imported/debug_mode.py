@@ -4,27 +4,27 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from functools import lru_cache
-from itertools import chain
+from itertools import chain, repeat
 from typing import Any, Final, NamedTuple
 
 from matchers.laws.law import Kind
 from matchers.laws.register import law
 from matchers.logs.imported.columns import Columns, Row, new_row
 from matchers.logs.imported.format import NATIVE_KEY
-from matchers.logs.imported.json_shapes import HOLE, apart_of, as_text
+from matchers.logs.imported.json_shapes import HOLE, apart_of, as_text, rows_of
 from matchers.logs.imported.makers import Makers
 from matchers.logs.op_log import Phase
 
-__all__ = ["Call", "Calls", "Form", "Nesting"]
+__all__ = ["Call", "Calls", "Form", "Nesting", "Op"]
 
 _TENSOR = re.compile(rf"t(?:\$({HOLE}|\d+))?: (\w+)\[([^\]]*)\]")
 """A tensor among results: its number, dtype and sizes."""
 _NUMBER = re.compile(rf"t(?:\$({HOLE}|\d+))?: \w+\[")
 """A tensor among arguments."""
 _DTENSOR = re.compile(rf"dt(?:\$(?:{HOLE}|\d+))?: \w+\[")
-_NORMS: Final = {float}
+_UNKNOWN: Final = -2
 _NO_STATISTICS: Final[Mapping[str, float]] = {}
 _FIRST_LIST = re.compile(r"\[(?:'[^']*'(?:, )?)+\]")
 """A list of tensors as the first argument."""
@@ -51,7 +51,7 @@ class Form(NamedTuple):
         dtensor: it is of DTensor, whose local calls follow.
         encloses: others follow at a greater depth: it is a call of a function, without a namespace, or of DTensor.
         unhashed: it is an operation of which DebugMode has no hash because it returns nothing.
-        wanted: what its `Call.numbers` are, by their places among the numbers of arguments and result, or as they are:
+        wanted: the numbers that it asks for, by their places among those of arguments and result, or as they are:
             first those of tensors that are read, then those of tensors that are made, empty where there is none, then
             the sizes of the first result.
         read, made, written: how many tensors are read, made, and are in a list that is the first argument.
@@ -112,13 +112,43 @@ class Form(NamedTuple):
             sizes,
         )
 
+    def told(self, numbers: Sequence[Sequence[Any]], many: int) -> list[Iterable[Any]]:
+        """Return shape, read and made of some calls, as an `Op` has them, from columns of the numbers it asks for."""
+        read, made = numbers[: self.read], numbers[self.read : self.read + self.made]
+        sizes = rows_of(numbers[self.read + self.made :], many)
+        shapes = ("",) * many if self.sizes is None else map(_shape, repeat(self.sizes), sizes)
+        return [shapes, rows_of(read, many), rows_of(made, many)]
+
+
+class Op(NamedTuple):
+    """An operation or a kernel.
+
+    Attributes:
+        shape: of the first result.
+        read, made: the numbers of tensors; empty where there is none.
+        norms: each tensor has one hash, a norm.
+        inputs, outputs: hashes of each tensor.
+        tensors: number of tensors among inputs and among outputs, where the texts do not tell.
+    """
+
+    form: Form
+    shape: str
+    read: Sequence[Any]
+    made: Sequence[Any]
+    norms: bool = False
+    inputs: Sequence[Any] = ()
+    outputs: Sequence[Any] = ()
+    tensors: tuple[int, int] | None = None
+
     @classmethod
-    def with_numbers(cls, called: str, arguments: str, result: str) -> tuple[Form, tuple[Any, ...]]:
-        """Return the form of a call and its `Call.numbers`, from its texts as DebugMode writes them."""
+    def of(cls, name: str, arguments: str, result: str, inputs: Sequence[Any] = (), outputs: Sequence[Any] = ()) -> Op:
+        """Return an operation from its texts, as DebugMode writes them, and its hashes."""
         (before, numbers), (after, more) = apart_of(arguments), apart_of(result)
         numbers += more
-        form = cls.of(called, before, after)
-        return form, tuple([numbers[one] if isinstance(one, int) else one for one in form.wanted])
+        form = Form.of(name, before, after)
+        wanted = [[numbers[one] if isinstance(one, int) else one] for one in form.wanted]
+        ((shape, read, made),) = zip(*form.told(wanted, 1), strict=True)
+        return cls(form, shape, read, made, inputs=inputs, outputs=outputs)
 
 
 class Call(NamedTuple):
@@ -128,21 +158,14 @@ class Call(NamedTuple):
         line: in the file, from 1.
         number: the one it has in DebugMode's list of calls, as text; empty if the log does not say.
         module: with the class of the root; empty outside of all.
-        numbers: those in its texts that its form asks for.
-        inputs, outputs: hashes of each tensor.
-        tensors: number of tensors among inputs and among outputs, where the texts do not tell.
     """
 
     line: int
     number: str
     module: str
-    form: Form
-    numbers: tuple[Any, ...]
-    inputs: Sequence[Any]
-    outputs: Sequence[Any]
-    location: str = ""
-    phase: Phase = Phase.OTHER
-    tensors: tuple[int, int] | None = None
+    location: str
+    phase: Phase
+    op: Op
 
 
 class Nesting:
@@ -206,84 +229,80 @@ class Calls:
         self._maker: dict[Any, int] = {}
         self._maker_of_norm = Makers()
 
-    def add(self, call: Call) -> None:
-        """Add a call; what encloses others, and memory that is not filled yet, has no hash and is left out."""
-        hashed = bool(call.outputs or call.inputs)
+    def add(self, *calls: Call) -> None:
+        """Add calls; what encloses others, and memory that is not filled yet, has no hash and is left out."""
         if not self._hashed:
-            if not hashed:
-                self._waiting.append(call)
-                self._columns.waiting += 1
-                return
-            self._hashed = True
-            waiting, self._waiting = self._waiting, []
-            self._columns.waiting = 0
-            for before in waiting:
-                self.add(before)
-        if hashed or call.form.unhashed:
-            self._enter(call, hashed=hashed)
+            self._waiting += calls
+            self._hashed = any(call.op.outputs or call.op.inputs for call in calls)
+            calls = tuple(self._waiting) if self._hashed else ()
+            if self._hashed:
+                self._waiting = []
+            self._columns.waiting = len(self._waiting)
+        self._enter([call for call in calls if call.op.outputs or call.op.inputs or call.op.form.unhashed])
 
     def finish(self) -> None:
         """Add the calls of a log without any hash."""
-        for call in self._waiting:
-            if not call.form.dtensor:
-                self._enter(call, hashed=False)
+        self._enter([call for call in self._waiting if not call.op.form.dtensor])
 
-    def _enter(self, call: Call, *, hashed: bool) -> None:
-        line, number, module, form, numbers, before, after, location, phase, tensors = call
-        read, made = form.read, form.made
-        many = (read, made) if tensors is None else tensors
-        outputs, whole = self._norms(after, many[1]) if after else ((), ())
-        inputs, _ = self._norms(before, many[0]) if before else ((), ())
-        made_by, of_norm = self._maker, self._maker_of_norm
-        known = numbers[:read]
-        if not inputs:
-            producers = [made_by.get(tensor, -1) for tensor in known]
-        elif read == len(inputs):
-            producers = [
-                made_by[tensor] if tensor in made_by else of_norm.of(norm)
-                for tensor, norm in zip(known, inputs, strict=True)
-            ]
-        else:
-            producers = [*map(of_norm.of, inputs)]
-        results = numbers[read : read + made]
-        row = len(self._columns)
-        if form.follows >= 0 and producers:
-            row = producers[form.follows if form.follows < len(producers) else 0]
-        else:
-            told = form.returns or tensors is not None
-            if hashed and told and not (made or outputs or whole or form.writes):  # gives Python a number
-                return
-            if not made and form.writes:
-                results = known[: form.written]
-            texts = {NATIVE_KEY: number} if number else {}
-            if whole:
-                texts["User hash"] = ", ".join(map(str, whole))
-            shape = "" if form.sizes is None else _shape(form.sizes, numbers[read + made :])
-            path = self._paths.get(module)
-            if path is None:
-                path = self._path(module)
-            told_of = line, path, form.name, shape, form.dtype, outputs, inputs, producers, location, phase
-            self._columns.add(new_row(Row, (*told_of, _NO_STATISTICS, (), (), (), False, -1, texts)))
-            if form.unfinished:
-                outputs = ()
-        for tensor in results:
-            if tensor != "":
-                made_by[tensor] = row
-        for norm in outputs:
-            if norm % 1 > 0:  # neither NaN nor infinite
-                of_norm.keep(norm, row)
+    def _enter(self, calls: Iterable[Call]) -> None:
+        made_by, of_norm, paths = self._maker, self._maker_of_norm, self._paths
+        rows: list[Row] = []
+        here = len(self._columns)
+        for line, number, module, location, phase, op in calls:
+            form, shape, known, results, norms, before, after, tensors = op
+            inputs, outputs, whole = before, after, list[int]()
+            if not norms:
+                many = (form.read, form.made) if tensors is None else tensors
+                outputs, whole = self._norms(after, many[1])
+                inputs, _ = self._norms(before, many[0])
+            elif before or after:
+                self._each = 1
+            if not inputs:
+                producers = [made_by.get(tensor, -1) for tensor in known]
+            elif len(known) == len(inputs):
+                producers = [made_by.get(tensor, _UNKNOWN) for tensor in known]
+                if _UNKNOWN in producers:
+                    either = zip(producers, inputs, strict=True)
+                    producers = [of_norm.of(norm) if maker == _UNKNOWN else maker for maker, norm in either]
+            else:
+                producers = [*map(of_norm.of, inputs)]
+            row = here
+            if form.follows >= 0 and producers:
+                row = producers[form.follows if form.follows < len(producers) else 0]
+            else:
+                told = form.returns or tensors is not None
+                if (before or after) and told and not (results or outputs or whole or form.writes):
+                    continue  # gives Python a number
+                if not results and form.writes:
+                    results = known[: form.written]
+                texts = {NATIVE_KEY: number} if number else {}
+                if whole:
+                    texts["User hash"] = ", ".join(map(str, whole))
+                path = paths.get(module)
+                if path is None:
+                    path = self._path(module)
+                told_of = line, path, form.name, shape, form.dtype, outputs, inputs, producers, location, phase
+                rows.append(new_row(Row, (*told_of, _NO_STATISTICS, (), (), (), False, -1, texts)))
+                here += 1
+                if form.unfinished:
+                    outputs = ()
+            for tensor in results:
+                if tensor != "":
+                    made_by[tensor] = row
+            for norm in outputs:
+                if norm % 1 > 0:  # neither NaN nor infinite
+                    of_norm.keep(norm, row)
+        self._columns.extend(rows)
 
-    def _norms(self, values: Sequence[Any], tensors: int) -> tuple[Sequence[float], Sequence[int]]:
+    def _norms(self, values: Sequence[Any], tensors: int) -> tuple[Sequence[float], list[int]]:
         """The norms and the whole numbers of tensors: a hash of several functions has some of each."""
-        if tensors and len(values) % tensors == 0:
+        if tensors and values and len(values) % tensors == 0:
             self._each = len(values) // tensors
-        if self._each == 1 and _NORMS.issuperset(map(type, values)):
-            return values, ()
         groups = [values[k : k + self._each] for k in range(0, len(values), self._each)]
         norms = [next((value for value in group if isinstance(value, float)), math.nan) for group in groups]
         whole = [next((value for value in group if isinstance(value, int)), None) for group in groups]
         told = any(isinstance(value, float) for value in values)
-        return norms if told else (), () if None in whole else [n for n in whole if n is not None]
+        return norms if told else (), [] if None in whole else [n for n in whole if n is not None]
 
     def _path(self, module: str) -> str:
         """The path of a module, without the class of the root."""

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from matchers.logs.columns import decode
 from matchers.logs.imported.columns import Columns
-from matchers.logs.imported.debug_mode import Call, Calls, Form
+from matchers.logs.imported.debug_mode import Call, Calls, Form, Op
 from matchers.logs.imported.format import Format
 from matchers.logs.imported.json_leaves import leaves
 from matchers.logs.op_log import Phase
@@ -71,17 +71,9 @@ def _call(key: re.Match[str], fields: dict[str, str], line: int, columns: Column
         values.append(found)
         many.append(entries)
     module = "" if key[1] == "<none>" else key[1]
-    return Call(
-        line=line,
-        number=fields.get("Call index", ""),
-        module=module,
-        form=Form.of(key[2], "", ""),
-        numbers=(),
-        inputs=values[0],
-        outputs=values[1],
-        phase=Phase.FORWARD if module else Phase.OTHER,
-        tensors=(many[0], many[1]),
-    )
+    phase = Phase.FORWARD if module else Phase.OTHER
+    op = Op(Form.of(key[2], "", ""), "", (), (), inputs=values[0], outputs=values[1], tensors=(many[0], many[1]))
+    return Call(line, fields.get("Call index", ""), module, "", phase, op)
 
 
 def _numbers(name: str, text: str, line: int, columns: Columns) -> tuple[list[Any], int]:

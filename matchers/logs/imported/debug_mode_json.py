@@ -4,24 +4,28 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from typing import Any
+from itertools import repeat
+from operator import add
+from typing import Any, NamedTuple
 
 from matchers.errors import LogError
 from matchers.logs.imported.columns import Columns, new_row
-from matchers.logs.imported.debug_mode import Call, Calls, Form, Nesting
+from matchers.logs.imported.debug_mode import Call, Calls, Form, Nesting, Op
 from matchers.logs.imported.format import Format
-from matchers.logs.imported.json_pieces import NOT_AS_EXPECTED, Pieces
+from matchers.logs.imported.json_pieces import Pieces
 from matchers.logs.imported.json_shapes import (
     Content,
     Parts,
     Place,
+    Plan,
     Shapes,
     is_number,
     is_whole,
     picker,
     raw,
+    rows_of,
     unescaped,
     whole,
 )
@@ -36,8 +40,6 @@ _VERSION = re.compile(r'"version"\s*:\s*([^,}\s]+)')
 _FRAME = re.compile(r'File "([^"\n]+)", line (\d+)')
 _KNOWN_VERSION = "1"
 _LARGEST_HEAD = 64 << 10
-_SPOT = 256
-"""Calls between two reports of progress."""
 _APART = ("op_name", "args_str", "kwargs_str", "output_str")
 """Keys of texts that name tensors by their numbers."""
 _LIBRARY = ("/torch/", "\\torch\\")
@@ -73,123 +75,117 @@ def _open(source: LogSource, columns: Columns) -> Pieces:
 
 
 def _read(source: LogSource, columns: Columns) -> Iterator[None]:
-    calls, reader = Calls(columns), _Reader()
-    shapes = Shapes(reader.plan, _APART)
-    for number, (line, _, value) in enumerate(_open(source, columns).values("]", _next_call, columns, shapes)):
-        try:
-            shape, content = value
-            call = shapes.plan(shape)(content, number, line)
-        except NOT_AS_EXPECTED:
-            columns.problem(line, f"logs[{number}] is not a call that can be read")
-        else:
-            if call is not None:
-                calls.add(call)
-        if number % _SPOT == 0:
-            yield
+    calls, nesting, first = Calls(columns), Nesting(), 0
+    shapes, backward = Shapes(_plan, _APART), False
+    for some in shapes.told(_open(source, columns).entries("]", _next_call, columns, shapes)):
+        found: list[Call] = []
+        for number, ((line, *_), one) in enumerate(some, first):
+            if type(one) is _Call:
+                depth, own, of_forward, op = one
+                if nesting.depth >= depth:
+                    nesting.leave(depth)
+                location, phase = "", nesting.phase
+                if own or of_forward:
+                    is_backward = bool(of_forward) and of_forward != own
+                    backward |= is_backward
+                    location = _location(of_forward if is_backward else own)
+                    if phase is not Phase.OPTIMIZER and own:
+                        phase = Phase.BACKWARD if is_backward else Phase.OTHER if backward else Phase.FORWARD
+                found.append(new_row(Call, (line, str(number), nesting.module, location, phase, op)))
+            elif type(one) is _Annotation:
+                nesting.enter(*one)
+            elif one is not None:
+                columns.problem(line, f"logs[{number}] is not a call that can be read")
+        calls.add(*found)
+        first += len(some)
+        yield
     calls.finish()
 
 
-_Plan = Callable[[Content, int, int], Call | None]
-"""Reads a record, by its number and its line: the call of an operation or a kernel; None for anything else."""
+class _Annotation(NamedTuple):
+    """Depth, header and tag of a record that opens a module or a range."""
+
+    depth: int
+    header: str
+    tag: str
 
 
-class _Reader:
-    """Calls from their JSON."""
+class _Call(NamedTuple):
+    """Depth of what a call lies in, its stack and that of the forward pass, as JSON has them, and the operation."""
 
-    def __init__(self) -> None:
-        self._nesting = Nesting()
-        self._backward = False
-
-    def plan(self, value: Any) -> _Plan:
-        """Return what reads the records of a shape."""
-        kind = value["type"]
-        if kind == "op":
-            log = value.get("log")
-            hashes = dict(log["items"]) if log else {}
-            return self._call(value, "op_name", hashes.get("input_hash"), hashes.get("hash"))
-        if kind == "triton_kernel":
-            return self._call(value, "kernel_name", value.get("pre_hashes"), value.get("post_hashes"))
-        if kind == "annotate":
-            return self._annotation(picker(value["call_depth"], value["header"], value["tag"]))
-        depth = raw(value["call_depth"])
-
-        def nothing(content: Content, _number: int, _line: int) -> None:
-            int(depth(content))
-
-        return nothing
-
-    def _annotation(self, pick: Callable[[Content], tuple[Any, ...]]) -> _Plan:
-        def read(content: Content, _number: int, _line: int) -> None:
-            depth, header, tag = pick(content)
-            self._nesting.enter(int(depth), str(header), str(tag))
-
-        return read
-
-    def _call(self, value: Any, name: str, before: Any, after: Any) -> _Plan:
-        operation = name == "op_name"
-        texts = [value["args_str"], value.get("kwargs_str")] if operation else [value["kwargs_str"]]
-        of_depth = value["call_depth"]
-        inputs, outputs = _numbers(before), _numbers(after)
-        first, last = 1 + len(inputs), 1 + len(inputs) + len(outputs)
-        hashes = [of_depth, *inputs, *outputs]
-        told = _told(value[name], texts, value.get("output_str"), hashes)
-        whole = [k for k, number in enumerate(hashes) if k and is_whole(number)]
-        where = self._place(value.get("stack_trace"), value.get("fwd_stack_trace"))
-        nesting = self._nesting
-
-        def read(content: Content, number: int, line: int) -> Call:
-            form, found = told(content)
-            if whole:
-                found = tuple([int(one) if k in whole else one for k, one in enumerate(found)])
-            depth = int(found[0]) + (operation and form.encloses)
-            if nesting.depth >= depth:
-                nesting.leave(depth)
-            location, phase = ("", nesting.phase) if where is None else where(content)
-            numbers, read, made = found[last:], found[1:first], found[first:last]
-            return new_row(Call, (line, str(number), nesting.module, form, numbers, read, made, location, phase, None))
-
-        return read
-
-    def _place(self, stack: Any, forward: Any) -> Callable[[Content], tuple[str, Phase]] | None:
-        """Return what tells the source line and the phase of a call; None for one without a stack."""
-        nesting = self._nesting
-        if not stack and not forward:
-            return None
-        own_text, forward_text = raw(stack), raw(forward)
-
-        def read(content: Content) -> tuple[str, Phase]:
-            own, of_forward = own_text(content), forward_text(content)
-            backward = bool(of_forward) and of_forward != own
-            self._backward |= backward
-            phase = nesting.phase
-            if phase is not Phase.OPTIMIZER and own:
-                unknown = Phase.OTHER if self._backward else Phase.FORWARD
-                phase = Phase.BACKWARD if backward else unknown
-            return (_location(str(of_forward if backward else own)) if own or backward else ""), phase
-
-        return read
+    depth: int
+    own: str
+    of_forward: str
+    op: Op
 
 
-def _told(
-    name: Any, arguments: list[Any], result: Any, wanted: list[Any]
-) -> Callable[[Content], tuple[Form, tuple[Any, ...]]]:
-    """Return what tells the form of a call, what is wanted, and the numbers in its texts that the form asks for."""
-    if isinstance(name, Parts) or any(isinstance(text, Place) for text in (name, *arguments, result)):  # an escape
-        name_of, result_of, arguments_of = whole(name), whole(result), [*map(whole, arguments)]
-        pick_wanted = picker(*wanted)
+def _plan(value: Any) -> Plan:
+    """Return what tells of the records of a shape."""
+    kind = value["type"]
+    if kind == "op":
+        log = value.get("log")
+        hashes = dict(log["items"]) if log else {}
+        return _calls(value, "op_name", hashes.get("input_hash"), hashes.get("hash"))
+    if kind == "triton_kernel":
+        return _calls(value, "kernel_name", value.get("pre_hashes"), value.get("post_hashes"))
+    known = picker(value["call_depth"], *(value[key] for key in ("header", "tag") if kind == "annotate"))
 
-        def read(content: Content) -> tuple[Form, tuple[Any, ...]]:
-            of_arguments = "".join([one(content) for one in arguments_of])
-            form, numbers = Form.with_numbers(name_of(content), of_arguments, result_of(content))
-            return form, pick_wanted(content) + numbers
+    def annotations(_lines: Sequence[int], contents: Sequence[Content]) -> Iterable[Any]:
+        depths, *texts = known(contents)
+        depths = [*map(int, depths)]
+        columns = depths, *([*map(str, column)] for column in texts)
+        return [_Annotation(*one) for one in zip(*columns, strict=True)] if texts else (None for _ in depths)
 
-        return read
-    parts = [text if isinstance(text, Parts) else Parts(str(text or ""), ()) for text in (*arguments, result)]
-    *before, after = [part.pattern for part in parts]
-    form = Form.of(str(name), "".join(before), after)
+    return annotations
+
+
+def _calls(value: Any, name: str, before: Any, after: Any) -> Plan:
+    texts = [value[name], value.get("args_str", ""), value.get("kwargs_str"), value.get("output_str")]
+    inputs, outputs = _numbers(before), _numbers(after)
+    hashes = [*inputs, *outputs]
+    pick = picker(value["call_depth"], raw(value.get("stack_trace")), raw(value.get("fwd_stack_trace")), *hashes)
+    are_whole = [*map(is_whole, hashes)]
+    ops = _ops(texts, None if any(are_whole) else (len(inputs), len(outputs)))
+
+    def calls(_lines: Sequence[int], contents: Sequence[Content]) -> Iterable[_Call]:
+        depths, own, of_forward, *found = pick(contents)
+        found = [[*map(int, one)] if whole else one for one, whole in zip(found, are_whole, strict=True)]
+        read, made = (rows_of(of, len(contents)) for of in (found[: len(inputs)], found[len(inputs) :]))
+        found_ops = [*ops(contents, read, made)]
+        encloses = [name == "op_name" and op.form.encloses for op in found_ops]
+        depths = [*map(add, map(int, depths), encloses)]
+        return map(new_row, repeat(_Call), zip(depths, own, of_forward, found_ops, strict=True))
+
+    return calls
+
+
+def _ops(texts: Sequence[Any], hashes: tuple[int, int] | None) -> Callable[..., Iterable[Op]]:
+    """Return what tells operations from contents and hashes.
+
+    Args:
+        texts: the name, arguments and result.
+        hashes: number of inputs' and outputs' hashes, if none is a whole number.
+    """
+    if isinstance(texts[0], Parts) or any(isinstance(text, Place) for text in texts):  # an escape
+        columns = [*map(whole, texts)]
+
+        def each(contents: Sequence[Content], read: Iterable[Any], made: Iterable[Any]) -> Iterable[Op]:
+            name, *arguments, result = (of(contents) for of in columns)
+            return map(Op.of, name, map("".join, zip(*arguments, strict=True)), result, read, made)
+
+        return each
+    parts = [text if isinstance(text, Parts) else Parts(str(text or ""), ()) for text in texts]
+    name, *before, after = [part.pattern for part in parts]
+    form = Form.of(name, "".join(before), after)
     places = [place for part in parts for place in part.places]
-    pick = picker(*wanted, *(places[one] if isinstance(one, int) else one for one in form.wanted))
-    return lambda content: (form, pick(content))
+    pick = picker(*(places[one] if isinstance(one, int) else one for one in form.wanted))
+    norms = hashes is not None and hashes[0] in (0, form.read) and hashes[1] in (0, form.made)
+
+    def together(contents: Sequence[Content], read: Iterable[Any], made: Iterable[Any]) -> Iterable[Op]:
+        told = form.told(pick(contents), len(contents))
+        return map(new_row, repeat(Op), zip(repeat(form), *told, repeat(norms), read, made, repeat(None), strict=False))
+
+    return together
 
 
 def _numbers(value: Any) -> list[Any]:
@@ -222,7 +218,7 @@ def _location(stack: str) -> str:
 
 def _native(source: LogSource, _path: str, _line: int, index: str) -> Iterator[str]:
     columns = Columns("")
-    for number, (_, _, value) in enumerate(_open(source, columns).values("]", _next_call, columns)):
+    for number, (_, _, value, _) in enumerate(_open(source, columns).entries("]", _next_call, columns)):
         if str(number) == index:
             yield from json.dumps(value, indent=1, ensure_ascii=False).splitlines()
             return

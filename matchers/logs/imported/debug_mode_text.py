@@ -10,7 +10,7 @@ from typing import Any
 
 from matchers.logs.columns import decode
 from matchers.logs.imported.columns import Columns
-from matchers.logs.imported.debug_mode import Call, Calls, Form, Nesting
+from matchers.logs.imported.debug_mode import Call, Calls, Nesting, Op
 from matchers.logs.imported.format import Format
 from matchers.logs.imported.json_leaves import leaves
 from matchers.logs.source import LogSource
@@ -58,7 +58,7 @@ class _Reader:
             self._nesting.enter(depth, match[1], match[2])
         elif match := _KERNEL.fullmatch(body):
             self._nesting.leave(depth)
-            self._kernel = self._call(number, Form.with_numbers(match[1], match[2], ""), [], [])
+            self._kernel = self._call(number, Op.of(match[1], match[2], ""))
         elif not body.startswith(_REDISTRIBUTION):
             self._operation(number, depth, body)
 
@@ -71,9 +71,8 @@ class _Reader:
                 self._first_other, f"{many:,} line{'s are' if many > 1 else ' is'} not of DebugMode, from here on"
             )
 
-    def _call(self, line: int, told: tuple[Form, tuple[Any, ...]], inputs: list[Any], outputs: list[Any]) -> Call:
-        nesting = self._nesting
-        return Call(line, "", nesting.module, *told, inputs, outputs, self._location, nesting.phase)
+    def _call(self, line: int, op: Op) -> Call:
+        return Call(line, "", self._nesting.module, self._location, self._nesting.phase, op)
 
     def _remark(self, body: str) -> bool:
         """Read a line of a comment; False for one that means nothing."""
@@ -81,9 +80,9 @@ class _Reader:
             self._location = f"{match[1]}:{match[2]}"
         elif (match := _KERNEL_HASHES.fullmatch(body)) and self._kernel is not None:
             numbers = [n for value in _NAMED_NUMBER.findall(match[2]) for n in leaves(_literal(value))]
-            kernel = self._kernel
-            before = match[1] == "pre"
-            self._kernel = kernel._replace(inputs=numbers) if before else kernel._replace(outputs=numbers)
+            op = self._kernel.op
+            op = op._replace(inputs=numbers) if match[1] == "pre" else op._replace(outputs=numbers)
+            self._kernel = self._kernel._replace(op=op)
             return True
         return bool(match)
 
@@ -102,17 +101,15 @@ class _Reader:
         if match is None or not told.endswith(")"):
             self._columns.problem(line, "not a line of DebugMode")
             return
-        of_call = Form.with_numbers(match[1], match[2][:-1], result)
-        self._nesting.leave(depth + of_call[0].encloses)
-        inputs: list[Any] = []
-        outputs: list[Any] = []
+        op = Op.of(match[1], match[2][:-1], result)
+        self._nesting.leave(depth + op.form.encloses)
         if mark:
             try:
                 value = _literal("{'" + hashes)
-                inputs, outputs = (_numbers(value.get(name)) for name in ("input_hash", "hash"))
+                op = op._replace(inputs=_numbers(value.get("input_hash")), outputs=_numbers(value.get("hash")))
             except (ValueError, AttributeError, RecursionError):
                 self._columns.problem(line, "the hashes of the operation are no numbers")
-        self._calls.add(self._call(line, of_call, inputs, outputs))
+        self._calls.add(self._call(line, op))
 
 
 def _numbers(value: Any) -> list[Any]:

@@ -3,20 +3,33 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from itertools import islice
+from typing import Any
 
 from matchers.logs.columns import decode
 from matchers.logs.imported.columns import Columns
-from matchers.logs.imported.json_pieces import NOT_AS_EXPECTED
-from matchers.logs.imported.json_shapes import SPAN, Content, Shapes
+from matchers.logs.imported.json_shapes import NOT_AS_EXPECTED, SPAN, Entry, Shapes
 from matchers.logs.source import LogSource
 
 __all__ = ["line_of", "read_lines"]
 
 
-def read_lines(source: LogSource, columns: Columns, shapes: Shapes[Callable[[Content, int], None]]) -> Iterator[None]:
-    """Enter each object with its line, by the plan of its shape; yields now and then."""
+def read_lines(source: LogSource, columns: Columns, shapes: Shapes) -> Iterator[list[tuple[int, Any]]]:
+    """Yield the lines of objects, many at once, and what the plans of their shapes tell of each."""
+    for some in shapes.told(_entries(source, shapes)):
+        told = []
+        for (line, _, _, ended), one in some:
+            if isinstance(one, Exception):
+                columns.cut_off |= not ended
+                columns.problem(line, f"not a record of this format: {one}")
+            else:
+                told.append((line, one))
+        yield told
+
+
+def _entries(source: LogSource, shapes: Shapes) -> Iterator[Entry]:
+    """Yield the objects, each with whether a line break ends its line."""
     number = 1
     for text in source.whole_lines():
         at, whole = 0, text.endswith(b"\n")
@@ -26,23 +39,16 @@ def read_lines(source: LogSource, columns: Columns, shapes: Shapes[Callable[[Con
             piece = text[at : at + SPAN] if shapes.quick else b""
             for breaks, end, shape, content in shapes.many(piece, by_line=True, last=last):
                 number, at = first + breaks, start + end
-                try:
-                    shapes.plan(shape)(content, number)
-                except NOT_AS_EXPECTED as error:
-                    columns.cut_off |= not whole and at == len(text)
-                    columns.problem(number, f"not a record of this format: {error}")
+                yield number, shape, content, whole or at < len(text)
             if at == start:
                 at = text.find(b"\n", at) + 1 or len(text)
                 raw = text[start:at]
                 try:
                     if raw.strip():
-                        shape, content = shapes.one(json.loads(raw))
-                        shapes.plan(shape)(content, number)
+                        yield number, *shapes.one(json.loads(raw)), raw.endswith(b"\n")
                 except NOT_AS_EXPECTED as error:
-                    columns.cut_off |= not raw.endswith(b"\n")
-                    columns.problem(number, f"not a record of this format: {error}")
+                    yield number, None, error, raw.endswith(b"\n")
                 number += 1
-            yield
 
 
 def line_of(source: LogSource, _path: str, line: int, _key: str) -> Iterator[str]:

@@ -11,11 +11,11 @@ from typing import Any, Final
 import numpy as np
 
 from matchers.logs.imported.columns import Columns
-from matchers.logs.imported.json_shapes import SPAN, Shapes, word
+from matchers.logs.imported.json_shapes import SPAN, Entry, Shapes, word
 from matchers.logs.records import MAX_PROBLEMS
 from matchers.logs.source import LogSource
 
-__all__ = ["NOT_AS_EXPECTED", "Pieces"]
+__all__ = ["Pieces"]
 
 _BETWEEN = re.compile(r"[\s,:]*")
 _LARGEST: Final = 16 << 20
@@ -23,10 +23,6 @@ _LARGEST: Final = 16 << 20
 _NEAR_END: Final = 32
 """Characters before the end of what was read in which an error may mean that more has to be read."""
 _DECODE: Final = json.JSONDecoder().raw_decode
-
-
-NOT_AS_EXPECTED: Final = (TypeError, KeyError, IndexError, AttributeError, ValueError, OverflowError, RecursionError)
-"""Exceptions of a reader for a value that is not of its format."""
 
 
 class _Damaged(ValueError):
@@ -76,24 +72,23 @@ class Pieces:
             if self.at < len(self.text) or not self.more():
                 return self.text[self.at : self.at + 1]
 
-    def values(
+    def entries(
         self,
         end: str,
         next_value: Callable[[str, int], int],
         columns: Columns,
-        shapes: Shapes[Any] | None = None,
+        shapes: Shapes | None = None,
         *,
         named: bool = False,
-    ) -> Iterator[tuple[int, str, Any]]:
-        """Yield the line, the name and the value of each entry of a list or an object, and read the file to its end.
+    ) -> Iterator[Entry]:
+        """Yield each entry of a list or an object, besides with its name, and read the file to its end.
 
-        A damaged entry has the value None, and perhaps the name of the one before; what is between it and the next is
-        left out.
+        A damaged entry perhaps has the name of the one before; what is between it and the next is left out.
 
         Args:
             end: the bracket that closes it.
             next_value: the place of the next entry in a text from a place on; -1: there is none.
-            shapes: split them: a value is a shape and the content.
+            shapes: split them; else a content is a whole value, without a shape.
             named: it is an object.
         """
         damaged = 0
@@ -101,7 +96,7 @@ class Pieces:
         while self._skip() not in ("", end) and damaged < MAX_PROBLEMS:
             if shapes is not None and shapes.quick and (entries := self._many(shapes, named=named)):
                 yield from entries
-                name = entries[-1][1]
+                name = entries[-1][3]
                 continue
             line = self.line
             try:
@@ -109,12 +104,12 @@ class Pieces:
                     name = str(self._value())
                     self._skip()
                 value = self._value()
-            except _Damaged:
+            except _Damaged as error:
                 damaged += 1
-                yield line, name, None
+                yield line, None, error, name
                 self._seek(next_value)
             else:
-                yield line, name, value if shapes is None else shapes.one(value)
+                yield line, *((None, value) if shapes is None else shapes.one(value)), name
         if damaged == MAX_PROBLEMS:
             columns.problem(self.line, "so much is damaged that the rest was not read")
         elif not self._skip():
@@ -123,20 +118,20 @@ class Pieces:
         while self.more():  # the digest of a file is of all its bytes
             self.at = len(self.text)
 
-    def _many(self, shapes: Shapes[Any], *, named: bool) -> list[tuple[int, str, Any]]:
+    def _many(self, shapes: Shapes, *, named: bool) -> list[Entry]:
         """Return the entries from here on that are quickly split, and go on to their end."""
         text, line, end = self.text[self.at : self.at + SPAN].encode(), self.line, 0
         records = shapes.many(text)
-        found: list[tuple[int, str, Any]] = []
+        found: list[Entry] = []
         if named:
-            for (breaks, _, shape, content), (_, after, *value) in zip(records, records, strict=False):
-                if (name := word(shape, content)) is None:
+            for (breaks, _, of_name, text_of), (_, after, shape, content) in zip(records, records, strict=False):
+                if (name := word(of_name, text_of)) is None:
                     break
-                found.append((line + breaks, name, value))
+                found.append((line + breaks, shape, content, name))
                 end = after
         else:
             several = [*records]
-            found = [(line + breaks, "", (shape, content)) for breaks, _, shape, content in several]
+            found = [(line + breaks, shape, content, "") for breaks, _, shape, content in several]
             end = several[-1][1] if several else 0
         self.at += end if text.isascii() else len(text[:end].decode())
         # where lines are short, several times faster than to search for each break

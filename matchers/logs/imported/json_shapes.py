@@ -1,10 +1,10 @@
 """JSON records split into shape and content, so that what is the same in thousands of them is understood once.
 
 A log has a few dozen shapes of records: the same keys and words, with other numbers and names. A format says once for
-each shape where what it wants stands (`Plan`), and then takes it from the content of each record, a list of numbers and
-texts in the order of the file. `json_shapes.c` splits in less than half the time in which `json` decodes. Without it,
-and for what it leaves (numbers of thousands of digits, what is nested deep), `json` decodes and `shape_and_content`
-splits, which is the specification; tests hold the two together.
+each shape where what it wants stands (`Plan`), and then takes it, column by column, from the contents of many records:
+lists of numbers and texts in the order of the file. `json_shapes.c` splits in less than half the time in which `json`
+decodes. Without it, and for what it leaves (numbers of thousands of digits, what is nested deep), `json` decodes and
+`shape_and_content` splits, which is the specification; tests hold the two together.
 """
 
 from __future__ import annotations
@@ -12,13 +12,14 @@ from __future__ import annotations
 import ctypes
 import json
 import re
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
-from itertools import chain
+from itertools import chain, islice
 from json.encoder import encode_basestring
 from operator import itemgetter
 from pathlib import Path
-from typing import Any, Final, Generic, NamedTuple, TypeVar
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 
@@ -29,15 +30,18 @@ __all__ = [
     "CLOSED",
     "HOLE",
     "INSTALLED",
+    "NOT_AS_EXPECTED",
     "NUMBERS",
     "OPEN",
     "SOURCE",
     "SPAN",
     "TEXTS",
     "Content",
+    "Entry",
     "Long",
     "Parts",
     "Place",
+    "Plan",
     "Record",
     "Shapes",
     "apart_of",
@@ -48,6 +52,7 @@ __all__ = [
     "is_whole",
     "picker",
     "raw",
+    "rows_of",
     "shape_of",
     "shape_and_content",
     "unescaped",
@@ -62,6 +67,8 @@ SPAN: Final = 256 << 10
 """Bytes that are split at once."""
 _MOST: Final = 1024
 """Records that are split at once."""
+_TOGETHER: Final = 256
+"""Records that are told together."""
 _MOST_SHAPES: Final = 4096
 _LONG: Final = 200
 """Numbers of a record from which on they stay an array."""
@@ -81,7 +88,8 @@ _APART = re.compile(r'[\d\\"]|[^ -\x7f]')
 _MARK = re.compile("[\1-\5]")
 _MARKED = re.compile(r'"(?:[^"\\]|\\.)*"|[\1-\5]', re.DOTALL)
 
-P = TypeVar("P")
+NOT_AS_EXPECTED: Final = (TypeError, KeyError, IndexError, AttributeError, ValueError, OverflowError, RecursionError)
+"""Exceptions of a reader for a value that is not of its format."""
 
 
 class Place(NamedTuple):
@@ -129,9 +137,14 @@ Content = list[Any] | Long
 """The numbers of a record, each a float, and behind them its texts as the file has them."""
 Record = tuple[int, int, bytes, Content]
 """Line breaks before it, the place after it, its shape and content."""
+Entry = tuple[int, bytes | None, Any, Any]
+"""The line of a record, its shape and content, and what its reader knows besides; without a shape, the content is the
+error of a record that is damaged."""
+Plan = Callable[[Sequence[int], Sequence[Content]], Iterable[Any]]
+"""Tells what a format wants of records of one shape, from their lines and contents; changes nothing."""
 
 
-class Shapes(Generic[P]):
+class Shapes:
     """The shapes of one file so far, with the plan of each.
 
     Attributes:
@@ -144,13 +157,12 @@ class Shapes(Generic[P]):
             the list `OPEN`, then those in it, then one of the shape `CLOSED`.
     """
 
-    def __init__(self, plan: Callable[[Any], P], apart: Collection[str] = (), nest: str = "") -> None:
+    def __init__(self, plan: Callable[[Any], Plan], apart: Collection[str] = (), nest: str = "") -> None:
         self._apart = apart
         self._keys = tuple(
             b"".join(b"%b\0" % key.encode() for key in keys) + b"\0" for keys in (apart, [nest] if nest else [])
         )
-        self.plan: Callable[[bytes], P] = _Plans(plan).__getitem__
-        """Returns the plan of a shape; raises what the making of plans raises."""
+        self._plans = _Plans(plan)
         self._compiled = _compiled()
         self.quick = self._compiled is not None
 
@@ -167,15 +179,39 @@ class Shapes(Generic[P]):
         """Return shape and content of a record that `json` has decoded."""
         return shape_and_content(value, self._apart)
 
+    def told(self, entries: Iterator[Entry]) -> Iterator[list[tuple[Entry, Any]]]:
+        """Yield entries, many at once, in their order, each with what the plan of its shape tells, or the error."""
+        while some := [*islice(entries, _TOGETHER)]:
+            told: list[Any] = [content for _, _, content, _ in some]
+            places = defaultdict[bytes, list[int]](list)
+            for k, (_, shape, _, _) in enumerate(some):
+                if shape is not None:
+                    places[shape].append(k)
+            for shape, own in places.items():
+                lines, contents = [some[k][0] for k in own], [told[k] for k in own]
+                for k, one in zip(own, self._of_shape(shape, lines, contents), strict=True):
+                    told[k] = one
+            yield [*zip(some, told, strict=True)]
 
-class _Plans(dict[bytes, P]):
+    def _of_shape(self, shape: bytes, lines: Sequence[int], contents: Sequence[Content]) -> list[Any]:
+        """What the plan of a shape tells of each record; of one that it fails at alone, the error."""
+        try:
+            return [*self._plans[shape](lines, contents)]
+        except NOT_AS_EXPECTED as error:
+            if len(lines) == 1:
+                return [error]
+        each = zip(lines, contents, strict=True)
+        return [*chain.from_iterable(self._of_shape(shape, [line], [content]) for line, content in each)]
+
+
+class _Plans(dict[bytes, Plan]):
     """Plans by shape, made when they are asked for first."""
 
-    def __init__(self, plan: Callable[[Any], P]) -> None:
+    def __init__(self, plan: Callable[[Any], Plan]) -> None:
         super().__init__()
         self._plan = plan
 
-    def __missing__(self, shape: bytes) -> P:
+    def __missing__(self, shape: bytes) -> Plan:
         if len(self) == _MOST_SHAPES:
             self.clear()
         found = self[shape] = self._plan(_placed(shape.decode("utf-8", "surrogatepass")))
@@ -351,40 +387,48 @@ def _with_places(value: Any) -> Any:
     return [*map(_with_places, value)] if isinstance(value, list) else value
 
 
-def picker(*wanted: Any) -> Callable[[Any], tuple[Any, ...]]:
-    """Return what takes values from a content: those of places; anything else is the same in each record."""
-    own = [one for one in wanted if not isinstance(one, Place)]
-    of_own = iter(range(-len(own), 0))
-    places = [one.at if isinstance(one, Place) else next(of_own) for one in wanted]
-    read = [(k, _READ[one.kind]) for k, one in enumerate(wanted) if isinstance(one, Place) and one.kind in _READ]
-    take = _taker(places)
-    if not own and not read:
-        return take
+def picker(*wanted: Any) -> Callable[[Sequence[Content]], list[Sequence[Any]]]:
+    """Return what takes a column for each wanted value from contents; what is no place is the same in each record."""
+    places = [one.at for one in wanted if isinstance(one, Place)]
+    take: Callable[[Any], Any] = itemgetter(*places or [0])
 
-    def pick(content: Any) -> tuple[Any, ...]:
-        found = take(content + own if own else content)
-        if not read:
-            return found
-        values = [*found]
-        for k, of_text in read:
-            values[k] = of_text(values[k])
-        return tuple(values)
+    def pick(contents: Sequence[Content]) -> list[Sequence[Any]]:
+        many = len(contents)
+        taken = map(take, contents)
+        found = iter([[*taken]] if len(places) == 1 else zip(*taken, strict=True) if places else ())
+        columns: list[Sequence[Any]] = []
+        for one in wanted:
+            column = next(found) if isinstance(one, Place) else (one,) * many
+            if isinstance(one, Place) and one.kind in _READ:
+                column = [*map(_READ[one.kind], column)]
+            columns.append(column)
+        return columns
 
     return pick
 
 
-def raw(wanted: Any) -> Callable[[Any], Any]:
-    """Return what takes one value from a content, a text as JSON has it (`unescaped`)."""
-    return (lambda content: content[wanted.at]) if isinstance(wanted, Place) else (lambda _content: wanted)
+def raw(wanted: Any) -> Any:
+    """Return the place of a text as JSON has it (`unescaped`); empty for what is no text."""
+    if isinstance(wanted, Place):
+        return wanted._replace(kind=_TEXT) if wanted.kind in TEXTS else ""
+    return wanted if isinstance(wanted, str) else ""
 
 
-def whole(wanted: Any) -> Callable[[Any], str]:
-    """Return what takes one text from a content, also one that was taken apart; empty for null."""
-    if isinstance(wanted, Parts):
-        words, pick = wanted.pattern.split(HOLE), picker(*wanted.places)
-        return lambda content: "".join(chain(*zip(words, [*map(as_text, pick(content)), ""], strict=True)))
-    pick = picker("" if wanted is None else wanted)
-    return lambda content: as_text(*pick(content))
+def whole(wanted: Any) -> Callable[[Sequence[Content]], list[str]]:
+    """Return what takes a column of texts, also of one that was taken apart; empty for null."""
+    words, wanted = (wanted.pattern.split(HOLE), wanted.places) if isinstance(wanted, Parts) else (["", ""], [wanted])
+    pick = picker(*("" if one is None else one for one in wanted))
+
+    def texts(contents: Sequence[Content]) -> list[str]:
+        each = zip(*pick(contents), strict=True)
+        return ["".join(chain(*zip(words, [*map(as_text, own), ""], strict=True))) for own in each]
+
+    return texts
+
+
+def rows_of(columns: Sequence[Sequence[Any]], many: int) -> Iterable[tuple[Any, ...]]:
+    """Return the values of each record, from columns of so many records."""
+    return zip(*columns, strict=True) if columns else ((),) * many
 
 
 def is_number(value: Any) -> bool:
@@ -416,12 +460,6 @@ def shape_of(sizes: tuple[float, ...]) -> str:
 def as_text(value: Any) -> str:
     """A value of a content as text: a whole number without a point."""
     return str(int(value) if isinstance(value, float) and value.is_integer() else value)
-
-
-def _taker(places: Sequence[int]) -> Callable[[Any], tuple[Any, ...]]:
-    if len(places) > 1:
-        return itemgetter(*places)
-    return lambda content: tuple([content[at] for at in places])
 
 
 @lru_cache(maxsize=1024)

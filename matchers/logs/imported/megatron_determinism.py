@@ -4,15 +4,15 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Mapping
-from functools import cache
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from itertools import repeat
 from typing import Any, Final
 
 from matchers.errors import LogError
-from matchers.logs.imported.columns import UNREAD, Columns, Row, new_row
+from matchers.logs.imported.columns import UNREAD, Columns, Row, rows
 from matchers.logs.imported.format import NATIVE_KEY, Format
 from matchers.logs.imported.json_lines import line_of, read_lines
-from matchers.logs.imported.json_shapes import Content, Shapes, as_text, is_number, picker, shape_of
+from matchers.logs.imported.json_shapes import Content, Plan, Shapes, as_text, is_number, picker, rows_of, shape_of
 from matchers.logs.op_log import Phase
 from matchers.logs.source import LogSource
 
@@ -25,24 +25,8 @@ _SUMMARY: Final = {"l2_norm": "L2 norm", "minimum": "Min", "maximum": "Max", "me
 _NOT_FINITE: Final = {"nan": math.nan, "+inf": math.inf, "-inf": -math.inf}
 
 
-_At = tuple[int, str, str, Phase, int]
-"""Line, module, the name of its row, phase and micro-batch of a record."""
-
-
-def _row(
-    line: int,
-    module: str,
-    op: str,
-    shape: str,
-    dtype: str,
-    phase: Phase,
-    stats: Mapping[str, float],
-    digests: tuple[int, ...],
-    batch: int,
-    texts: Mapping[str, str],
-) -> Row:
-    told_of = line, module, op, shape, dtype, (), UNREAD, (-1,), "", phase, stats, (), digests, (), False, batch, texts
-    return new_row(Row, told_of)
+_Adding = Callable[[Sequence[Content], Mapping[str, Any]], Iterable[Iterable[Row]]]
+"""Tells the rows of each record, from contents and from columns of all its rows by name."""
 
 
 class _Reader:
@@ -53,40 +37,45 @@ class _Reader:
         self._last: float = -1
         self.modes: set[str] = set()
 
-    def plan(self, record: Any) -> Callable[[Content, int], None]:
-        """Return what adds the rows of a record of this shape."""
+    def plan(self, record: Any) -> Plan:
+        """Return what tells sequence, iteration and rows of records of this shape."""
         wanted = (record[key] for key in ("schema_version", "sequence", "name"))
         pick = picker(*wanted, *map(record.get, ("iteration", "microbatch", "phase")))
+        add = self._tensor(record["tensor"]) if record["event"] == "tensor" else self._event(record["fields"])
 
-        @cache
-        def adding() -> Callable[[Content, _At], None]:
-            return self._tensor(record["tensor"]) if record["event"] == "tensor" else self._event(record["fields"])
+        def read(lines: Sequence[int], contents: Sequence[Content]) -> Iterable[Any]:
+            versions, sequences, names, iterations, batches, phases = pick(contents)
+            if other := [k for k, version in enumerate(versions) if version != _KNOWN_VERSION]:
+                where = f"{self._columns.path}:{lines[other[0]]}: schema_version {as_text(versions[other[0]])}"
+                raise LogError(f"{where} of Megatron's determinism trace is unknown: expected {_KNOWN_VERSION}")
+            names = [*map(as_text, names)]
+            steps = [None if one is None else int(one) for one in iterations]
+            places = [name if at is None else f"iteration_{at}.{name}" for name, at in zip(names, steps, strict=True)]
+            common = {
+                "line": lines,
+                "module": places,
+                "phase": [_PHASES.get(phase, Phase.OTHER) for phase in phases],
+                "micro_batch": [-1 if batch is None else int(batch) for batch in batches],
+                "inputs": repeat(UNREAD),
+                "producers": repeat((-1,)),
+                "texts": [{NATIVE_KEY: name} for name in names],
+            }
+            return zip(map(float, sequences), steps, add(contents, common), strict=True)
 
-        def enter(content: Content, line: int) -> None:
-            version, sequence, name, iteration, batch, phase = pick(content)
-            if version != _KNOWN_VERSION:
-                raise LogError(
-                    f"{self._columns.path}:{line}: schema_version {as_text(version)} of Megatron's determinism trace is"
-                    f" unknown: expected {_KNOWN_VERSION}"
-                )
-            if sequence <= self._last:
-                before = as_text(self._last)
-                self._columns.problem(line, f"sequence {as_text(sequence)} after {before}: it is not increasing")
-            self._last = sequence
-            name, at = as_text(name), ""
-            if iteration is not None:
-                at = f"iteration_{int(iteration)}."
-                if not self._columns.wanted(int(iteration)):
-                    return
-            elif self._columns.step is not None:
-                return
-            batch = -1 if batch is None else int(batch)
-            adding()(content, (line, f"{at}{name}", name, _PHASES.get(phase, Phase.OTHER), batch))
+        return read
 
-        return enter
+    def enter(self, line: int, sequence: float, step: int | None, found: Iterable[Row]) -> None:
+        """Add the rows of a record, if its step is wanted."""
+        if sequence <= self._last:
+            before = as_text(self._last)
+            self._columns.problem(line, f"sequence {as_text(sequence)} after {before}: it is not increasing")
+        self._last = sequence
+        if self._columns.step is None if step is None else self._columns.wanted(step):
+            for row in found:
+                self._columns.add(row)
 
-    def _event(self, fields: Mapping[str, Any]) -> Callable[[Content, _At], None]:
-        """Return what adds the rows of an event's scalars."""
+    def _event(self, fields: Mapping[str, Any]) -> _Adding:
+        """Return what tells the rows of an event's scalars."""
         found: dict[str, Any] = {}
         for key, value in fields.items():
             told = value if isinstance(value, dict) else fields if key == "value" else {"value": value}
@@ -95,50 +84,53 @@ class _Reader:
                 found[key] = number
         pick = picker(*found.values())
 
-        def add(content: Content, at: _At) -> None:
-            line, place, name, phase, batch = at
-            for key, number in zip(found, map(float, pick(content)), strict=True):
-                module = place if key == "value" else f"{place}.{key}"
-                stats = {"L2 norm": abs(number), **dict.fromkeys(("Min", "Max", "Mean"), number)}
-                self._columns.add(_row(line, module, "value", "[]", "", phase, stats, (), batch, {NATIVE_KEY: name}))
+        def add(contents: Sequence[Content], common: Mapping[str, Any]) -> Iterable[Iterable[Row]]:
+            added = []
+            for key, numbers in zip(found, pick(contents), strict=True):
+                own = {"module": [m if key == "value" else f"{m}.{key}" for m in common["module"]]}
+                stats = [{"L2 norm": abs(n), **dict.fromkeys(("Min", "Max", "Mean"), n)} for n in map(float, numbers)]
+                of_all = {"op": repeat("value"), "shape": repeat("[]"), "stats": stats}
+                added.append(rows(**{**common, **own, **of_all}))
+            return rows_of(added, len(contents))
 
         return add
 
-    def _tensor(self, told: Mapping[str, Any]) -> Callable[[Content, _At], None]:
-        """Return what adds the row of a tensor."""
+    def _tensor(self, told: Mapping[str, Any]) -> _Adding:
+        """Return what tells the row of a tensor."""
         mode = str(told["mode"])
-        self.modes.add(mode)
         digest = told["sha256"] if mode in ("full", "sampled") else ""
         summary = {} if digest else told.get("summary") or {}
         found = {own: summary[key] for key, own in _SUMMARY.items() if summary.get(key) is not None}
         finite = summary.get("all_finite", True) if summary else True
-        pick = picker(told["dtype"], digest, finite, *found.values(), *told["shape"])
-        names, sizes = tuple(found), 3 + len(found)
+        pick = picker(told["dtype"], digest, *found.values(), *told["shape"])
 
-        def add(content: Content, at: _At) -> None:
-            line, module, name, phase, batch = at
-            values = pick(content)
-            dtype, digest, finite = values[:3]
-            digests: tuple[int, ...] = ()
-            stats: dict[str, float] = {}
-            texts = {NATIVE_KEY: name}
+        def add(contents: Sequence[Content], common: Mapping[str, Any]) -> Iterable[Iterable[Row]]:
+            self.modes.add(mode)
+            dtypes, digests, *values = pick(contents)
+            own: dict[str, Iterable[Any]] = {}
             if mode == "full":
-                digests = (int(digest[:16], 16),)
+                own["digests"] = [(int(digest[:16], 16),) for digest in digests]
             elif mode == "sampled":
-                texts["User hash"] = str(int(digest, 16))
+                told = zip(common["texts"], digests, strict=True)
+                own["texts"] = [{**texts, "User hash": str(int(digest, 16))} for texts, digest in told]
             elif finite:
-                stats = dict(zip(names, map(float, values[3:sizes]), strict=True))
+                each = rows_of([[*map(float, column)] for column in values[: len(found)]], len(contents))
+                own["stats"] = [dict(zip(found, numbers, strict=True)) for numbers in each]
             else:
-                stats = dict.fromkeys(_SUMMARY.values(), math.nan)
-            shape, dtype = shape_of(values[sizes:]), dtype.removeprefix("torch.")
-            self._columns.add(_row(line, module, "boundary", shape, dtype, phase, stats, digests, batch, texts))
+                own["stats"] = repeat(dict.fromkeys(_SUMMARY.values(), math.nan))
+            own["op"], own["shape"] = repeat("boundary"), map(shape_of, rows_of(values[len(found) :], len(contents)))
+            own["dtype"] = [dtype.removeprefix("torch.") for dtype in dtypes]
+            return zip(rows(**{**common, **own}), strict=True)
 
         return add
 
 
 def _read(source: LogSource, columns: Columns) -> Iterator[None]:
     reader = _Reader(columns)
-    yield from read_lines(source, columns, Shapes(reader.plan))
+    for told in read_lines(source, columns, Shapes(reader.plan)):
+        for line, one in told:
+            reader.enter(line, *one)
+        yield
     if len(reader.modes) == 1:
         columns.form = f"{FORMAT.name} ({reader.modes.pop()})"
 

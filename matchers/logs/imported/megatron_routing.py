@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 from pathlib import Path
 from typing import Any, Final
@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from matchers.logs.imported.columns import UNREAD, Columns, Row
 from matchers.logs.imported.format import NATIVE_KEY, Format
 from matchers.logs.imported.json_lines import line_of, read_lines
-from matchers.logs.imported.json_shapes import Content, Shapes, as_text, is_whole, picker
+from matchers.logs.imported.json_shapes import Content, Plan, Shapes, as_text, is_whole, picker
 from matchers.logs.imported.measured import Dumped, fields_of
 from matchers.logs.op_log import Phase
 from matchers.logs.source import LogSource
@@ -29,6 +29,10 @@ _TOGETHER: Final = 64
 """Choices that are measured together."""
 
 
+_Beside = list[tuple[str, str, list[int]]]
+"""Name, dtype and place of tensors in files beside the trace: offset, bytes, rank and shape."""
+
+
 class _Reader:
     """The rows of one trace."""
 
@@ -38,8 +42,8 @@ class _Reader:
         """Choices of one shape that nothing was read for, to be measured together."""
         self._shape = 0, 0
 
-    def plan(self, record: Any) -> Callable[[Content, int], None]:
-        """Return what adds the choice of a layer, and the logits and hidden states that it was made of."""
+    def plan(self, record: Any) -> Plan:
+        """Return what tells the choice of a layer, and where the logits and hidden states lie that it was made of."""
         pick = picker(*(record[key] for key in ("stage", "block", "layer", "step")), record.get("mtp_idx"))
         told = record["top_indices"]
         shape = len(told), len(told[0]) if told else 0
@@ -51,37 +55,44 @@ class _Reader:
         first, last = (every[0].at, every[-1].at + 1) if every else (0, 0)
         if [one.at for one in every] != [*range(first, last)]:
             raise OverflowError("top_indices has a number that is too large")
-        beside: list[tuple[str, str, Callable[[Content], tuple[Any, ...]]]] = []
+        beside: list[tuple[str, str, Callable[[Sequence[Content]], list[Sequence[Any]]]]] = []
         for fields, (name, dtype) in _BESIDE.items() if not self._columns.head else ():
             at, size, sizes = (record.get(f"{fields}_{what}") for what in ("offset", "bytes", "shape"))
             if is_whole(at) and is_whole(size) and isinstance(sizes, list):
                 beside.append((name, dtype, picker(at, size, record["rank"], *sizes)))
 
-        def enter(content: Content, line: int) -> None:
-            stage, block, layer, step, extra = pick(content)
-            if not self._columns.wanted(int(step)):
-                return
-            place = f"{as_text(block)}.layers.{int(layer)}"
-            if extra is not None:
-                place = f"{place}.mtp.{int(extra)}"
-            module = f"step_{int(step)}.{place}"
-            texts = {NATIVE_KEY: place}
-            row = Row(line, module, as_text(stage), inputs=UNREAD, producers=(-1,), phase=Phase.FORWARD, texts=texts)
-            indices = np.array(content[first:last], "<i8")
-            made: list[tuple[Dumped, int]] = []
-            for name, dtype, pick_place in beside:
-                if (tensor := self._beside(name, dtype, [*map(int, pick_place(content))])) is not None:
-                    made.append((tensor, self._add(row._replace(op=name), tensor, made)))
-            if made or shape != self._shape or len(self._waiting) == _TOGETHER:
-                self.finish()
-            if made:
-                self._add(row, Dumped("int64", shape, indices.tobytes()), made)
-                return
-            self._shape = shape
-            self._waiting.append((row, indices))
-            self._columns.waiting += 1
+        def read(lines: Sequence[int], contents: Sequence[Content]) -> Iterable[Any]:
+            stages, blocks, *numbers, extras = pick(contents)
+            layers, steps = ([*map(int, column)] for column in numbers)
+            every = zip(lines, stages, blocks, layers, steps, extras, contents, strict=True)
+            for line, stage, block, layer, step, extra, content in every:
+                place = f"{as_text(block)}.layers.{layer}{'' if extra is None else f'.mtp.{int(extra)}'}"
+                module, texts = f"step_{step}.{place}", {NATIVE_KEY: place}
+                of_row = {"inputs": UNREAD, "producers": (-1,), "phase": Phase.FORWARD, "texts": texts}
+                row = Row(line, module, as_text(stage), **of_row)  # type: ignore[arg-type] # by name
+                files = [(name, dtype, [int(*one) for one in places([content])]) for name, dtype, places in beside]
+                for name, _, at in files:
+                    _refuse_other_size(name, at)
+                yield step, row, shape, np.array(content[first:last], "<i8"), files
 
-        return enter
+        return read
+
+    def enter(self, step: int, row: Row, shape: tuple[int, int], indices: NDArray[np.int64], beside: _Beside) -> None:
+        """Add a choice, if its step is wanted, and what it was made of."""
+        if not self._columns.wanted(step):
+            return
+        made: list[tuple[Dumped, int]] = []
+        for name, dtype, place in beside:
+            if (tensor := self._beside(name, dtype, place)) is not None:
+                made.append((tensor, self._add(row._replace(op=name), tensor, made)))
+        if made or shape != self._shape or len(self._waiting) == _TOGETHER:
+            self.finish()
+        if made:
+            self._add(row, Dumped("int64", shape, indices.tobytes()), made)
+            return
+        self._shape = shape
+        self._waiting.append((row, indices))
+        self._columns.waiting += 1
 
     def finish(self) -> None:
         """Add the choices that wait."""
@@ -107,8 +118,6 @@ class _Reader:
     def _beside(self, name: str, dtype: str, place: Sequence[int]) -> Dumped | None:
         """A tensor of a file beside the trace, by offset, bytes, rank and shape; None without one."""
         at, size, rank, *shape = place
-        if min(at, size, *shape) < 0 or size != 2 * math.prod(shape):
-            raise ValueError(f"the bytes of {name} are not the size of its shape")
         path = Path(self._columns.path).with_name(f"{name}_rank{rank}.bin")
         try:
             with path.open("rb") as file:
@@ -120,9 +129,18 @@ class _Reader:
         return Dumped(dtype, tuple(shape), data) if len(data) == size else None
 
 
+def _refuse_other_size(name: str, place: list[int]) -> None:
+    at, size, _, *shape = place
+    if min(at, size, *shape) < 0 or size != 2 * math.prod(shape):
+        raise ValueError(f"the bytes of {name} are not the size of its shape")
+
+
 def _read(source: LogSource, columns: Columns) -> Iterator[None]:
     reader = _Reader(columns)
-    yield from read_lines(source, columns, Shapes(reader.plan))
+    for told in read_lines(source, columns, Shapes(reader.plan)):
+        for _, one in told:
+            reader.enter(*one)
+        yield
     reader.finish()
 
 

@@ -5,11 +5,13 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property, lru_cache
-from itertools import chain, islice, takewhile
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from functools import cache, lru_cache
+from itertools import chain, islice, repeat, takewhile
 from pathlib import Path
 from typing import Any, Final, NamedTuple
+
+import numpy as np
 
 from capture.log_format import escape
 from matchers.errors import LogError
@@ -18,8 +20,9 @@ from matchers.logs.columns import decode
 from matchers.logs.imported.columns import UNREAD, Columns, Row, new_row
 from matchers.logs.imported.format import NATIVE_KEY, Format
 from matchers.logs.imported.json_leaves import leaves
-from matchers.logs.imported.json_pieces import NOT_AS_EXPECTED, Pieces
+from matchers.logs.imported.json_pieces import Pieces
 from matchers.logs.imported.json_shapes import (
+    NOT_AS_EXPECTED,
     Content,
     Shapes,
     is_double,
@@ -27,6 +30,7 @@ from matchers.logs.imported.json_shapes import (
     is_text,
     is_whole,
     picker,
+    rows_of,
     shape_of,
 )
 from matchers.logs.imported.makers import Makers
@@ -106,40 +110,74 @@ class _Name(NamedTuple):
         return cls(None, bare, direction)
 
 
+_Tensor = tuple[float, tuple[Any, ...] | None, tuple[Any, ...], int, Any]
+"""A tensor of an entry: its norm, L1 where tensors were dumped, else L2, NaN if unknown; what no other result has, None
+if there is nothing; what the dump has by `_KNOWN`; its checksum, -1 if there is none; its file's name, or itself."""
+_Output = tuple[str, str, Mapping[str, float]]
+"""Shape, dtype and statistics of an output, as a row has them."""
+
+
 class _Told:
     """A tensor in the entries of a shape.
 
     Attributes:
         known: what an entry has by `_KNOWN`, or where it has it.
         dimensions: their number.
-        has_norm: it has a key for its norm, perhaps without a number.
         plain: it has four numbers that are doubles, and neither checksum nor file, as almost always.
     """
 
-    def __init__(self, told: Mapping[str, Any]) -> None:
+    def __init__(self, told: Mapping[str, Any], kinds: set[str]) -> None:
+        self._kinds = kinds
         self.known = [*map(told.get, _KNOWN)]
-        self.pick = picker(*self.known)
-        self.pick_more = picker(told.get("md5"), told.get("data_name"))
-        self.has_more = "md5" in told or "data_name" in told
-        self.has_norm = "Norm" in told
+        self._pick = picker(*self.known, told.get("md5"), told.get("data_name"))
+        self._has_norm = "Norm" in told
         self._numbers = [(k, own) for k, (key, own) in enumerate(_STATISTICS, 1) if is_number(told.get(key))]
-        self._all = len(self._numbers) == len(_STATISTICS)
-        self.norm_is_number = is_number(told.get("Norm"))
-        self.plain = not self.has_more and is_text(self.known[0]) and all(map(is_double, self.known[1:]))
+        self._norm_is_number = is_number(told.get("Norm"))
+        more = told.keys() & {"md5", "data_name"}
+        self.plain = not more and is_text(self.known[0]) and all(map(is_double, self.known[1:]))
         sizes = told["shape"]
         self.dimensions = len(sizes)
         self._sizes = picker(*sizes) if all(map(is_whole, sizes)) else None
 
-    def shape(self, content: Content) -> str:
-        """The shape as a row has it; empty if it is none."""
-        return "" if self._sizes is None else _shape(self._sizes(content))
+    def read(self, contents: Sequence[Content]) -> list[_Tensor]:
+        """The tensor in each of some entries."""
+        *known, checksums, names = self._pick(contents)
+        values = [*zip(*known, strict=True)]
+        if self._usual(known):
+            return [*zip(known[1], zip(*known, repeat(-1)), values, repeat(-1), repeat(None))]
+        return [*map(self._tensor, values, checksums, names)]
 
-    def stats(self, values: tuple[Any, ...]) -> dict[str, float]:
+    def outputs(self, contents: Sequence[Content]) -> Iterable[_Output]:
+        """What a row has of the tensor in each of some entries."""
+        *known, _, _ = self._pick(contents)
+        shapes = repeat("") if self._sizes is None else map(_shape, rows_of(self._sizes(contents), len(contents)))
+        dtypes = [dtype.removeprefix("torch.") for dtype in known[0]]
+        stats: Iterable[dict[str, float]] = map(self._stats, zip(*known, strict=True))
+        if self._usual(known):
+            names = [own for _, own in _STATISTICS]
+            stats = [dict(zip(names, numbers, strict=True)) for numbers in zip(*known[1:], strict=True)]
+        return zip(shapes, dtypes, stats, strict=False)
+
+    def _usual(self, known: Sequence[Sequence[Any]]) -> bool:
+        """True for numbers of entries that all are finite, with norms that are positive and not `_lost`."""
+        if not self.plain:
+            return False
+        numbers = np.array(known[1:], np.float64)
+        return bool(np.isfinite(numbers).all() and numbers[0].min() >= _SMALLEST)
+
+    def _tensor(self, values: tuple[Any, ...], checksum: Any, name: Any) -> _Tensor:
+        total = -1
+        if isinstance(checksum, str):
+            total = int(checksum, 16)
+            self._kinds.add("xor" if checksum.startswith("0x") else "md5")
+        norm = abs(float(values[1])) if self._norm_is_number else math.nan
+        if (norm == math.inf and _finite(values)) or _lost(norm, values):
+            norm = math.nan
+        # a view has another shape, and was not logged, perhaps
+        return norm, (*values, total) if total >= 0 or self._has_norm else None, values, total, name
+
+    def _stats(self, values: tuple[Any, ...]) -> dict[str, float]:
         """The statistics as a row has them."""
-        if self._all:
-            _, norm, low, high, mean = values
-            if norm >= _SMALLEST and math.isfinite(norm + low + high + mean):
-                return {"L2 norm": norm, "Min": low, "Max": high, "Mean": mean}
         stats = {own: float(values[k]) for k, own in self._numbers}
         if stats.get("L2 norm", 0.0) < 0.0:  # that of a number is the number
             stats["L2 norm"] = -stats["L2 norm"]
@@ -150,76 +188,69 @@ class _Told:
         return stats
 
 
-class _Tensors:
-    """The tensors among arguments or results in the entries of a shape, in order.
+def _tensors(value: Any, kinds: set[str]) -> list[_Told]:
+    """The tensors among arguments or results in the entries of a shape, in order."""
+    return [_Told(item, kinds) for item in leaves(value, _is_whole) if type(item) is dict and _is_tensor(item)]
+
+
+class _Entry(NamedTuple):
+    """An entry.
 
     Attributes:
-        told: each.
-        plain: all are.
-        statistics: picks those of inputs, as `pack` wants them, if all are plain.
+        shape: what is the same in all entries of its shape.
+        inputs, parameters, outputs: the tensors among arguments and results, in order.
+        told: what a row has of each output.
+        statistics: of inputs, as `pack` makes them of what an entry has itself.
     """
 
-    def __init__(self, value: Any) -> None:
-        self.told = [_Told(item) for item in leaves(value, _is_whole) if type(item) is dict and _is_tensor(item)]
-        self.plain = all(one.plain for one in self.told)
-        self._pick = picker(*chain.from_iterable([one.known for one in self.told]))
-        self.statistics = picker(*chain.from_iterable([(*one.known[2:], math.nan) for one in self.told]))
-
-    def read(self, content: Content) -> list[_Tensor] | None:
-        """Read tensors that are plain; None if one has an infinite number, or a norm that may be `_lost`."""
-        values = self._pick(content)
-        if math.inf in values or -math.inf in values or min(values[1::5], default=1.0) < _SMALLEST:
-            return None  # negative ones, of numbers, too
-        each = zip(values[::5], values[1::5], values[2::5], values[3::5], values[4::5], strict=True)
-        return [(abs(one[1]), (*one, -1), one, -1, None) for one in each]
+    shape: _Shape
+    inputs: tuple[_Tensor, ...]
+    parameters: tuple[_Tensor, ...]
+    outputs: tuple[_Tensor, ...]
+    told: tuple[_Output, ...]
+    statistics: str
 
 
-class _Entry:
-    """The entries of a shape: the tensors among arguments and results, in order."""
+class _Shape:
+    """The entries of a shape.
 
-    def __init__(self, entry: Any) -> None:
-        self._entry: Mapping[str, Any] = entry
+    Attributes:
+        recompute: the call ran once before.
+        dimensions: of each input.
+        parameters: their names, of a module.
 
-    @cached_property
-    def recompute(self) -> bool:
-        """It ran once before."""
-        return self._entry.get("is_recompute") is True
+    Args:
+        kinds: of checksums, which grows: `md5` or `xor`.
+    """
 
-    @cached_property
-    def forward(self) -> _Tensors:
-        """The tensors that a forward call reads."""
-        return _Tensors([self._entry.get("input_args"), self._entry.get("input_kwargs")])
+    def __init__(self, entry: Mapping[str, Any], kinds: set[str]) -> None:
+        self.recompute = entry.get("is_recompute") is True
+        self._inputs = _tensors([*map(entry.get, ("input_args", "input_kwargs", "input"))], kinds)
+        self._outputs = _tensors(entry.get("output"), kinds)
+        told = entry.get("parameters")
+        parameters = {str(name): one for name, one in told.items() if _is_tensor(one)} if type(told) is dict else {}
+        self.parameters = [*parameters]
+        self._parameters = [_Told(one, kinds) for one in parameters.values()]
+        self.dimensions = tuple([told.dimensions for told in self._inputs])
+        self._plain = all(told.plain for told in self._inputs)
+        self._statistics = picker(*chain.from_iterable([(*told.known[2:], math.nan) for told in self._inputs]))
+        self._gradients = cache(lambda: {str(name): _Shape({"output": one}, kinds) for name, one in entry.items()})
 
-    @cached_property
-    def backward(self) -> _Tensors:
-        """The tensors that a backward call reads."""
-        return _Tensors(self._entry.get("input"))
+    def entries(self, _lines: Sequence[int], contents: Sequence[Content]) -> Iterable[tuple[_Entry, Content]]:
+        """Tell entries, many at once."""
+        many = len(contents)
+        of_all = (self._inputs, self._parameters, self._outputs)
+        inputs, parameters, outputs = ([*rows_of([told.read(contents) for told in of], many)] for of in of_all)
+        told = rows_of([[*one.outputs(contents)] for one in self._outputs], many)
+        texts = map(pack, rows_of(self._statistics(contents), many)) if self._plain else map(_statistics, inputs)
+        each = zip(repeat(self), inputs, parameters, outputs, told, texts)
+        return zip(map(new_row, repeat(_Entry), each), contents, strict=True)
 
-    @cached_property
-    def dimensions(self) -> tuple[int, ...]:
-        """Of each tensor that a forward call reads."""
-        return tuple([told.dimensions for told in self.forward.told])
-
-    @cached_property
-    def outputs(self) -> _Tensors:
-        """The tensors that a call returns."""
-        return _Tensors(self._entry.get("output"))
-
-    @cached_property
-    def parameters(self) -> dict[str, _Told] | None:
-        """The parameters of a module, by name."""
-        told = self._entry.get("parameters")
-        return {name: _Told(one) for name, one in told.items()} if isinstance(told, dict) else None
-
-    @cached_property
-    def gradients(self) -> list[tuple[str, _Tensors]]:
-        """Those of parameters, by name."""
-        return [(str(name), _Tensors(told)) for name, told in self._entry.items()]
-
-
-_Tensor = tuple[float, tuple[Any, ...] | None, tuple[Any, ...], int, Dumped | None]
-"""A tensor of an entry: its norm, L1 where tensors were dumped, else L2, NaN if unknown; what no other result has, None
-if there is nothing; what the dump has by `_KNOWN`; its checksum, -1 if there is none; and itself, if it was dumped."""
+    def gradients(self, content: Content) -> Iterator[tuple[str, _Entry]]:
+        """Yield those of parameters, by name, as outputs."""
+        for name, shape in self._gradients().items():
+            ((entry, _),) = shape.entries([0], [content])
+            yield name, entry
 
 
 class _Reader:
@@ -240,8 +271,6 @@ class _Reader:
         self._saved: dict[str, tuple[list[float], list[int], list[float], int]] = {}
         """By the forward call, what its backward pass reads beside gradients: norms and makers of inputs, norms of
         results, and its row."""
-        self.checksums = ""
-        """`md5` or `xor`, if there is any."""
         folder = Path(columns.path).with_name("dump_tensor_data")
         self.tensors = None if columns.head or not folder.is_dir() else folder
         """The folder of the tensors, if there are any."""
@@ -250,7 +279,7 @@ class _Reader:
         """Add the rows of an entry."""
         name = _Name.of(text)
         if name.direction == "parameters_grad":
-            self._gradients(name, text, entry, content, line)
+            self._gradients(name, text, entry.shape.gradients(content), line)
             return
         parent, batch = self._parent(text) if self._parents else ("", -1)
         if name.module is not None and not self._by_module and (text in self._inside or not self._parents):
@@ -258,18 +287,20 @@ class _Reader:
         enclosing = text if name.module is not None else parent
         module = (_Name.of(enclosing).module or "") if enclosing.startswith("Module.") else ""
         backward = name.direction == "backward"
-        of_inputs = entry.backward if backward else entry.forward
-        inputs, outputs = self._tensors(of_inputs, content), self._tensors(entry.outputs, content)
+        shape, inputs, parameters, outputs, told, statistics = entry
+        if self.tensors is not None:
+            inputs, outputs = self._dumped(inputs), self._dumped(outputs)
+            statistics = _statistics(inputs)
         texts = {NATIVE_KEY: text}
         location, stack = self._places.get(text, _NO_PLACE)
         if stack:
             texts["Stack"] = stack
-        if told := pack(of_inputs.statistics(content)) if of_inputs.plain else _statistics(inputs):
-            texts[FIELD] = told
-        if self._by_module and name.module is not None and entry.parameters is not None:
-            names = [f"{module}.{parameter}".lstrip(".") for parameter in entry.parameters]
+        if statistics:
+            texts[FIELD] = statistics
+        if self._by_module and parameters:
+            names = [f"{module}.{parameter}".lstrip(".") for parameter in shape.parameters]
             texts["Parameter"] = ";".join([*[""] * len(inputs), *map(escape, names)])
-            inputs += [self._tensor(told, content) for told in entry.parameters.values()]
+            inputs += parameters if self.tensors is None else self._dumped(parameters)
         number = len(self._columns)
         norms, known = [one[0] for one in inputs], [one[1] for one in inputs]
         producers = [*map(self._makers.of, known)]
@@ -280,12 +311,12 @@ class _Reader:
             read, makers, results, maker = saved
             norms += read + results
             producers += makers + [maker] * len(results)
-        shape, dtype, norm, stats, counts, digests = self._told(entry.outputs, outputs, texts, content)
-        op = _operation(name, entry.dimensions)
+        size, dtype, norm, stats, counts, digests = self._told(told, outputs, texts)
+        op = _operation(name, shape.dimensions)
         phase = Phase.BACKWARD if backward else _PHASES.get(parent, Phase.FORWARD)
         read_digests = _digests(inputs, len(norms)) if self.tensors else ()
-        place = line, module, op, shape, dtype, norm, norms, producers, location, phase
-        told_of = stats, counts, digests, read_digests, entry.recompute, batch, texts
+        place = line, module, op, size, dtype, norm, norms, producers, location, phase
+        told_of = stats, counts, digests, read_digests, shape.recompute, batch, texts
         self._columns.add(new_row(Row, (*place, *told_of)))
         made = [one[0] for one in outputs]
         if backward:
@@ -304,47 +335,55 @@ class _Reader:
             self._inside.add(parent)
             parent, _ = self._parent(parent)
 
-    def _gradients(self, name: _Name, text: str, entry: _Entry, content: Content, line: int) -> None:
+    def _gradients(self, name: _Name, text: str, gradients: Iterable[tuple[str, _Entry]], line: int) -> None:
         """Add the gradients of a module's parameters."""
         module = name.module or ""
-        for parameter, tensors in entry.gradients:
+        for parameter, entry in gradients:
             producer = self._last_backward.get(module, -1)
             path = f"{module}.{parameter}" if module else parameter
-            outputs, texts = self._tensors(tensors, content), {NATIVE_KEY: text}
-            shape, dtype, norms, stats, counts, digests = self._told(tensors, outputs, texts, content)
+            outputs = entry.outputs if self.tensors is None else self._dumped(entry.outputs)
+            texts = {NATIVE_KEY: text}
+            shape, dtype, norms, stats, counts, digests = self._told(entry.told, outputs, texts)
             fields = {"stats": stats, "counts": counts, "digests": digests, "texts": texts, "phase": Phase.BACKWARD}
             self._columns.add(
                 Row(line, path, "gradient", shape, dtype, norms, UNREAD, (producer,), **fields)  # type: ignore[arg-type] # by name
             )
 
     def _told(
-        self, told: _Tensors, outputs: Sequence[_Tensor], texts: dict[str, str], content: Content
+        self, told: Sequence[_Output], outputs: Sequence[_Tensor], texts: dict[str, str]
     ) -> tuple[str, str, Sequence[float], Mapping[str, float], Sequence[int], Sequence[int]]:
         """Shape, dtype, norms, statistics, counts and digests of outputs, as a row has them; adds to its texts."""
         if not outputs:
             return "", "", (), {}, (), ()
-        read = [one[4] for one in outputs if one[4] is not None] if self.tensors is not None else None
-        if read is not None and len(read) == len(outputs):
-            fields = fields_of(read)
-            texts.update(fields.pop("texts", {}))
-            return tuple([fields.get(name, empty) for name, empty in _OF_OUTPUTS])
-        for k, (one, tensor) in enumerate(zip(told.told, outputs, strict=True)):
-            values = tensor[2]
-            found = one.shape(content), values[0].removeprefix("torch."), one.stats(values)
-            if not k:
-                shape, dtype, stats = found
-            else:
-                texts[f"Output {k}"] = printed(json.loads(found[0] or "null"), *found[1:])
-        checksums = [tensor[3] for tensor in outputs]
+        checksums = [one[3] for one in outputs]
+        if self.tensors is not None:
+            read = [one[4] for one in outputs if isinstance(one[4], Dumped)]
+            if len(read) == len(outputs):
+                fields = fields_of(read)
+                texts.update(fields.pop("texts", {}))
+                return tuple([fields.get(name, empty) for name, empty in _OF_OUTPUTS])
+        for k, found in enumerate(told[1:], 1):
+            texts[f"Output {k}"] = printed(json.loads(found[0] or "null"), *found[1:])
         if min(checksums) >= 0:
             texts["User hash"] = ", ".join(map(str, checksums))
+        shape, dtype, stats = told[0]
         return shape, dtype, (), stats, (), ()
 
-    def _read(self, folder: Path, name: object) -> Dumped | None:
+    def _dumped(self, tensors: Iterable[_Tensor]) -> tuple[_Tensor, ...]:
+        """Tensors, each with what its file has; without one, its norm is unknown."""
+        found: list[_Tensor] = []
+        for _, known, values, checksum, name in tensors:
+            read = self._read(name)
+            l1 = None if read is None else read.measured.l1
+            own = known if read is None else (read.measured.digest,)
+            found.append((math.nan if l1 is None else l1, own, values, checksum, read))
+        return tuple(found)
+
+    def _read(self, name: object) -> Dumped | None:
         """The tensor of a file; None if it cannot be read."""
-        if not isinstance(name, str) or "/" in name:
+        if self.tensors is None or not isinstance(name, str) or "/" in name:
             return None
-        path = folder / name
+        path = self.tensors / name
         try:
             found = read_torch(str(path), str(path))
             self._columns.beside += path.stat().st_size
@@ -360,35 +399,13 @@ class _Reader:
             return (told[0] if isinstance(told[0], str) else ""), (told[1] if type(told[1]) is int else -1)
         return (told if isinstance(told, str) else ""), -1
 
-    def _tensors(self, told: _Tensors, content: Content) -> list[_Tensor]:
-        found = told.read(content) if told.plain and self.tensors is None else None
-        return [self._tensor(one, content) for one in told.told] if found is None else found
-
-    def _tensor(self, told: _Told, content: Content) -> _Tensor:
-        values = told.pick(content)
-        checksum, name = -1, None
-        if told.has_more:
-            text, name = told.pick_more(content)
-            if isinstance(text, str):
-                checksum = int(text, 16)
-                self.checksums = "xor" if text.startswith("0x") else "md5"
-        if self.tensors is not None and (read := self._read(self.tensors, name)) is not None:
-            l1 = read.measured.l1
-            return math.nan if l1 is None else l1, (read.measured.digest,), values, checksum, read
-        norm = abs(float(values[1])) if told.norm_is_number and self.tensors is None else math.nan
-        if (norm == math.inf and _finite(values)) or _lost(norm, values):
-            norm = math.nan
-        # a view has another shape, and was not logged, perhaps
-        known = (*values, checksum) if checksum >= 0 or told.has_norm else None
-        return norm, known, values, checksum, None
-
 
 def _statistics(inputs: Sequence[_Tensor]) -> str:
     """Statistics of inputs besides norms, as a log has them; empty if there are none, or digests tell all."""
     told, known = list[float](), False
     for _, _, values, checksum, read in inputs:
         numbers = values[2:]
-        known = known or (read is None and (checksum >= 0 or type(numbers[0]) is float))
+        known = known or (not isinstance(read, Dumped) and (checksum >= 0 or type(numbers[0]) is float))
         if not {*map(type, numbers)} <= _NUMBERS:
             numbers = tuple([value if type(value) in _NUMBERS else math.nan for value in numbers])
         told += (*numbers, checksum % _WHOLE if checksum >= 0 else math.nan)
@@ -407,7 +424,7 @@ def _lost(norm: float, values: tuple[Any, ...]) -> bool:
 
 def _digests(inputs: Sequence[_Tensor], count: int) -> list[int]:
     """The digests of the inputs that were dumped; `count`: of all that a record reads."""
-    told = [int(NO_DIGEST) if read is None else read.measured.digest for *_, read in inputs]
+    told = [read.measured.digest if isinstance(read, Dumped) else int(NO_DIGEST) for *_, read in inputs]
     return told + [int(NO_DIGEST)] * (count - len(told))
 
 
@@ -487,17 +504,19 @@ def _next_entry(text: str, at: int) -> int:
 
 def _read(source: LogSource, columns: Columns) -> Iterator[None]:
     pieces, level = _open(source, columns)
-    reader, shapes = _Reader(columns, level), Shapes(_Entry)
+    reader, kinds = _Reader(columns, level), set[str]()
+    shapes = Shapes(lambda entry: _Shape(entry, kinds).entries)
     columns.form = f"{FORMAT.name} (statistics)"  # of a head, which ends before the checksums are known
-    for number, (line, name, value) in enumerate(pieces.values("}", _next_entry, columns, shapes, named=True)):
-        try:
-            shape, content = value
-            reader.enter(name, shapes.plan(shape), content, line)
-        except NOT_AS_EXPECTED:
-            columns.problem(line, f"{name} is not an entry that can be read")
-        if number % _SPOT == 0:
-            yield
-    what = "tensors" if reader.tensors else reader.checksums or "statistics"
+    for some in shapes.told(pieces.entries("}", _next_entry, columns, shapes, named=True)):
+        for number, ((line, _, _, name), one) in enumerate(some):
+            try:
+                entry, content = one
+                reader.enter(name, entry, content, line)
+            except NOT_AS_EXPECTED:
+                columns.problem(line, f"{name} is not an entry that can be read")
+            if number % _SPOT == 0:
+                yield
+    what = "tensors" if reader.tensors else max(kinds, default="statistics")
     columns.form = f"{FORMAT.name} ({what}, modules)" if level == "L0" else f"{FORMAT.name} ({what})"
 
 

@@ -5,28 +5,30 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
-from functools import cached_property, lru_cache
+from functools import lru_cache
 from itertools import count, islice, repeat, takewhile
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
 from matchers.errors import LogError
 from matchers.logs.columns import decode
-from matchers.logs.imported.columns import UNREAD, Columns, Row, new_row
+from matchers.logs.imported.columns import UNREAD, Columns, Row, new_row, rows
 from matchers.logs.imported.format import NATIVE_KEY, Format
 from matchers.logs.imported.json_leaves import leaves
-from matchers.logs.imported.json_pieces import NOT_AS_EXPECTED
 from matchers.logs.imported.json_shapes import (
     CLOSED,
+    NOT_AS_EXPECTED,
     OPEN,
     SPAN,
     Content,
+    Entry,
+    Plan,
     Shapes,
     is_text,
     picker,
+    rows_of,
     shape_of,
 )
 from matchers.logs.imported.makers import Makers
@@ -47,8 +49,6 @@ _PRINTED: Final = ("Min", "Max", "Mean")
 _STATISTICS: Final = (*_PRINTED, "L2 norm")
 _TOLD: Final = ("shape", "dtype", "value", "std", "min", "max", "mean")
 """Keys of a tensor in a tree."""
-_SPOT: Final = 1024
-"""Calls between two reports of progress."""
 _CLOSE: Final = 1e-2
 """Difference of printed numbers from those of the file, in parts of the largest, beyond which they are of two calls."""
 
@@ -68,52 +68,47 @@ class _Tensor(NamedTuple):
     read: Dumped | None
 
 
-_Call = tuple[int, bytes, Content]
-"""Line, shape and content of a call."""
-_Pick = Callable[[Content], tuple[Any, ...]]
+_Call = tuple[int, str, Sequence[tuple[Any, ...]], Sequence[tuple[Any, ...]]]
+"""Line and path of a call, and `_TOLD` of each tensor that it returns and reads."""
+_Pick = Callable[[Sequence[Content]], list[Sequence[Any]]]
 
 
-class _Node:
-    """The calls of a shape.
+def _plan(node: Any) -> Plan:
+    """Return what tells of the calls of a shape the row, or path, and `_TOLD` of what they return and read."""
+    made, read = (_tensors(node.get(key)) for key in ("outputs", "inputs"))
+    path, outputs, inputs = picker(node["module_path"]), [*map(_picker, made)], [*map(_picker, read)]
+    printed = len(made) == 1 and not is_text(made[0].get("value"))
 
-    Attributes:
-        outputs: what takes `_TOLD` of each tensor that a call returns from its content.
-        printed: a call returns one tensor, and has its numbers, not the name of a file.
-    """
+    def told(lines: Sequence[int], contents: Sequence[Content]) -> Iterable[Row | _Call]:
+        (paths,) = path(contents)
+        if printed:
+            with suppress(*NOT_AS_EXPECTED):  # a text is no number
+                return _rows(lines, paths, outputs[0](contents))
+        many = len(lines)
+        each = [rows_of([[*rows_of(of(contents), many)] for of in picks], many) for picks in (outputs, inputs)]
+        return zip(lines, paths, *each, strict=True)
 
-    def __init__(self, node: Any) -> None:
-        outputs = _tensors(node.get("outputs"))
-        self.path = picker(node["module_path"])
-        self.outputs = [*map(_picker, outputs)]
-        self._inputs = node.get("inputs")
-        self.printed = len(outputs) == 1 and not is_text(outputs[0].get("value"))
+    return told
 
-    @cached_property
-    def inputs(self) -> list[_Pick]:
-        """As `outputs`, of the tensors that a call reads."""
-        return [*map(_picker, _tensors(self._inputs))]
 
-    def rows(self, calls: Sequence[_Call]) -> list[Row]:
-        """The rows of calls with all numbers `printed`, column by column: twice as fast as call by call.
-
-        Raises:
-            ValueError: a text is no number.
-        """
-        lines, _, contents = zip(*calls, strict=True)
-        sizes, dtypes, _, *texts = zip(*map(self.outputs[0], contents), strict=True)
-        deviation, *numbers = ([float(text[7:-1]) for text in column] for column in texts)
-        shapes, counts = zip(*map(_sizes, sizes), strict=True)
-        norms = map(_norm, counts, deviation, numbers[-1])
-        stats = [dict(zip(_STATISTICS, told, strict=True)) for told in zip(*numbers, norms, strict=True)]
-        paths = [path for (path,) in map(self.path, contents)]
-        modules = [path.partition(".")[2] for path in paths]
-        kinds = [dtype.removeprefix("torch.") for dtype in dtypes]
-        rest = repeat(()), repeat(()), repeat(()), repeat(False), repeat(-1)
-        columns = (
-            *(lines, modules, repeat("forward"), map(shape_of, shapes), kinds, repeat(()), repeat(UNREAD)),
-            *(repeat((-1,)), repeat(""), repeat(Phase.FORWARD), stats, *rest, [{NATIVE_KEY: path} for path in paths]),
-        )
-        return [new_row(Row, told) for told in zip(*columns, strict=False)]
+def _rows(lines: Sequence[int], paths: Sequence[str], told: Sequence[Sequence[Any]]) -> list[Row]:
+    """The rows of calls with all numbers of one tensor: twice as fast as call by call."""
+    sizes, dtypes, _, *texts = told
+    deviation, *numbers = ([float(text[7:-1]) for text in column] for column in texts)
+    shapes, counts = zip(*map(_sizes, sizes), strict=True)
+    norms = map(_norm, counts, deviation, numbers[-1])
+    return rows(
+        line=lines,
+        module=[path.partition(".")[2] for path in paths],
+        op=repeat("forward"),
+        shape=map(shape_of, shapes),
+        dtype=[dtype.removeprefix("torch.") for dtype in dtypes],
+        inputs=repeat(UNREAD),
+        producers=repeat((-1,)),
+        phase=repeat(Phase.FORWARD),
+        stats=[dict(zip(_STATISTICS, one, strict=True)) for one in zip(*numbers, norms, strict=True)],
+        texts=[{NATIVE_KEY: path} for path in paths],
+    )
 
 
 def _picker(told: Mapping[str, Any]) -> _Pick:
@@ -128,16 +123,15 @@ class _Tree:
         self._makers = Makers()
         self.read_any = False
 
-    def enter(self, node: _Node, content: Content, line: int) -> None:
+    def enter(self, line: int, path: str, made: Sequence[Any], inputs: Sequence[Any]) -> None:
         """Add the call of a module, if its outputs are told."""
-        if not node.outputs:
+        if not made:
             return
-        outputs = [self._tensor(pick(content)) for pick in node.outputs]
-        (path,) = node.path(content)
+        outputs = [*map(self._tensor, made)]
         place = line, path.partition(".")[2], "forward"
         if read := [tensor.read for tensor in outputs if tensor.read is not None]:
             self.read_any = True
-            fields = {**self._inputs(node, content), **fields_of(read)}
+            fields = {**self._inputs(inputs), **fields_of(read)}
             for digest in fields["digests"]:
                 self._makers.keep(digest, len(self._columns), fields["input_digests"])
             fields["texts"] = {NATIVE_KEY: path, **fields["texts"]}
@@ -150,23 +144,9 @@ class _Tree:
         told_of = shape_of(shape), dtype, (), UNREAD, (-1,), "", Phase.FORWARD, stats
         self._columns.add(new_row(Row, (*place, *told_of, (), (), (), False, -1, texts)))
 
-    def rows(self, calls: Sequence[_Call], plan: Callable[[bytes], _Node]) -> list[Row | None]:
-        """The rows of calls that are quickly told; None for any other."""
-        rows: list[Row | None] = [None] * len(calls)
-        places = defaultdict[bytes, list[int]](list)
-        for k, (_, shape, _) in enumerate(calls):
-            places[shape].append(k)
-        for shape, own in places.items():
-            with suppress(*NOT_AS_EXPECTED):
-                if (node := plan(shape)).printed:
-                    for k, row in zip(own, node.rows([calls[k] for k in own]), strict=True):
-                        rows[k] = row
-        return rows
-
-    def _inputs(self, node: _Node, content: Content) -> dict[str, Any]:
+    def _inputs(self, inputs: Sequence[Any]) -> dict[str, Any]:
         """The fields of a row that are about what a module reads."""
-        inputs = [self._tensor(pick(content)) for pick in node.inputs]
-        told = [None if tensor.read is None else tensor.read.measured for tensor in inputs]
+        told = [None if tensor.read is None else tensor.read.measured for tensor in map(self._tensor, inputs)]
         return {
             "inputs": [math.nan if one is None or one.l1 is None else one.l1 for one in told],
             "input_digests": [int(NO_DIGEST) if one is None else one.digest for one in told],
@@ -239,7 +219,7 @@ def _is_tensor(told: Mapping[str, Any]) -> bool:
     return is_text(told.get("shape")) and is_text(told.get("dtype"))
 
 
-def _calls(content: bytes, shapes: Shapes[_Node], path: str) -> Iterator[_Call]:
+def _calls(content: bytes, shapes: Shapes, path: str) -> Iterator[Entry]:
     """Return the calls of a tree in the order in which they end, children first.
 
     Raises:
@@ -257,10 +237,10 @@ def _calls(content: bytes, shapes: Shapes[_Node], path: str) -> Iterator[_Call]:
     return _decoded(root, content, shapes)
 
 
-def _split(content: bytes, shapes: Shapes[_Node]) -> list[_Call] | None:
+def _split(content: bytes, shapes: Shapes) -> list[Entry] | None:
     """Return the calls of a tree, quickly; None for one that is damaged or written in another way."""
-    found: list[_Call] = []
-    open_: list[_Call] = []
+    found: list[Entry] = []
+    open_: list[Entry] = []
     at, line = 0, 1
     while not found or open_:
         piece = content[at : at + SPAN]
@@ -273,7 +253,7 @@ def _split(content: bytes, shapes: Shapes[_Node]) -> list[_Call] | None:
             else:
                 name = piece.find(_NODE, end, after)
                 breaks += piece.count(b"\n", piece.rfind(b"{", 0, name), name) if name > 0 else 0
-                call = line + breaks, shape, told
+                call = line + breaks, shape, told, None
                 (open_ if shape.endswith(_OPEN) else found).append(call)
             end = after
             if not open_:
@@ -285,7 +265,7 @@ def _split(content: bytes, shapes: Shapes[_Node]) -> list[_Call] | None:
     return None if content[at:].strip() else found
 
 
-def _decoded(root: Any, content: bytes, shapes: Shapes[_Node]) -> Iterator[_Call]:
+def _decoded(root: Any, content: bytes, shapes: Shapes) -> Iterator[Entry]:
     """Yield the calls of a tree that `json` has decoded."""
     lines, numbers = _lines(content), count()
     stack: list[tuple[Any, int]] = [(root, -1)]
@@ -293,7 +273,7 @@ def _decoded(root: Any, content: bytes, shapes: Shapes[_Node]) -> Iterator[_Call
         node, number = stack.pop()
         if number >= 0:
             own = {key: value for key, value in node.items() if key != _NEST}
-            yield lines[number] if number < len(lines) else 1, *shapes.one(own)
+            yield lines[number] if number < len(lines) else 1, *shapes.one(own), None
             continue
         stack.append((node, next(numbers)))
         children = node.get(_NEST) or ()
@@ -305,15 +285,18 @@ def _decoded(root: Any, content: bytes, shapes: Shapes[_Node]) -> Iterator[_Call
 
 def _read(source: LogSource, columns: Columns) -> Iterator[None]:
     content = b"".join(source.blocks())
-    shapes, tree = Shapes(_Node, nest=_NEST), _Tree(columns)
-    line, calls = 1, _calls(content, shapes, columns.path)
+    shapes, tree = Shapes(_plan, nest=_NEST), _Tree(columns)
+    line = 1
     try:
-        while some := [*islice(calls, _SPOT)]:
-            for (line, shape, told), row in zip(some, tree.rows(some, shapes.plan), strict=True):
-                if row is not None:
-                    columns.add(row)
+        for some in shapes.told(_calls(content, shapes, columns.path)):
+            for entry, one in some:
+                line = entry[0]
+                if isinstance(one, Exception):
+                    raise one
+                if isinstance(one, Row):
+                    columns.add(one)
                 else:
-                    tree.enter(shapes.plan(shape), told, line)
+                    tree.enter(*one)
                     if tree.read_any:  # the files beside it take their time
                         yield
             yield

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -18,9 +18,11 @@ from matchers.logs.imported import json_shapes
 from matchers.logs.imported.json_shapes import (
     CLOSED,
     HOLE,
+    Entry,
     Long,
     Parts,
     Place,
+    Plan,
     Shapes,
     apart_of,
     picker,
@@ -48,8 +50,12 @@ _KEYS = ("a", "b")
 _RECORD = st.dictionaries(st.sampled_from("abc"), _VALUE | st.text(st.sampled_from("0123459.-+eE_x$[], "), max_size=12))
 
 
+def _no_plan(_record: Any) -> Plan:
+    raise NotImplementedError
+
+
 def _as_read(text: str, *, by_line: bool = False) -> list[tuple[bytes, Any]]:
-    records = Shapes(id, _KEYS).many(text.encode(), by_line=by_line, last=True)
+    records = Shapes(_no_plan, _KEYS).many(text.encode(), by_line=by_line, last=True)
     return [(shape, content) for _, _, shape, content in records]
 
 
@@ -58,10 +64,10 @@ def _filled(shape: bytes, content: Any) -> Any:
 
     def filled(placed: Any) -> Any:
         if isinstance(placed, Place):
-            (found,) = picker(placed)(content)
+            ((found,),) = picker(placed)([content])
             return found
         if isinstance(placed, Parts):
-            numbers = [f"<{picker(place)(content)[0]!r}>" for place in placed.places]
+            numbers = [f"<{picker(place)([content])[0][0]!r}>" for place in placed.places]
             words = placed.pattern.split(HOLE)
             return "".join(word + number for word, number in zip(words, [*numbers, ""], strict=True))
         if isinstance(placed, dict):
@@ -135,26 +141,26 @@ def test_what_is_no_json_is_left(value: Any, data: st.DataObject) -> None:
 def test_a_record_fills_its_line() -> None:
     """What is after it, or begins before, is no record; one beyond ASCII is left to `json`."""
     lines = [b'{"a": 1}', b"  [2]\t", b"", b"[3]"]
-    assert [content for *_, content in Shapes(id).many(b"\n".join([*lines, b""]), by_line=True)] == [
+    assert [content for *_, content in Shapes(_no_plan).many(b"\n".join([*lines, b""]), by_line=True)] == [
         [1.0],
         [2.0],
         [3.0],
     ]
     for bad in (b"[1] [2]\n", b"[1,\n2]\n", '[1, "é"]\n'.encode(), b"[1]x\n", b"[" * 65 + b"]" * 65 + b"\n"):
-        assert [*Shapes(id).many(bad, by_line=True)] == []
-    assert [*Shapes(id).many(b"[1]", by_line=True)] == [], "the line may go on"
-    assert next(Shapes(id).many(b"[1]12"))[1] == 3
+        assert [*Shapes(_no_plan).many(bad, by_line=True)] == []
+    assert [*Shapes(_no_plan).many(b"[1]", by_line=True)] == [], "the line may go on"
+    assert next(Shapes(_no_plan).many(b"[1]12"))[1] == 3
 
 
 @pytest.mark.compiler
 def test_many_numbers_stay_an_array() -> None:
     """They are picked as others are."""
     text = json.dumps({"a": [*range(300)], "b": "x1", "c": None})
-    ((*_, shape, content),) = Shapes(id).many(text.encode())
+    ((*_, shape, content),) = Shapes(_no_plan).many(text.encode())
     assert isinstance(content, Long)
     record = json_shapes._placed(shape.decode())
     first, *_, last = record["a"]
-    assert picker(last, record["b"], record["c"], first)(content) == (299.0, "x1", None, 0.0)
+    assert [*zip(*picker(last, record["b"], record["c"], first)([content]), strict=True)] == [(299.0, "x1", None, 0.0)]
     assert content[first.at : last.at + 1].tolist() == [*range(300)]
 
 
@@ -181,26 +187,43 @@ def test_records_within_a_record_follow_it(tree: Any, indent: int | None) -> Non
             yield from records(one)
         yield CLOSED, []
 
-    found = Shapes(id, nest="n").many(json.dumps(tree, indent=indent, ensure_ascii=False).encode(), last=True)
+    found = Shapes(_no_plan, nest="n").many(json.dumps(tree, indent=indent, ensure_ascii=False).encode(), last=True)
     assert repr([one[2:] for one in found]) == repr([*records(tree)])
 
 
 @pytest.mark.compiler
 def test_what_follows_the_records_within_is_left() -> None:
-    assert [one[2] for one in Shapes(id, nest="n").many(b'{"n": [{}], "a": 1}')] == [b'{"n":[0]}', b"{}"]
+    assert [one[2] for one in Shapes(_no_plan, nest="n").many(b'{"n": [{}], "a": 1}')] == [b'{"n":[0]}', b"{}"]
 
 
-def test_plans_are_made_once_for_a_shape() -> None:
+def _entries(shapes: Shapes, *texts: str) -> Iterator[Entry]:
+    return ((k, *shapes.one(json.loads(text)), text) for k, text in enumerate(texts))
+
+
+def test_records_of_one_shape_are_told_together_and_a_bad_one_by_itself() -> None:
+    """In the order of the records; what one alone is bad for costs no other."""
     asked: list[Any] = []
+    together: list[Sequence[int]] = []
 
-    def plan(record: Any) -> int:
+    def plan(record: Any) -> Plan:
         asked.append(record)
-        return len(asked)
+        pick = picker(record["b"])
+
+        def told(lines: Sequence[int], contents: Sequence[Any]) -> Iterable[int]:
+            together.append(lines)
+            return (int(text, 36) for text in pick(contents)[0])
+
+        return told
 
     shapes = Shapes(plan)
-    for text in ('{"a": 1.5, "b": "x1"}', '{"a": 2.5, "b": "x2"}', '{"a": 2, "b": "x2"}'):
-        shapes.plan(shapes.one(json.loads(text))[0])
+    texts = ['{"a": 1.5, "b": "x1"}', '{"a": 2, "b": "x3"}', '{"a": 2.5, "b": "x2"}']
+    assert [one for some in shapes.told(_entries(shapes, *texts)) for _, one in some] == [1189, 1191, 1190]
     assert [record["b"] for record in asked] == [Place(1, json_shapes.TEXTS[0])] * 2
+    assert together == [[0, 2], [1]]
+    damaged = iter([*_entries(shapes, texts[0], '{"a": 1.5, "b": "1-"}', "[]"), (9, None, KeyError("x"), "")])
+    (some,) = shapes.told(damaged)
+    assert [type(one) for _, one in some] == [int, ValueError, TypeError, KeyError]
+    assert len(asked) == 3, "a plan is made once for a shape, and tried again only where it failed"
 
 
 @pytest.mark.compiler
