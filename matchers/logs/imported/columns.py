@@ -18,7 +18,7 @@ from matchers.logs.columns import KeyColumn, Ragged, Strings, Texts
 from matchers.logs.op_log import COUNTS, STATISTICS, Header, OpLog, Phase, Problem
 from matchers.logs.records import LISTS, MAX_PROBLEMS, Contents, refuse_excess
 
-__all__ = ["UNREAD", "Columns", "Row", "new_row", "rows"]
+__all__ = ["UNREAD", "Columns", "Row", "new_row", "rows", "stats_of"]
 
 UNREAD: Final = (math.nan,)
 """The inputs of an operation of which the log tells none: what comes in may differ."""
@@ -92,6 +92,14 @@ def rows(**columns: Iterable[Any]) -> list[Row]:
     """Rows from columns by the names of fields; the other fields are the same in each, as `Row` has them."""
     every = [columns.get(name, repeat(Row._field_defaults.get(name))) for name in Row._fields]
     return [*map(new_row, repeat(Row), zip(*every, strict=False))]
+
+
+def stats_of(names: Sequence[str], columns: Sequence[Sequence[float]]) -> list[dict[str, float]]:
+    """The statistics of rows by these names, from a column for each name."""
+    if len(names) == 4:  # almost always; half the time
+        a, b, c, d = names
+        return [{a: w, b: x, c: y, d: z} for w, x, y, z in zip(*columns, strict=True)]
+    return [dict(zip(names, numbers, strict=True)) for numbers in zip(*columns, strict=True)]
 
 
 class Columns:

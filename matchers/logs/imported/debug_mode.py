@@ -151,21 +151,9 @@ class Op(NamedTuple):
         return cls(form, shape, read, made, inputs=inputs, outputs=outputs)
 
 
-class Call(NamedTuple):
-    """A call of an operation or a kernel.
-
-    Attributes:
-        line: in the file, from 1.
-        number: the one it has in DebugMode's list of calls, as text; empty if the log does not say.
-        module: with the class of the root; empty outside of all.
-    """
-
-    line: int
-    number: str
-    module: str
-    location: str
-    phase: Phase
-    op: Op
+Call = tuple[int, str, str, str, Phase, Op]
+"""A call: its line in the file, from 1; the number that it has in DebugMode's list of calls, as text, empty if the log
+does not say; its module, with the class of the root, empty outside of all; its source line, phase and operation."""
 
 
 class Nesting:
@@ -229,20 +217,18 @@ class Calls:
         self._maker: dict[Any, int] = {}
         self._maker_of_norm = Makers()
 
-    def add(self, *calls: Call) -> None:
+    def add(self, calls: Sequence[Call]) -> None:
         """Add calls; what encloses others, and memory that is not filled yet, has no hash and is left out."""
         if not self._hashed:
             self._waiting += calls
-            self._hashed = any(call.op.outputs or call.op.inputs for call in calls)
-            calls = tuple(self._waiting) if self._hashed else ()
-            if self._hashed:
-                self._waiting = []
+            self._hashed = any(op.outputs or op.inputs for *_, op in calls)
+            calls, self._waiting = (self._waiting, []) if self._hashed else ([], self._waiting)
             self._columns.waiting = len(self._waiting)
-        self._enter([call for call in calls if call.op.outputs or call.op.inputs or call.op.form.unhashed])
+        self._enter([call for call in calls if (op := call[-1]).outputs or op.inputs or op.form.unhashed])
 
     def finish(self) -> None:
         """Add the calls of a log without any hash."""
-        self._enter([call for call in self._waiting if not call.op.form.dtensor])
+        self._enter([call for call in self._waiting if not call[-1].form.dtensor])
 
     def _enter(self, calls: Iterable[Call]) -> None:
         made_by, of_norm, paths = self._maker, self._maker_of_norm, self._paths

@@ -36,7 +36,7 @@ def _read(source: LogSource, columns: Columns) -> Iterator[None]:
 
     def end() -> None:
         if key is not None:
-            calls.add(_call(key, fields, begin, columns))
+            calls.add([_call(key, fields, begin, columns)])
 
     for number, raw in enumerate(source.lines(), 1):
         line = decode(raw.rstrip(b"\r\n"))
@@ -73,7 +73,7 @@ def _call(key: re.Match[str], fields: dict[str, str], line: int, columns: Column
     module = "" if key[1] == "<none>" else key[1]
     phase = Phase.FORWARD if module else Phase.OTHER
     op = Op(Form.of(key[2], "", ""), "", (), (), inputs=values[0], outputs=values[1], tensors=(many[0], many[1]))
-    return Call(line, fields.get("Call index", ""), module, "", phase, op)
+    return line, fields.get("Call index", ""), module, "", phase, op
 
 
 def _numbers(name: str, text: str, line: int, columns: Columns) -> tuple[list[Any], int]:

@@ -80,7 +80,7 @@ def _read(source: LogSource, columns: Columns) -> Iterator[None]:
     for some in shapes.told(_open(source, columns).entries("]", _next_call, columns, shapes)):
         found: list[Call] = []
         for number, ((line, *_), one) in enumerate(some, first):
-            if type(one) is _Call:
+            if type(one) is tuple:
                 depth, own, of_forward, op = one
                 if nesting.depth >= depth:
                     nesting.leave(depth)
@@ -91,12 +91,12 @@ def _read(source: LogSource, columns: Columns) -> Iterator[None]:
                     location = _location(of_forward if is_backward else own)
                     if phase is not Phase.OPTIMIZER and own:
                         phase = Phase.BACKWARD if is_backward else Phase.OTHER if backward else Phase.FORWARD
-                found.append(new_row(Call, (line, str(number), nesting.module, location, phase, op)))
+                found.append((line, str(number), nesting.module, location, phase, op))
             elif type(one) is _Annotation:
                 nesting.enter(*one)
             elif one is not None:
                 columns.problem(line, f"logs[{number}] is not a call that can be read")
-        calls.add(*found)
+        calls.add(found)
         first += len(some)
         yield
     calls.finish()
@@ -110,13 +110,8 @@ class _Annotation(NamedTuple):
     tag: str
 
 
-class _Call(NamedTuple):
-    """Depth of what a call lies in, its stack and that of the forward pass, as JSON has them, and the operation."""
-
-    depth: int
-    own: str
-    of_forward: str
-    op: Op
+_Call = tuple[int, str, str, Op]
+"""Depth of what a call lies in, its stack and that of the forward pass, as JSON has them, and the operation."""
 
 
 def _plan(value: Any) -> Plan:
@@ -154,7 +149,7 @@ def _calls(value: Any, name: str, before: Any, after: Any) -> Plan:
         found_ops = [*ops(contents, read, made)]
         encloses = [name == "op_name" and op.form.encloses for op in found_ops]
         depths = [*map(add, map(int, depths), encloses)]
-        return map(new_row, repeat(_Call), zip(depths, own, of_forward, found_ops, strict=True))
+        return zip(depths, own, of_forward, found_ops, strict=True)
 
     return calls
 

@@ -72,7 +72,7 @@ class _Reader:
             )
 
     def _call(self, line: int, op: Op) -> Call:
-        return Call(line, "", self._nesting.module, self._location, self._nesting.phase, op)
+        return line, "", self._nesting.module, self._location, self._nesting.phase, op
 
     def _remark(self, body: str) -> bool:
         """Read a line of a comment; False for one that means nothing."""
@@ -80,15 +80,15 @@ class _Reader:
             self._location = f"{match[1]}:{match[2]}"
         elif (match := _KERNEL_HASHES.fullmatch(body)) and self._kernel is not None:
             numbers = [n for value in _NAMED_NUMBER.findall(match[2]) for n in leaves(_literal(value))]
-            op = self._kernel.op
+            line, number, module, location, phase, op = self._kernel
             op = op._replace(inputs=numbers) if match[1] == "pre" else op._replace(outputs=numbers)
-            self._kernel = self._kernel._replace(op=op)
+            self._kernel = line, number, module, location, phase, op
             return True
         return bool(match)
 
     def _end_kernel(self) -> None:
         if self._kernel is not None:
-            self._calls.add(self._kernel)
+            self._calls.add([self._kernel])
             self._kernel = None
 
     def _operation(self, line: int, depth: int, body: str) -> None:
@@ -109,7 +109,7 @@ class _Reader:
                 op = op._replace(inputs=_numbers(value.get("input_hash")), outputs=_numbers(value.get("hash")))
             except (ValueError, AttributeError, RecursionError):
                 self._columns.problem(line, "the hashes of the operation are no numbers")
-        self._calls.add(self._call(line, op))
+        self._calls.add([self._call(line, op)])
 
 
 def _numbers(value: Any) -> list[Any]:

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from matchers.logs.imported.columns import Columns
-from matchers.logs.imported.json_shapes import SPAN, Entry, Shapes, word
+from matchers.logs.imported.json_shapes import PLAIN, SPAN, Entry, Shapes, word
 from matchers.logs.records import MAX_PROBLEMS
 from matchers.logs.source import LogSource
 
@@ -125,7 +125,7 @@ class Pieces:
         found: list[Entry] = []
         if named:
             for (breaks, _, of_name, text_of), (_, after, shape, content) in zip(records, records, strict=False):
-                if (name := word(of_name, text_of)) is None:
+                if (name := text_of[0] if of_name == PLAIN else word(of_name, text_of)) is None:
                     break
                 found.append((line + breaks, shape, content, name))
                 end = after

@@ -33,6 +33,7 @@ __all__ = [
     "NOT_AS_EXPECTED",
     "NUMBERS",
     "OPEN",
+    "PLAIN",
     "SOURCE",
     "SPAN",
     "TEXTS",
@@ -66,9 +67,9 @@ INSTALLED: Final = native_library.installed(SOURCE)
 SPAN: Final = 256 << 10
 """Bytes that are split at once."""
 _MOST: Final = 1024
-"""Records that are split at once."""
-_TOGETHER: Final = 256
-"""Records that are told together."""
+"""Records that are split, and told, at once."""
+_FIRST: Final = 256
+"""Records that are told together at first: a head has no more."""
 _MOST_SHAPES: Final = 4096
 _LONG: Final = 200
 """Numbers of a record from which on they stay an array."""
@@ -79,6 +80,8 @@ TEXTS: Final = _TEXT + _ESCAPED
 HOLE: Final = "\0"
 OPEN: Final = [0]
 CLOSED: Final = b"]"
+PLAIN: Final = _TEXT.encode()
+"""The shape of a text alone, without an escape."""
 _WORDS: Final = {kind.encode() for kind in TEXTS}
 _LONGEST_PLAIN: Final = 64
 _EXACT: Final = 1 << 53
@@ -181,7 +184,8 @@ class Shapes:
 
     def told(self, entries: Iterator[Entry]) -> Iterator[list[tuple[Entry, Any]]]:
         """Yield entries, many at once, in their order, each with what the plan of its shape tells, or the error."""
-        while some := [*islice(entries, _TOGETHER)]:
+        some = [*islice(entries, _FIRST)]
+        while some:
             told: list[Any] = [content for _, _, content, _ in some]
             places = defaultdict[bytes, list[int]](list)
             for k, (_, shape, _, _) in enumerate(some):
@@ -192,6 +196,7 @@ class Shapes:
                 for k, one in zip(own, self._of_shape(shape, lines, contents), strict=True):
                     told[k] = one
             yield [*zip(some, told, strict=True)]
+            some = [*islice(entries, _MOST)]
 
     def _of_shape(self, shape: bytes, lines: Sequence[int], contents: Sequence[Content]) -> list[Any]:
         """What the plan of a shape tells of each record; of one that it fails at alone, the error."""

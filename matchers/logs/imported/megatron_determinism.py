@@ -9,7 +9,7 @@ from itertools import repeat
 from typing import Any, Final
 
 from matchers.errors import LogError
-from matchers.logs.imported.columns import UNREAD, Columns, Row, rows
+from matchers.logs.imported.columns import UNREAD, Columns, Row, rows, stats_of
 from matchers.logs.imported.format import NATIVE_KEY, Format
 from matchers.logs.imported.json_lines import line_of, read_lines
 from matchers.logs.imported.json_shapes import Content, Plan, Shapes, as_text, is_number, picker, rows_of, shape_of
@@ -64,15 +64,19 @@ class _Reader:
 
         return read
 
-    def enter(self, line: int, sequence: float, step: int | None, found: Iterable[Row]) -> None:
-        """Add the rows of a record, if its step is wanted."""
-        if sequence <= self._last:
-            before = as_text(self._last)
-            self._columns.problem(line, f"sequence {as_text(sequence)} after {before}: it is not increasing")
-        self._last = sequence
-        if self._columns.step is None if step is None else self._columns.wanted(step):
-            for row in found:
-                self._columns.add(row)
+    def enter(self, told: Iterable[tuple[int, tuple[float, int | None, Iterable[Row]]]]) -> None:
+        """Add the rows of records, of which the step is wanted."""
+        columns, last = self._columns, self._last
+        wanted: list[Row] = []
+        for line, (sequence, step, found) in told:
+            if sequence <= last:
+                before = as_text(last)
+                columns.problem(line, f"sequence {as_text(sequence)} after {before}: it is not increasing")
+            last = sequence
+            if columns.step is None if step is None else columns.wanted(step):
+                wanted += found
+        self._last = last
+        columns.extend(wanted)
 
     def _event(self, fields: Mapping[str, Any]) -> _Adding:
         """Return what tells the rows of an event's scalars."""
@@ -114,8 +118,8 @@ class _Reader:
                 told = zip(common["texts"], digests, strict=True)
                 own["texts"] = [{**texts, "User hash": str(int(digest, 16))} for texts, digest in told]
             elif finite:
-                each = rows_of([[*map(float, column)] for column in values[: len(found)]], len(contents))
-                own["stats"] = [dict(zip(found, numbers, strict=True)) for numbers in each]
+                numbers = [[*map(float, column)] for column in values[: len(found)]]
+                own["stats"] = stats_of([*found], numbers) if found else repeat({})
             else:
                 own["stats"] = repeat(dict.fromkeys(_SUMMARY.values(), math.nan))
             own["op"], own["shape"] = repeat("boundary"), map(shape_of, rows_of(values[len(found) :], len(contents)))
@@ -128,8 +132,7 @@ class _Reader:
 def _read(source: LogSource, columns: Columns) -> Iterator[None]:
     reader = _Reader(columns)
     for told in read_lines(source, columns, Shapes(reader.plan)):
-        for line, one in told:
-            reader.enter(line, *one)
+        reader.enter(told)
         yield
     if len(reader.modes) == 1:
         columns.form = f"{FORMAT.name} ({reader.modes.pop()})"

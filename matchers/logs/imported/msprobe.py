@@ -17,7 +17,7 @@ from capture.log_format import escape
 from matchers.errors import LogError
 from matchers.laws.functions import dispatched
 from matchers.logs.columns import decode
-from matchers.logs.imported.columns import UNREAD, Columns, Row, new_row
+from matchers.logs.imported.columns import UNREAD, Columns, Row, new_row, stats_of
 from matchers.logs.imported.format import NATIVE_KEY, Format
 from matchers.logs.imported.json_leaves import leaves
 from matchers.logs.imported.json_pieces import Pieces
@@ -95,7 +95,7 @@ class _Name(NamedTuple):
             raise ValueError
         if text.startswith("Module."):
             return cls._of_module(start)
-        return cls._of_function(start.rpartition(".")[0].partition(".")[2], last)
+        return cls._of_function(start.rpartition(".")[0], last)
 
     @classmethod
     @lru_cache(maxsize=4096)
@@ -105,7 +105,8 @@ class _Name(NamedTuple):
 
     @classmethod
     @lru_cache(maxsize=4096)
-    def _of_function(cls, function: str, direction: str) -> _Name:
+    def _of_function(cls, text: str, direction: str) -> _Name:
+        function = text.partition(".")[2]
         bare = function.strip("_") if function.startswith("__") and function.endswith("__") else function
         return cls(None, bare, direction)
 
@@ -142,10 +143,10 @@ class _Told:
     def read(self, contents: Sequence[Content]) -> list[_Tensor]:
         """The tensor in each of some entries."""
         *known, checksums, names = self._pick(contents)
-        values = [*zip(*known, strict=True)]
         if self._usual(known):
-            return [*zip(known[1], zip(*known, repeat(-1)), values, repeat(-1), repeat(None))]
-        return [*map(self._tensor, values, checksums, names)]
+            values = [*zip(*known, repeat(-1))]  # also what is known of it
+            return [*zip(known[1], values, values, repeat(-1), repeat(None))]
+        return [*map(self._tensor, zip(*known, strict=True), checksums, names)]
 
     def outputs(self, contents: Sequence[Content]) -> Iterable[_Output]:
         """What a row has of the tensor in each of some entries."""
@@ -154,8 +155,7 @@ class _Told:
         dtypes = [dtype.removeprefix("torch.") for dtype in known[0]]
         stats: Iterable[dict[str, float]] = map(self._stats, zip(*known, strict=True))
         if self._usual(known):
-            names = [own for _, own in _STATISTICS]
-            stats = [dict(zip(names, numbers, strict=True)) for numbers in zip(*known[1:], strict=True)]
+            stats = stats_of([own for _, own in _STATISTICS], known[1:])
         return zip(shapes, dtypes, stats, strict=False)
 
     def _usual(self, known: Sequence[Sequence[Any]]) -> bool:
@@ -216,7 +216,6 @@ class _Shape:
 
     Attributes:
         recompute: the call ran once before.
-        dimensions: of each input.
         parameters: their names, of a module.
 
     Args:
@@ -231,7 +230,8 @@ class _Shape:
         parameters = {str(name): one for name, one in told.items() if _is_tensor(one)} if type(told) is dict else {}
         self.parameters = [*parameters]
         self._parameters = [_Told(one, kinds) for one in parameters.values()]
-        self.dimensions = tuple([told.dimensions for told in self._inputs])
+        self._operations: dict[_Name, str] = {}
+        self._dimensions = tuple([told.dimensions for told in self._inputs])
         self._plain = all(told.plain for told in self._inputs)
         self._statistics = picker(*chain.from_iterable([(*told.known[2:], math.nan) for told in self._inputs]))
         self._gradients = cache(lambda: {str(name): _Shape({"output": one}, kinds) for name, one in entry.items()})
@@ -245,6 +245,15 @@ class _Shape:
         texts = map(pack, rows_of(self._statistics(contents), many)) if self._plain else map(_statistics, inputs)
         each = zip(repeat(self), inputs, parameters, outputs, told, texts)
         return zip(map(new_row, repeat(_Entry), each), contents, strict=True)
+
+    def operation(self, name: _Name) -> str:
+        """The operation of an entry: that of a function is what it dispatches, by which other tools call it."""
+        if (found := self._operations.get(name)) is None:
+            found = f"{name.op}_{name.direction}" if name.direction == "backward" else name.op
+            if name.module is None and name.direction != "backward":
+                found = dispatched(name.op, self._dimensions)
+            self._operations[name] = found
+        return found
 
     def gradients(self, content: Content) -> Iterator[tuple[str, _Entry]]:
         """Yield those of parameters, by name, as outputs."""
@@ -312,7 +321,7 @@ class _Reader:
             norms += read + results
             producers += makers + [maker] * len(results)
         size, dtype, norm, stats, counts, digests = self._told(told, outputs, texts)
-        op = _operation(name, shape.dimensions)
+        op = shape.operation(name)
         phase = Phase.BACKWARD if backward else _PHASES.get(parent, Phase.FORWARD)
         read_digests = _digests(inputs, len(norms)) if self.tensors else ()
         place = line, module, op, size, dtype, norm, norms, producers, location, phase
@@ -324,9 +333,9 @@ class _Reader:
         else:
             self._saved[text] = norms, producers, made, number
         if not text.startswith("Distributed."):  # what a collective returns may not be there yet
-            for _, one, *_ in outputs:
-                if one is not None:
-                    self._makers.keep(one, number, known)
+            for tensor in outputs:
+                if tensor[1] is not None:
+                    self._makers.keep(tensor[1], number, known)
         if name.module is not None and parent:
             within = self._made.setdefault(parent, ([], []))
             within[0].append(made[0] if made else math.nan)
@@ -355,18 +364,17 @@ class _Reader:
         """Shape, dtype, norms, statistics, counts and digests of outputs, as a row has them; adds to its texts."""
         if not outputs:
             return "", "", (), {}, (), ()
-        checksums = [one[3] for one in outputs]
         if self.tensors is not None:
             read = [one[4] for one in outputs if isinstance(one[4], Dumped)]
             if len(read) == len(outputs):
                 fields = fields_of(read)
                 texts.update(fields.pop("texts", {}))
                 return tuple([fields.get(name, empty) for name, empty in _OF_OUTPUTS])
-        for k, found in enumerate(told[1:], 1):
+        (shape, dtype, stats), *others = told
+        for k, found in enumerate(others, 1):
             texts[f"Output {k}"] = printed(json.loads(found[0] or "null"), *found[1:])
-        if min(checksums) >= 0:
+        if outputs[0][3] >= 0 and min(checksums := [one[3] for one in outputs]) >= 0:
             texts["User hash"] = ", ".join(map(str, checksums))
-        shape, dtype, stats = told[0]
         return shape, dtype, (), stats, (), ()
 
     def _dumped(self, tensors: Iterable[_Tensor]) -> tuple[_Tensor, ...]:
@@ -404,7 +412,7 @@ def _statistics(inputs: Sequence[_Tensor]) -> str:
     """Statistics of inputs besides norms, as a log has them; empty if there are none, or digests tell all."""
     told, known = list[float](), False
     for _, _, values, checksum, read in inputs:
-        numbers = values[2:]
+        numbers = values[2:5]
         known = known or (not isinstance(read, Dumped) and (checksum >= 0 or type(numbers[0]) is float))
         if not {*map(type, numbers)} <= _NUMBERS:
             numbers = tuple([value if type(value) in _NUMBERS else math.nan for value in numbers])
@@ -426,15 +434,6 @@ def _digests(inputs: Sequence[_Tensor], count: int) -> list[int]:
     """The digests of the inputs that were dumped; `count`: of all that a record reads."""
     told = [read.measured.digest if isinstance(read, Dumped) else int(NO_DIGEST) for *_, read in inputs]
     return told + [int(NO_DIGEST)] * (count - len(told))
-
-
-def _operation(name: _Name, dimensions: tuple[int, ...]) -> str:
-    """The operation of an entry: that of a function is what it dispatches, by which other tools call it."""
-    if name.direction == "backward":
-        return f"{name.op}_{name.direction}"
-    if name.module is not None:
-        return name.op
-    return dispatched(name.op, dimensions)
 
 
 def _is_tensor(told: Mapping[str, Any]) -> bool:

@@ -14,7 +14,7 @@ from typing import Any, Final, NamedTuple
 
 from matchers.errors import LogError
 from matchers.logs.columns import decode
-from matchers.logs.imported.columns import UNREAD, Columns, Row, new_row, rows
+from matchers.logs.imported.columns import UNREAD, Columns, Row, new_row, rows, stats_of
 from matchers.logs.imported.format import NATIVE_KEY, Format
 from matchers.logs.imported.json_leaves import leaves
 from matchers.logs.imported.json_shapes import (
@@ -96,7 +96,7 @@ def _rows(lines: Sequence[int], paths: Sequence[str], told: Sequence[Sequence[An
     sizes, dtypes, _, *texts = told
     deviation, *numbers = ([float(text[7:-1]) for text in column] for column in texts)
     shapes, counts = zip(*map(_sizes, sizes), strict=True)
-    norms = map(_norm, counts, deviation, numbers[-1])
+    norms = [*map(_norm, counts, deviation, numbers[-1])]
     return rows(
         line=lines,
         module=[path.partition(".")[2] for path in paths],
@@ -106,7 +106,7 @@ def _rows(lines: Sequence[int], paths: Sequence[str], told: Sequence[Sequence[An
         inputs=repeat(UNREAD),
         producers=repeat((-1,)),
         phase=repeat(Phase.FORWARD),
-        stats=[dict(zip(_STATISTICS, one, strict=True)) for one in zip(*numbers, norms, strict=True)],
+        stats=stats_of(_STATISTICS, [*numbers, norms]),
         texts=[{NATIVE_KEY: path} for path in paths],
     )
 
