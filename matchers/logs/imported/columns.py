@@ -127,7 +127,7 @@ class Columns:
         self.beside = 0
         self.form = ""
         self.waiting = 0
-        self._pending: list[Row] = []
+        self._pending: list[tuple[Any, ...]] = []
         self._many = 0
         """Rows of the columns, without those that are pending."""
         self._numbers = {name: array("i") for name in _NUMBERS}
@@ -148,11 +148,11 @@ class Columns:
     def __len__(self) -> int:
         return self._many + len(self._pending)
 
-    def add(self, row: Row) -> None:
-        """Add a row; its N is the number of earlier ones in its module."""
+    def add(self, row: tuple[Any, ...]) -> None:
+        """Add a row, perhaps as a plain tuple; its N is the number of earlier ones in its module."""
         self.extend([row])
 
-    def extend(self, rows: Iterable[Row]) -> None:
+    def extend(self, rows: Iterable[tuple[Any, ...]]) -> None:
         """Add rows."""
         self._pending += rows
         if len(self._pending) >= _BATCH:
@@ -168,10 +168,10 @@ class Columns:
                 try:
                     self._enter([row])
                 except _NOT_OF_A_COLUMN:
-                    self.problem(row.line, "a value that no operation has")
-                    self._enter([Row(row.line, "", "unreadable")])
+                    self.problem(row[0], "a value that no operation has")
+                    self._enter([Row(row[0], "", "unreadable")])
 
-    def _enter(self, rows: Sequence[Row]) -> None:
+    def _enter(self, rows: Sequence[tuple[Any, ...]]) -> None:
         fields: dict[str, tuple[Any, ...]] = dict(zip(Row._fields, zip(*rows, strict=True), strict=True))
         if "" in fields["module"]:
             fields["module"] = tuple([module or _NONE for module in fields["module"]])

@@ -11,7 +11,7 @@ from typing import Any, Final, NamedTuple
 
 from matchers.laws.law import Kind
 from matchers.laws.register import law
-from matchers.logs.imported.columns import Columns, Row, new_row
+from matchers.logs.imported.columns import Columns
 from matchers.logs.imported.format import NATIVE_KEY
 from matchers.logs.imported.json_shapes import HOLE, apart_of, as_text, rows_of
 from matchers.logs.imported.makers import Makers
@@ -232,7 +232,7 @@ class Calls:
 
     def _enter(self, calls: Iterable[Call]) -> None:
         made_by, of_norm, paths = self._maker, self._maker_of_norm, self._paths
-        rows: list[Row] = []
+        rows: list[tuple[Any, ...]] = []
         here = len(self._columns)
         for line, number, module, location, phase, op in calls:
             form, shape, known, results, norms, before, after, tensors = op
@@ -268,7 +268,7 @@ class Calls:
                 if path is None:
                     path = self._path(module)
                 told_of = line, path, form.name, shape, form.dtype, outputs, inputs, producers, location, phase
-                rows.append(new_row(Row, (*told_of, _NO_STATISTICS, (), (), (), False, -1, texts)))
+                rows.append((*told_of, _NO_STATISTICS, (), (), (), False, -1, texts))
                 here += 1
                 if form.unfinished:
                     outputs = ()

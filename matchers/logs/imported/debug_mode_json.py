@@ -7,7 +7,6 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
 from itertools import repeat
-from operator import add
 from typing import Any, NamedTuple
 
 from matchers.errors import LogError
@@ -135,27 +134,33 @@ def _plan(value: Any) -> Plan:
 
 
 def _calls(value: Any, name: str, before: Any, after: Any) -> Plan:
-    texts = [value[name], value.get("args_str", ""), value.get("kwargs_str"), value.get("output_str")]
+    arguments = value["args_str"] if name == "op_name" else ""
+    texts = [value[name], arguments, value.get("kwargs_str"), value.get("output_str")]
     inputs, outputs = _numbers(before), _numbers(after)
     hashes = [*inputs, *outputs]
-    pick = picker(value["call_depth"], raw(value.get("stack_trace")), raw(value.get("fwd_stack_trace")), *hashes)
     are_whole = [*map(is_whole, hashes)]
-    ops = _ops(texts, None if any(are_whole) else (len(inputs), len(outputs)))
+    first, last = 3 + len(inputs), 3 + len(hashes)
+    wanted, ops = _ops(texts, None if any(are_whole) else (len(inputs), len(outputs)))
+    stacks = [raw(value.get(key)) for key in ("stack_trace", "fwd_stack_trace")]
+    pick = picker(value["call_depth"], *stacks, *hashes, *wanted)
 
     def calls(_lines: Sequence[int], contents: Sequence[Content]) -> Iterable[_Call]:
-        depths, own, of_forward, *found = pick(contents)
-        found = [[*map(int, one)] if whole else one for one, whole in zip(found, are_whole, strict=True)]
-        read, made = (rows_of(of, len(contents)) for of in (found[: len(inputs)], found[len(inputs) :]))
-        found_ops = [*ops(contents, read, made)]
-        encloses = [name == "op_name" and op.form.encloses for op in found_ops]
-        depths = [*map(add, map(int, depths), encloses)]
-        return zip(depths, own, of_forward, found_ops, strict=True)
+        found = pick(contents)
+        depths, own, of_forward = found[:3]
+        for k, is_whole_number in enumerate(are_whole, 3):
+            if is_whole_number:
+                found[k] = [*map(int, found[k])]
+        read, made = (rows_of(of, len(contents)) for of in (found[3:first], found[first:last]))
+        found_ops = [*ops(contents, found[last:], read, made)]
+        if name == "op_name" and any(op.form.encloses for op in found_ops):
+            depths = [int(depth) + op.form.encloses for depth, op in zip(depths, found_ops, strict=True)]
+        return zip(map(int, depths), own, of_forward, found_ops, strict=True)
 
     return calls
 
 
-def _ops(texts: Sequence[Any], hashes: tuple[int, int] | None) -> Callable[..., Iterable[Op]]:
-    """Return what tells operations from contents and hashes.
+def _ops(texts: Sequence[Any], hashes: tuple[int, int] | None) -> tuple[Sequence[Any], Callable[..., Iterable[Op]]]:
+    """Return what is wanted of contents, and what tells operations from contents, columns of that, and hashes.
 
     Args:
         texts: the name, arguments and result.
@@ -164,23 +169,22 @@ def _ops(texts: Sequence[Any], hashes: tuple[int, int] | None) -> Callable[..., 
     if isinstance(texts[0], Parts) or any(isinstance(text, Place) for text in texts):  # an escape
         columns = [*map(whole, texts)]
 
-        def each(contents: Sequence[Content], read: Iterable[Any], made: Iterable[Any]) -> Iterable[Op]:
+        def each(contents: Sequence[Content], _: Any, read: Iterable[Any], made: Iterable[Any]) -> Iterable[Op]:
             name, *arguments, result = (of(contents) for of in columns)
             return map(Op.of, name, map("".join, zip(*arguments, strict=True)), result, read, made)
 
-        return each
+        return (), each
     parts = [text if isinstance(text, Parts) else Parts(str(text or ""), ()) for text in texts]
     name, *before, after = [part.pattern for part in parts]
     form = Form.of(name, "".join(before), after)
     places = [place for part in parts for place in part.places]
-    pick = picker(*(places[one] if isinstance(one, int) else one for one in form.wanted))
     norms = hashes is not None and hashes[0] in (0, form.read) and hashes[1] in (0, form.made)
 
-    def together(contents: Sequence[Content], read: Iterable[Any], made: Iterable[Any]) -> Iterable[Op]:
-        told = form.told(pick(contents), len(contents))
+    def together(contents: Any, numbers: Any, read: Iterable[Any], made: Iterable[Any]) -> Iterable[Op]:
+        told = form.told(numbers, len(contents))
         return map(new_row, repeat(Op), zip(repeat(form), *told, repeat(norms), read, made, repeat(None), strict=False))
 
-    return together
+    return [places[one] if isinstance(one, int) else one for one in form.wanted], together
 
 
 def _numbers(value: Any) -> list[Any]:

@@ -326,7 +326,7 @@ class _Reader:
         read_digests = _digests(inputs, len(norms)) if self.tensors else ()
         place = line, module, op, size, dtype, norm, norms, producers, location, phase
         told_of = stats, counts, digests, read_digests, shape.recompute, batch, texts
-        self._columns.add(new_row(Row, (*place, *told_of)))
+        self._columns.add((*place, *told_of))
         made = [one[0] for one in outputs]
         if backward:
             self._last_backward[module] = number
