@@ -81,12 +81,13 @@ class _Reader:
         """Add a choice, if its step is wanted, and what it was made of."""
         if not self._columns.wanted(step):
             return
+        read = [(name, self._beside(name, dtype, place)) for name, dtype, place in beside]
         made: list[tuple[Dumped, int]] = []
-        for name, dtype, place in beside:
-            if (tensor := self._beside(name, dtype, place)) is not None:
-                made.append((tensor, self._add(row._replace(op=name), tensor, made)))
-        if made or shape != self._shape or len(self._waiting) == _TOGETHER:
+        if any(tensor is not None for _, tensor in read) or shape != self._shape or len(self._waiting) == _TOGETHER:
             self.finish()
+        for name, tensor in read:
+            if tensor is not None:
+                made.append((tensor, self._add(row._replace(op=name), tensor, made)))
         if made:
             self._add(row, Dumped("int64", shape, indices.tobytes()), made)
             return
@@ -120,6 +121,8 @@ class _Reader:
         at, size, rank, *shape = place
         path = Path(self._columns.path).with_name(f"{name}_rank{rank}.bin")
         try:
+            if at + size > path.stat().st_size:  # an offset may be any number
+                return None
             with path.open("rb") as file:
                 file.seek(at)
                 data = file.read(size)

@@ -128,6 +128,14 @@ def test_hidden_states_beside_a_routing_tell_whether_it_is_their_consequence(tmp
     assert c.role[3] == Role.ORIGIN
 
 
+def test_hidden_states_at_an_offset_beyond_their_file_cost_only_themselves(tmp_path: Path) -> None:
+    (tmp_path / "hidden_states_rank0.bin").write_bytes(bytes(48))
+    damaged = routing(hidden=True).replace('"hs_offset": 16', f'"hs_offset": {1 << 63}')
+    assert str(1 << 63) in damaged
+    log = log_of(tmp_path / "trace.jsonl", damaged)
+    assert [key.rpartition("_")[2] for key in log.keys] == ["states", "dispatch", "dispatch", "states", "dispatch"]
+
+
 def test_a_pipe_is_not_read_by_who_asks_whether_it_has_steps(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """It can be read once."""
     text = routing().encode()
