@@ -256,10 +256,10 @@ def other_copies(f: Features, state: State, i: Int64, j: Int64) -> Bool:
     both = copies(f.a.log)[i] & copies(f.b.log)[j]
     size_a, size_b = (numel(side.log)[side.log.shape[rows]] for side, rows in ((f.a, i), (f.b, j)))
     paired_a, paired_b = state.of_a[p] >= 0, state.of_b[q] >= 0
-    settled = np.where(size_a == size_b, paired_a & paired_b, paired_a | paired_b)
+    settled = np.where(np.abs(size_a - size_b) > 0, paired_a | paired_b, paired_a & paired_b)
     with np.errstate(invalid="ignore", divide="ignore"):
-        share = np.maximum(size_a, size_b) % np.minimum(size_a, size_b) == 0
-    return np.asarray(both & (~share | ((p >= 0) & (q >= 0) & settled & (state.of_a[p] != q))))
+        no_share = np.maximum(size_a, size_b) % np.minimum(size_a, size_b) > 0  # not of unknown or empty ones
+    return np.asarray(both & (no_share | ((p >= 0) & (q >= 0) & settled & (state.of_a[p] != q))))
 
 
 def _handed_on(side: LogFeatures, rows: Int64) -> Int64:
