@@ -5,7 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import Final
 
-from matchers.arrays import marked
+import numpy as np
+
+from matchers.arrays import Bool, marked
 from matchers.causes.given_states import read_from
 from matchers.comparison import Comparison
 from matchers.logs.op_log import Phase
@@ -18,7 +20,7 @@ from numtui.report.isolation import Found
 from numtui.report.lost_gradients import LostGradients
 from numtui.report.whereabouts import explains, of_module
 
-__all__ = ["BEHIND_BACKWARD", "cut_jointly", "cut_off", "cuts_in", "of_lost"]
+__all__ = ["BEHIND_BACKWARD", "behind_cuts", "cut_jointly", "cut_off", "cuts_in", "of_lost"]
 
 BEHIND_BACKWARD: Final = (Phase.GRADIENTS.label, Phase.OPTIMIZER.label)
 _CUT: Final = "detach() cuts a gradient here in b"
@@ -27,6 +29,12 @@ _CUT: Final = "detach() cuts a gradient here in b"
 def cuts_in(c: Comparison, side: int) -> list[str]:
     """Return the lines that detach more tensors in one run; `side`: 0 if it is b, 1 if it is a."""
     return [at for at, *many in detaches(c.a.header.run, c.b.header.run) if many[1 - side] > many[side]]
+
+
+def behind_cuts(c: Comparison, lost: LostGradients) -> Bool:
+    """bool[r]: what one run alone does backward in modules of which the other one's weights have no gradient."""
+    alone = (c.pair < 0) & (c.phase == Phase.BACKWARD)
+    return alone & c.by_row(lambda log: np.array([*(name in lost.weights for name in log.modules), False])[log.module])
 
 
 def cut_off(c: Comparison, found: Sequence[Found], lost: LostGradients) -> Iterator[Found]:

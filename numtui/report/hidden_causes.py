@@ -22,7 +22,7 @@ _MOST = 1000
 """Each is a walk over the data flow; an optimizer by hand has some for each weight."""
 
 
-def behind_grafts(c: Comparison, known: Iterable[int], open_within: Bool) -> list[tuple[int, ...]]:
+def behind_grafts(c: Comparison, known: Iterable[int], open_within: Bool, cut: Bool) -> list[tuple[int, ...]]:
     """Return red rows that begin causes of their own, by places in the program.
 
     A comparison takes for a consequence also what a cause leads to over rows that agree but for rounding, as their
@@ -32,11 +32,12 @@ def behind_grafts(c: Comparison, known: Iterable[int], open_within: Bool) -> lis
     Args:
         known: rows of the causes that are known.
         open_within: bool[r], rows with no graft between them and a known cause.
+        cut: bool[r], rows of gradients that one run lacks: they lead to sums without such a term.
     """
     agree = (c.status == Status.EQUAL) | ((c.status == Status.CLOSE) & ~c.bound & ~open_within)
     open_ = (c.pair < 0) | ~agree
     before = marked([*known], len(c))
-    apart = first_apart(c.edges, c.red, open_, explained(c, np.flatnonzero(before), open_))
+    apart = first_apart(c.edges, c.red, open_, explained(c, np.flatnonzero(before | cut), open_))
     found = places(c, apart | before)
     return [rows for rows in found if not before[list(rows)].any()]  # else of a known cause, at other weights say
 

@@ -20,7 +20,7 @@ from matchers.ops.start import table
 from matchers.status import Status
 from matchers.verdict.reason import Reason
 from numtui.report.called_modules import Called, key_of, module_of
-from numtui.report.cut_gradients import BEHIND_BACKWARD, cut_jointly, cut_off, cuts_in, of_lost
+from numtui.report.cut_gradients import BEHIND_BACKWARD, behind_cuts, cut_jointly, cut_off, cuts_in, of_lost
 from numtui.report.explained import explained, read_instead
 from numtui.report.hidden_causes import beginning, behind_grafts
 from numtui.report.isolation import LEAST, Found, Place, limit_of
@@ -64,7 +64,9 @@ def found_causes(
     if other_layout and table(c.b.header.run, "grafts"):
         known = [row for cause in found for row in cause.rows]
         within = _rows_within(c, called, open_ | {cause.module for cause in found})
-        found += [_found(c, called, rows) for rows in behind_grafts(c, known, within)]
+        for rows in behind_grafts(c, known, within, behind_cuts(c, lost)):
+            begun = _from_beginning(c, rows)
+            found.append(replace(_found(c, called, begun), first=begun != rows))
     if kept := [
         again for cause in former if cause.first and cause.module in open_ and (again := _again(c, cause, found))
     ]:

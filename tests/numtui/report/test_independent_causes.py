@@ -244,3 +244,32 @@ def test_a_line_is_one_cause_whatever_path_its_file_has_in_each_run() -> None:
     c = compared(run("train.py", wrong=False), run("proj/train.py", wrong=True))
     (cause,) = found_causes(c, CALLED, [])
     assert (cause.line, len(cause.rows)) == ("proj/train.py:9", 2)
+
+
+def on_ranks(*, wrong: bool) -> list[Step]:
+    """Behind a known cause and a graft, all but equal: what is negated, and a sum of gradients without a term."""
+    steps, near = scaled(wrong=wrong), X * np.float32(1 + 2e-7 * wrong)
+    steps.append(op("n/op_0_mul", near * 2, [near], ["m/op_1_exp"], 5))
+    x, made = near * 2, "n/op_0_mul"
+    if wrong:
+        x, made = -x, "n/op_1_neg"
+        steps.append(op(made, x, [-x], ["n/op_0_mul"], 6))
+    steps.append(op("n/op_2_sinh", np.sinh(x), [x], [made], 7))
+    back: dict[str, Any] = {"phase": "backward"}
+    grad, added = near * 3, "r/op_0_mul"
+    steps.append(op(added, grad, [near], ["m/op_1_exp"], 9, **back))
+    if not wrong:
+        term, total = np.cos(grad), grad + np.cos(grad)
+        steps.append(op("k/op_0_cos", term, [grad], [added], 8, **back))
+        steps.append(op("k/op_1_add", total, [grad, term], [added, "k/op_0_cos"], 8, **back))
+        grad, added = total, "k/op_1_add"
+    return [*steps, op("q/op_0_add", grad + near * 2, [grad, near * 2], [added, "n/op_0_mul"], 10, **back)]
+
+
+def test_behind_a_graft_on_ranks_what_one_run_alone_has_begins_and_no_sum_without_a_term_does() -> None:
+    c = compared(on_ranks(wrong=False), on_ranks(wrong=True), world_size=2, grafts={"overwritten": 1})
+    known, negated, added = found_causes(c, CALLED, [])
+    assert places([known, negated]) == [("m/op_0_mul", "model.py:3"), ("n/op_1_neg", "model.py:6")]
+    assert (negated.first, added.first, added.line) == (True, False, "model.py:10")
+    lost = LostGradients(weights=frozenset({"k"}))
+    assert places(found_causes(c, CALLED, [], lost)) == places([known, negated])
