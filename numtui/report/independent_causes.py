@@ -128,7 +128,9 @@ def of_one_line(c: Comparison, called: Called, causes: Iterable[Found]) -> list[
 
 
 def _further_modules(c: Comparison, called: Called, cause: Found) -> tuple[str, ...]:
-    names = (called.nearest(module_of(key_of(c.a, c.row_a[row]) or key_of(c.b, c.row_b[row]))) for row in cause.rows)
+    # beside what both runs do in a line, what one alone does may follow from another cause
+    rows = [row for row in cause.rows if bool(c.pair[row] < 0) == cause.alone]
+    names = (called.nearest(module_of(key_of(c.a, c.row_a[row]) or key_of(c.b, c.row_b[row]))) for row in rows)
     return tuple(name for name in dict.fromkeys(names) if cause.module and name not in ("", cause.module))
 
 

@@ -273,3 +273,18 @@ def test_behind_a_graft_on_ranks_what_one_run_alone_has_begins_and_no_sum_withou
     assert (negated.first, added.first, added.line) == (True, False, "model.py:10")
     lost = LostGradients(weights=frozenset({"k"}))
     assert places(found_causes(c, CALLED, [], lost)) == places([known, negated])
+
+
+def test_what_one_run_alone_does_in_a_line_is_no_further_place_of_what_both_do() -> None:
+    """A factor of one module, and in another one a gradient that b cuts off, kept for the same line."""
+    called = Called.of([{"module": name, "within": None} for name in "mn"])
+    back: dict[str, Any] = {"phase": "backward"}
+    kept = op("n/op_0_exp", np.exp(X / 9), [X / 9], [""], 3, **back)
+    right = [
+        *in_two_modules(0.5, 0.5)[:1],
+        kept,
+        op("n/op_1_sin", np.sin(np.exp(X / 9)), kept.gives, [kept.key], 5, **back),
+    ]
+    c = compared(right, [*in_two_modules(0.75, 0.5)[:1], op("n/op_1_sin", np.sin(X), [X], [""], 5, **back)])
+    (cause,) = of_one_line(c, called, found_causes(c, called, []))
+    assert (cause.line, len(cause.rows), cause.also) == ("model.py:3", 2, ())
