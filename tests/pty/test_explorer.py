@@ -87,8 +87,9 @@ def test_without_colours_everything_can_still_be_read(example_logs: tuple[str, s
     with explorer(example_logs, rules, NO_COLOR="1") as t:
         t.wait_for("✗ 1 red")
         t.keys("n")
-        screen = t.wait_for("red 1/1")
-        line = next(line for line in screen.splitlines() if "✗ layers.0.feed_forward.w1/op_0_mm" in line)
+        cause = "✗ layers.0.feed_forward.w1/op_0_mm"
+        screen = t.wait_for(lambda screen: "red 1/1" in screen and cause in screen)
+        line = next(line for line in screen.splitlines() if cause in line)
         assert "●" in line
         assert "layers.1.feed_forward.w3/op_0_mm" in line
         styled = t.screen(styles=True)
@@ -219,8 +220,12 @@ def test_the_shape_of_a_divergence(
         t.type("g")
         t.wait_for("red –/1")
         t.type("vo")
-        shown = t.wait_for(lambda screen: "error over depth" in screen and "w1/op_0_mm" in screen)
-        assert point in "".join(shown.splitlines()[1:-5])
+
+        def drawn(screen: str) -> bool:
+            plotted = point in "".join(screen.splitlines()[1:-5])
+            return "error over depth" in screen and "w1/op_0_mm" in screen and plotted
+
+        shown = t.wait_for(drawn)
         if env["LC_ALL"] == "C":
             assert all(line.isascii() for line in shown.splitlines()[:-5])
         t.keys("Enter")
