@@ -199,7 +199,7 @@ class Shapes:
             some = [*islice(entries, _MOST)]
 
     def _of_shape(self, shape: bytes, lines: Sequence[int], contents: Sequence[Content]) -> list[Any]:
-        """What the plan of a shape tells of each record; of one that it fails at alone, the error."""
+        """Return what the plan of a shape tells of each record; of one that it fails at alone, the error."""
         try:
             return [*self._plans[shape](lines, contents)]
         except NOT_AS_EXPECTED as error:

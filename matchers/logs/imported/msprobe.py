@@ -149,7 +149,7 @@ class _Told:
         return [*map(self._tensor, zip(*known, strict=True), checksums, names)]
 
     def outputs(self, contents: Sequence[Content]) -> Iterable[_Output]:
-        """What a row has of the tensor in each of some entries."""
+        """Return the part of a row that tells the tensor, for each of some entries."""
         *known, _, _ = self._pick(contents)
         shapes = repeat("") if self._sizes is None else map(_shape, rows_of(self._sizes(contents), len(contents)))
         dtypes = [dtype.removeprefix("torch.") for dtype in known[0]]
