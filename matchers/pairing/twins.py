@@ -11,7 +11,7 @@ import numpy as np
 
 from matchers.arrays import Bool, Float64, Int64, distinct, is_among, marked, one_of, stable_order
 from matchers.logs.op_log import Phase
-from matchers.ops.laws import collective, copies
+from matchers.ops.laws import collective
 from matchers.ops.shapes import numel
 from matchers.pairing.anchors import ranked_join
 from matchers.pairing.assignment import State
@@ -37,8 +37,7 @@ def twins(f: Features, free_a: Bool, free_b: Bool) -> tuple[Int64, Int64]:
     """Free rows of different kinds with the same numbers, where no row of their own kind has these numbers.
 
     One of the two is of a kind that one run has more often than the other. They are not in two modules that both runs
-    have: a sum in one layer is no concatenation in the layer before. Nor is one a copy, if the run of the copy has the
-    other's kind in its module, too: a gradient in each rank's scale, and a copy of what the ranks made of it.
+    have: a sum in one layer is no concatenation in the layer before.
     """
     odd_a, odd_b = surplus(f, free_a, free_b)
     rows_a, rows_b = (
@@ -82,22 +81,12 @@ def twins(f: Features, free_a: Bool, free_b: Bool) -> tuple[Int64, Int64]:
             i, j = i[keep], j[keep]
         module_a, module_b = f.a.module[rows[i]], f.b.module[rows[j]]
         apart = (module_a != module_b) & in_both[module_a] & in_both[module_b]
-        apart |= _copied(f, (free_a, free_b), rows[i], rows[j])
         i, j = i[~apart], j[~apart]
         alone[i], alone[j] = False, False
         found_a.append(rows[i])
         found_b.append(rows[j])
     i, j = np.concatenate(found_a), np.concatenate(found_b)
     return i, j
-
-
-def _copied(f: Features, free: tuple[Bool, Bool], i: Int64, j: Int64) -> Bool:
-    """bool: one of a pair is a copy, and its run has a free row of the other's kind in the other's module."""
-    width = 1 + max(int(side.kind.max(initial=0)) for side in (f.a, f.b))
-    place_a, place_b = (side.module.astype(np.int64) * width + side.kind for side in (f.a, f.b))
-    in_a, in_b = (np.sort(place[of]) for place, of in zip((place_a, place_b), free, strict=True))
-    of_copy = copies(f.b.log)[j] & is_among(place_a[i], in_b)
-    return np.asarray(of_copy | (copies(f.a.log)[i] & is_among(place_b[j], in_a)))
 
 
 @np.errstate(invalid="ignore")

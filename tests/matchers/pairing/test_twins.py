@@ -31,17 +31,6 @@ def test_a_twin_is_in_the_same_module_where_both_runs_have_it(key: str, paired: 
     assert (c.pairing.of_a[2] >= 0) == paired
 
 
-@pytest.mark.parametrize("copied", ["emb/op_1_copy_", "emb/op_1_cat"])
-def test_a_copy_in_the_module_is_no_partner_beside_an_operation_of_the_kind(copied: str) -> None:
-    """Ranks have gradients in a scale of their own, and copy back what they made of them together."""
-    name, backward = "emb/op_0_embedding_dense_backward", {"phase": "backward"}
-    before = Step(key="head/op_0_mm", gives=[Y], reads=[X], fields=backward)
-    once, twice = (Step(key=name, gives=[k * Z], reads=[Y], made=["head/op_0_mm"], fields=backward) for k in (1, 2))
-    copy = Step(key=copied, gives=[Z], reads=[3 * Z], made=[""], fields=backward)
-    c = compare(captured_log([before, once]), captured_log([before, twice, copy]))
-    assert (c.pairing.partner_of_a[1] == 1) == copied.endswith("copy_")
-
-
 def test_updates_of_other_parameters_are_no_partners_although_their_norms_are_equal() -> None:
     """The first update of a bias by Adam has elements of one size."""
 
