@@ -31,6 +31,7 @@ __all__ = [
     "adrift",
     "consequences",
     "given_fraction",
+    "given_numbers",
     "places",
 ]
 
@@ -195,8 +196,13 @@ def _given_otherwise(c: Rows, row: int) -> bool:
 
 def given_fraction(c: Rows, row: int) -> bool:
     """True if the sides of a pair were given other numbers that are not whole: those may count parts of the form."""
+    return any(isinstance(n, float) and not n.is_integer() for n in given_numbers(c, row))
+
+
+def given_numbers(c: Rows, row: int) -> list[int | float]:
+    """The numbers in which a pair was asked something else, of both runs."""
     told = argument_differences(c.a, c.b, int(c.row_a[row]), int(c.row_b[row]))
-    return any(isinstance(n, float) and not n.is_integer() for each in told for n in (each.a, each.b))
+    return [n for each in told for n in (each.a, each.b) if type(n) in (int, float)]
 
 
 def places(c: Rows, starts: Bool) -> list[tuple[int, ...]]:

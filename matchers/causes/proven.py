@@ -15,9 +15,9 @@ import numpy as np
 
 from matchers.arrays import Bool, one_of
 from matchers.causes.causes import Causes
+from matchers.causes.consequences import given_numbers
 from matchers.logs.columns import repeated
 from matchers.logs.op_log import OpLog, Phase
-from matchers.ops.arguments import argument_differences
 from matchers.ops.dataflow import downstream
 from matchers.ops.laws import rows_where
 from matchers.rows import Rows
@@ -39,7 +39,8 @@ def proven(c: Rows, of_records: Mapping[tuple[str, int], SlotVerdict], *, scaled
     grouped = np.append(c.pairing.grouped, False)[c.pair]
     cause = red & c.inputs_equal & (c.verdict != Status.SHAPE) & ~grouped
     # a count may be that of the samples in parts of a batch
-    cause[[row for row in np.flatnonzero(cause).tolist() if _given_counts(c, row)]] = False
+    counts = [(row, given_numbers(c, row)) for row in np.flatnonzero(cause).tolist()]
+    cause[[row for row, told in counts if told and all(float(n).is_integer() for n in told)]] = False
     alone = _inserted(c, (c.verdict == Status.DIVERGED) & ~cause & ~grouped)
     alone &= ~(c.by_row(_scales_gradients) & scaled)
     follows = downstream(c.edges, cause | alone, c.verdict != Status.EQUAL)  # as consequences do
@@ -56,13 +57,6 @@ def proven(c: Rows, of_records: Mapping[tuple[str, int], SlotVerdict], *, scaled
     found.role[cause | alone] = Role.ORIGIN
     found.cause[cause | alone] = True
     return found
-
-
-def _given_counts(c: Rows, row: int) -> bool:
-    """True if other whole numbers were given."""
-    told = argument_differences(c.a, c.b, int(c.row_a[row]), int(c.row_b[row]))
-    numbers = [n for each in told for n in (each.a, each.b) if type(n) in (int, float)]
-    return bool(numbers) and all(float(n).is_integer() for n in numbers)
 
 
 def _inserted(c: Rows, differs: Bool) -> Bool:

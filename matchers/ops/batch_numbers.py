@@ -9,14 +9,15 @@ from collections.abc import Iterable, Iterator
 
 import numpy as np
 
-from matchers.arrays import Int64, distinct, marked, one_of
+from matchers.arrays import Bool, Int64, distinct, marked, one_of
 from matchers.graph import spread
+from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog, Phase, once_per_log
 from matchers.ops.laws import rows_where
 from matchers.ops.module_path import canonical
 from matchers.ops.shapes import numel
 
-__all__ = ["BATCH_RANKS", "batch_ranks", "micro_batch_numbers", "own_micro_batches"]
+__all__ = ["BATCH_RANKS", "batch_ranks", "loss_fills", "micro_batch_numbers", "own_micro_batches"]
 
 BATCH_RANKS = "batch_ranks"
 """Entry of the run info of a virtual log (`matchers.runs.layouts`): by how many its micro-batches are divided."""
@@ -60,6 +61,13 @@ def micro_batch_numbers(log: OpLog) -> Int64:
     if batches == 1 or len(runs) != batches * len(first):
         return none
     return number if (runs.reshape(batches, -1) == first + np.arange(batches)[:, None] * width).all() else none
+
+
+def loss_fills(log: OpLog, flow: Ragged) -> Bool:
+    """bool[n]: fills that backward passes begin with: each takes the shape of a loss."""
+    backward = log.phase == Phase.BACKWARD
+    begun = marked(flow.value[backward[flow.row] & (flow.value >= 0)], len(log)) & ~backward
+    return begun & rows_where(log, lambda law: law.constant) & (flow.count == 1)
 
 
 def own_micro_batches(log: OpLog) -> int:
@@ -139,9 +147,7 @@ def _trained(log: OpLog, number: Int64) -> Iterator[tuple[int, int]]:
     parts &= (number[reader] >= 0) & (_PART * np.maximum(one, other) > np.minimum(one, other))
     if not parts.any():
         return
-    fills = rows_where(log, lambda law: law.constant) & (log.producers.count == 1) & ~backward
-    begins = fills & marked(maker[backward[reader]], len(log))
-    loss = spread(log.producers.start, log.producers.value, begins, forward, back=True)
+    loss = spread(log.producers.start, log.producers.value, loss_fills(log, log.producers), forward, back=True)
     for row, at in zip(reader[parts].tolist(), maker[parts].tolist(), strict=True):
         if loss[row]:
             yield int(number[at]), int(number[row])

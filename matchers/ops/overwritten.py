@@ -17,7 +17,8 @@ def overwritten(log: OpLog) -> Bool:
     """Bool of all inputs, in the order of `sources`: what a grafted module is given or gives, read beyond its maker."""
     flow = sources(log)
     out = np.zeros(len(flow.value), bool)
-    grafts = table(log.header.run, "grafts")
+    if not (grafts := table(log.header.run, "grafts")):
+        return out
     known = np.flatnonzero(flow.value >= 0)
     maker, reader = log.module[flow.value[known]], log.module[flow.row[known]]
     for side, inner, outer in (("inputs", reader, maker), ("outputs", maker, reader)):

@@ -7,12 +7,12 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from matchers.arrays import Bool, Int64, distinct, marked
+from matchers.arrays import Bool, Int64, distinct
 from matchers.laws.law import Form
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import float_bits
 from matchers.logs.op_log import COUNTS, STATISTICS, OpLog, Phase, once_per_log
-from matchers.ops.batch_numbers import batch_ranks, micro_batch_numbers
+from matchers.ops.batch_numbers import batch_ranks, loss_fills, micro_batch_numbers
 from matchers.ops.dataflow import downstream, sources, upstream
 from matchers.ops.laws import collective, rows_where
 from matchers.ops.shapes import numel
@@ -69,10 +69,7 @@ def _losses(log: OpLog, flow: Ragged, scalar: Bool) -> list[int]:
 @once_per_log
 def backward_begins(log: OpLog) -> Int64:
     """Return the fills that backward passes begin with: each takes the shape of a loss."""
-    flow = sources(log)
-    begun = marked(flow.value[(log.phase[flow.row] == Phase.BACKWARD) & (flow.value >= 0)], len(log))
-    begun &= (log.phase != Phase.BACKWARD) & ~unused_passes(log)
-    return np.flatnonzero(begun & rows_where(log, lambda law: law.constant) & (flow.count == 1))
+    return np.flatnonzero(loss_fills(log, sources(log)) & ~unused_passes(log))
 
 
 def _before_scaling(log: OpLog, flow: Ragged, product: int) -> int:

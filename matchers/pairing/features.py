@@ -390,7 +390,8 @@ class Features:
         products = turned_products(log)
         inputs[:2, products], producers[:2, products] = inputs[1::-1, products], producers[1::-1, products]
         read = _only_what_was_read(log, stats, inputs, lead)
-        read = np.where(receiving(log), _brought(written), read)
+        if (received := receiving(log)).any():  # what is written is JSON, which is read for it alone
+            read = np.where(received, _brought(written), read)
         original = _repeats(log, exact, telling, collective(log))
         return LogFeatures(
             log=log,

@@ -220,9 +220,10 @@ def _micro_batches(a: OpLog, b: OpLog) -> Iterator[Note]:
 
 def _batches(log: OpLog) -> int:
     """The number of micro-batches; 0 where a log numbers none."""
-    if log.batches > 1 or (numbered := int(log.micro_batch.max(initial=-1)) + 1) <= 1:
-        return log.batches if log.batches > 1 else numbered
-    return int(micro_batch_numbers(log).max()) + 1
+    if log.batches > 1:
+        return log.batches
+    numbered = int(log.micro_batch.max(initial=-1)) + 1
+    return numbered if numbered <= 1 else int(micro_batch_numbers(log).max()) + 1
 
 
 def _noise(noise: NoiseFloor, log: OpLog) -> Iterator[Note]:

@@ -84,7 +84,7 @@ def _leaves_nothing(case: Case, verdicts: Verdicts, other: Bool, kept: Sequence[
     phase[region[found]] = case.a.phase[case.i[found]]
     np.fmax.at(largest, region[found], norm[found])
     of, shown = regions.outputs.row, regions.outputs.value
-    tells = (_part(case.a.phase)[case.i[shown]] == _part(phase)[of]) & one_of(status, AGREE)[shown]
+    tells = (_part(case.a.phase[case.i[shown]]) == _part(phase[of])) & one_of(status, AGREE)[shown]
     tells &= (status[shown] == Status.EQUAL) | ~(hides[shown] | (norm[shown] * EPSILON["float32"] > largest[of]))
     of, shown = of[tells], shown[tells]
     left, least = np.zeros(len(regions)), np.full(len(regions), np.inf)

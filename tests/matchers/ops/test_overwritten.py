@@ -1,4 +1,4 @@
-"""What a graft wrote over an operation's result shows nothing of that operation."""
+"""Results that a graft wrote over show nothing of the operation that made them."""
 
 from __future__ import annotations
 
