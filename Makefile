@@ -36,7 +36,7 @@ test-torch: $(if $(TORCH),$(TORCH_VENV)/.$(TORCH))  ## run the tests that need t
 
 GPU_PYTHON ?= python3
 test-gpu:  ## run what needs a GPU, and measure there, with a Python that has torch for CUDA, and pytest: make test-gpu GPU_PYTHON=python3
-	$(GPU_PYTHON) -m pytest -c tests/gpu/pytest.ini $$($(GPU_PYTHON) -c 'import xdist' 2>/dev/null && echo --numprocesses 4) tests/gpu
+	$(GPU_PYTHON) -m pytest -c tests/gpu/pytest.ini $$($(GPU_PYTHON) -c 'import xdist' 2>/dev/null && echo --numprocesses auto --maxprocesses 8 --dist worksteal) tests/gpu
 	$(GPU_PYTHON) -m benchmarks.capture_cost --device cuda
 
 register: $(if $(TORCH),$(TORCH_VENV)/.$(TORCH))  ## write what a version of torch says of its operations: make register TORCH=2.15.0
