@@ -80,7 +80,7 @@ def _of_inputs(of: Subject, limit: float) -> Iterator[str]:
     noise = NOISE * float(np.nan_to_num(g.noise[k]))
     rounds = f"its own rounding, {_in_epsilon(own, _dtypes(of)[0])}{_terms(of)}"
     if math.isclose(limit, DECIDED * math.sqrt(received)):
-        yield f"Limit {limit:.1e} = {DECIDED:g} · √{received:.1e}: whole numbers, decided by inputs with that error"
+        yield f"Limit {limit:.1e} = {DECIDED:g} · √{received:.1e}: signs or whole numbers, decided by such inputs"
     elif limit == ANYTHING > own + max(growth * received, noise):
         yield f"Limit {limit:g}: it holds values that rounding has picked, and may be anything"
     else:

@@ -117,6 +117,7 @@ class Law:
         passes_on: position of the tensor whose elements are the result, in this or another shape, order or dtype.
         aliases: the result is memory of that tensor.
         casts: the result has a dtype of its own.
+        gates: a sign, or which of some elements is the largest, decides whether an element passes.
         selects: each element of the result is one of an input, or a constant.
         on_lists: it takes lists of tensors, and gives or changes a list.
         random: it draws random numbers.
@@ -133,7 +134,10 @@ class Law:
         extreme: its result is the largest or the smallest of the elements that it reads.
         factor: position of the first factor, (…, M, K), of a matrix product.
         tokens: position of the indices by which it looks rows up.
-        bias_gradient: number of the output that is the sum of its first input, a bias' gradient.
+        totals: numbers of the outputs that are sums of its first input, perhaps times numbers of unit variance: the
+            gradients of the weight and the bias of a norm.
+        mean: number of the output that is the mean of its first input, over some of its dimensions.
+        running_mean: position of a running mean that it moves towards that.
         results: number of its outputs, the first ones, that are results; what follows is memory for its backward pass
             alone, which its kernel fills as it likes, or not at all.
         of_scores: the magnitude of the argument is the factor by which its error grows.
@@ -146,6 +150,7 @@ class Law:
     passes_on: int | None = None
     aliases: bool = False
     casts: bool = False
+    gates: bool = False
     selects: bool = False
     on_lists: bool = False
     random: bool = False
@@ -161,7 +166,9 @@ class Law:
     extreme: bool = False
     factor: int | None = None
     tokens: int | None = None
-    bias_gradient: int | None = None
+    totals: tuple[int, ...] = ()
+    mean: int | None = None
+    running_mean: int | None = None
     results: int | None = None
     of_scores: bool = False
     amplifies: Amplifies = Amplifies.LITTLE

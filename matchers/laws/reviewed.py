@@ -94,6 +94,14 @@ _ELEMENTS: Final = (
         "complex fill polar rsub zero",
         {"pointwise": True},
     ),
+    _Entry(
+        "passes a gradient on where the activation passed its input",
+        "threshold_backward hardtanh_backward leaky_relu_backward _prelu_kernel_backward hardsigmoid_backward "
+        "hardswish_backward hardshrink_backward softshrink_backward rrelu_with_noise_backward sgn sign "
+        "max_pool2d_with_indices_backward max_pool3d_with_indices_backward adaptive_max_pool2d_backward "
+        "adaptive_max_pool3d_backward",
+        {"gates": True},
+    ),
 )
 
 _COPIES: Final = (
@@ -224,8 +232,24 @@ _DECIDED: Final = (
     ),
     _Entry(
         "sums its first input up for the gradient of the bias",
-        "native_layer_norm_backward native_group_norm_backward convolution_backward",
-        {"bias_gradient": 2},
+        "convolution_backward",
+        {"totals": (2,)},
+    ),
+    _Entry(
+        "and, times what it normalizes, for that of the weight",
+        "native_layer_norm_backward native_group_norm_backward native_batch_norm_backward batch_norm_backward",
+        {"totals": (1, 2)},
+    ),
+    _Entry(
+        "returns the mean of its first input beside the result",
+        "native_layer_norm native_group_norm var_mean std_mean _native_batch_norm_legit_functional "
+        "_batch_norm_with_update_functional",
+        {"mean": 1},
+    ),
+    _Entry(
+        "and moves a running mean towards it",
+        "native_batch_norm _native_batch_norm_legit _batch_norm_with_update cudnn_batch_norm miopen_batch_norm",
+        {"mean": 1, "running_mean": 3},
     ),
 )
 

@@ -24,12 +24,12 @@ from matchers.logs.hashing import float_bits
 from matchers.logs.op_log import NO_DIGEST, OpLog, Phase, is_mark, once_per_log, once_per_pair
 from matchers.ops.arguments import place_of_output
 from matchers.ops.last_contents import LastContents
-from matchers.ops.laws import in_place, on_lists, positions, rows_where
+from matchers.ops.laws import in_place, law_of, on_lists, rows_where
 from matchers.ops.module_path import canonical
 from matchers.ops.shapes import numel
 from matchers.ops.sketch import decode_sketches
-from matchers.ops.values import Result, further, further_output, parameter_name
-from matchers.status import Status
+from matchers.ops.values import Result, further, further_output, parameter_name, written
+from matchers.status import AGREE, Status
 from matchers.verdict.case import Case, Judgement
 from matchers.verdict.fused import BY_PARTS
 from matchers.verdict.judged import judge_again
@@ -105,7 +105,7 @@ def without_noise(case: Case, judged: Judgement) -> Judgement:
     with np.errstate(invalid="ignore"):
         sums = diverged & (factor > 1) & (verdicts.error <= limit) & ~parts
     contents = LastContents(a, tuple(a.modules)), LastContents(b, tuple(b.modules))
-    with_zeros, noise = _with_zeros(*contents), []
+    with_zeros, noise, beside = _with_zeros(*contents), [], [*_beside_first(case, judged)]
     sides = zip(
         (a, b), (flow.a, flow.b), (case.i, case.j), (pairing.of_a, pairing.of_b), factors, contents, strict=True
     )
@@ -117,7 +117,8 @@ def without_noise(case: Case, judged: Judgement) -> Judgement:
         extremes[:, lead] = other.stats[2:4, partner]
         # what agrees is judged, noise or not
         updates = [*_updates_of_noise(left, begins, np.append(diverged, True)[of], with_zeros, extremes)]
-        noise.append(_Noise(log, begins, updates, _further_sums(log, made, lead[diverged])))
+        noise.append(_Noise(log, made, begins, updates, _further_sums(log, made, lead[diverged])))
+        noise[-1].add((int(lead[k]), slot) for k, slot, _ in beside)
     if not any(of.begins for of in noise):
         return judged
     reads = noise[0].reads[case.i] | noise[1].reads[case.j]
@@ -145,6 +146,7 @@ def without_noise(case: Case, judged: Judgement) -> Judgement:
         verdicts = verdicts.replaced(again, fresh)
         # what remains is equal because it was made so
         unjudged[again[one_of(fresh.status, (Status.EQUAL, Status.SAME_PRINT))]] = True
+    unjudged[[k for k, _, far in beside if far and verdicts.status[k] in AGREE]] = True
     verdicts = verdicts.claimed(unjudged, Status.NOT_JUDGED, Reason.CANCELLATION)
     status = np.where(limit[sums] > MOST_ALLOWED, np.int8(Status.NOT_JUDGED), np.int8(Status.CLOSE))
     verdicts = verdicts.claimed(sums, status, Reason.CANCELLATION, limit=limit[sums])
@@ -240,18 +242,55 @@ def _meaningless(log: OpLog, factor: Float64) -> Bool:
 
 def _further_sums(log: OpLog, flow: Ragged, rows: Int64) -> Iterator[tuple[int, int]]:
     """Yield the same among further outputs of some records: the record, and the number of the output."""
-    number = positions(log, lambda law: law.bias_gradient)
-    for row in rows[number[rows] >= 0].tolist():
-        output, maker = place_of_output(log, row, int(number[row])), int(flow[row][0]) if len(flow[row]) else -1
-        total = further_output(log, row, output) if output > 0 else None
-        if total is None or maker < 0 or log.outputs.first()[maker] != log.inputs.first()[row] or not total.l2 > 0:
+    for row in rows[rows_where(log, lambda law: bool(law.totals), rows)].tolist():
+        for output in _totals(log, row):
+            total = further_output(log, row, output)
+            if total and _condition_of(log, flow, row, output) * default_tolerance(total.dtype) > MOST_ALLOWED:
+                yield row, output
+
+
+def _totals(log: OpLog, row: int) -> Iterator[int]:
+    """Yield the outputs of a record that `Law.totals` numbers, but for the first output."""
+    places = (place_of_output(log, row, number) for number in law_of(log, row).totals)
+    return (output for output in places if output > 0)
+
+
+def _beside_first(case: Case, judged: Judgement) -> Iterator[tuple[int, int, bool]]:
+    """Yield pairs that diverge, as their terms allow, by a sum of their first input beside their first result.
+
+    Yields:
+        the pair, the slot of that sum (see `Values`), and whether so much is allowed that it is not judged. A mean
+        needs no verdict beside the result, as of a norm, that it is subtracted in; nor does a running mean.
+    """
+    sums = rows_where(case.a, lambda law: bool(law.totals) or law.mean is not None, case.i)
+    for k, slot in judged.verdicts.slots.items():
+        if slot.status != Status.DIVERGED or not sums[k]:
             continue
-        if log.stats[1, maker] / total.l2 * default_tolerance(total.dtype) > MOST_ALLOWED:
-            yield row, output
+        i, law = int(case.i[k]), law_of(case.a, int(case.i[k]))
+        means = [] if law.mean is None else [law.mean]
+        means += [] if law.running_mean is None else [-1 - law.running_mean]
+        named = {f"output {at}" if at > 0 else parameter_name(case.a, i, -1 - at): at for at in means}
+        named |= {f"output {at}": at for at in _totals(case.a, i)}
+        if (at := named.get(slot.name)) is None:
+            continue
+        sides = ((case.a, case.flow.a, i), (judged.b, case.flow.b, int(case.j[k])))
+        factor = max(_condition_of(*side, at, mean=at in means) for side in sides)
+        if slot.error <= slot.limit * factor:
+            for each in means or [at]:
+                yield k, each, not means and slot.limit * factor > MOST_ALLOWED
+
+
+def _condition_of(log: OpLog, flow: Ragged, row: int, slot: int, *, mean: bool = False) -> float:
+    """As of `condition`, for a result of a record that is a sum, or a mean, of its first input; 0 if unknown."""
+    maker = int(flow[row][0]) if len(flow[row]) else -1
+    result = further_output(log, row, slot) if slot > 0 else written(log, row).get(-1 - slot)
+    if maker < 0 or result is None or not result.l2 > 0 or log.outputs.first()[maker] != log.inputs.first()[row]:
+        return 0.0
+    return float(log.stats[1, maker] / result.l2 * (result.numel / numel(log)[log.shape[maker]] if mean else 1.0))
 
 
 class _Noise:
-    """The noise in one log, followed by equal bits from the sums that cancel.
+    """The noise in one log, followed by equal bits from the sums that cancel, and through views of other bits.
 
     Attributes:
         begins: there is any.
@@ -262,7 +301,12 @@ class _Noise:
     """
 
     def __init__(
-        self, log: OpLog, sums: Bool, updates: Sequence[tuple[int, int]], further_sums: Iterable[tuple[int, int]]
+        self,
+        log: OpLog,
+        flow: Ragged,
+        sums: Bool,
+        updates: Sequence[tuple[int, int]],
+        further_sums: Iterable[tuple[int, int]],
     ) -> None:
         """Follow the noise.
 
@@ -271,19 +315,26 @@ class _Noise:
             updates: records and their slots that are noise beside what follows from the sums.
             further_sums: records and the numbers of further outputs that are such sums.
         """
-        self._log, self._values = log, further(log)
+        self._log, self._flow, self._values = log, flow, further(log)
         self.inputs, self.outputs = np.zeros(len(log.inputs.value), bool), np.zeros(len(log.outputs.value), bool)
-        told = {*updates}
-        slots = zip(self._values.maker.tolist(), (-1 - self._values.slot).tolist(), strict=True)
-        self.written = np.array([at in told for at in slots], bool)
-        rows, places = np.array([*updates, *further_sums], np.int64).reshape(-1, 2).T
-        there = places < log.outputs.count[rows]
-        self.outputs[log.outputs.start[rows[there]] + places[there]] = True
+        self.written = np.zeros(len(self._values), bool)
         self.reads, self.share = np.zeros(len(log), bool), np.zeros(len(log))
-        self.reads[rows] = True
-        self.begins = bool(sums.any()) or len(rows) > 0
+        self.begins = bool(sums.any())
+        changed = ((row, -1 - place) for row, place in updates)
+        rows = self.add((*updates, *changed, *further_sums))
         if self.begins:
             self._follow(np.flatnonzero(sums), int(min(rows.min(initial=len(log)), np.argmax(np.append(sums, True)))))
+
+    def add(self, which: Iterable[tuple[int, int]]) -> Int64:
+        """Add some results, of records and their slots (see `Values`); return the records."""
+        rows, slots = np.array([*which], np.int64).reshape(-1, 2).T
+        there = (slots >= 0) & (slots < self._log.outputs.count[rows])
+        self.outputs[self._log.outputs.start[rows[there]] + slots[there]] = True
+        for row, slot in zip(rows[slots < 0].tolist(), slots[slots < 0].tolist(), strict=True):
+            self.written[[v for v in self._values.of(row) if self._values.slot[v] == slot]] = True
+        self.reads[rows] = True
+        self.begins |= len(rows) > 0
+        return rows
 
     def _follow(self, sums: Int64, first: int) -> None:
         """Follow the noise from its first record on; in lists, each tensor from those at its place."""
@@ -293,7 +344,12 @@ class _Noise:
         read = _bits_read(log)
         left = read != NO_DIGEST
         left[: inputs.start[min(first + 1, len(log))]] = False  # what was read before has the same bits by chance
-        if not is_among(read[left], distinct(_bits_made(log, np.flatnonzero(fresh)))).any():
+        # what is read of the only result of a record, though no record made these bits, is a view of it
+        views = left & (self._flow.value >= 0) & ~is_among(read, distinct(_bits_made(log, np.arange(len(fresh)))))
+        views &= (outputs.count == 1)[self._flow.value]
+        maker = outputs.start[np.where(views, self._flow.value, 0)]
+        known = is_among(read, distinct(_bits_made(log, np.flatnonzero(fresh))))
+        if not (left & (known | (views & fresh[maker]))).any():
             return
         written = np.flatnonzero(values.slot < 0)
         row = np.append(outputs.row, values.maker[written])
@@ -317,7 +373,7 @@ class _Noise:
         while True:
             named, hot = np.zeros(many, bool), np.zeros(int(tensors.sum()), bool)
             named[ids[len(read) :][fresh]] = True
-            hit = np.flatnonzero(named[ids[: len(read)]] & left)
+            hit = np.flatnonzero((named[ids[: len(read)]] | (views & fresh[maker])) & left)
             if not len(hit):
                 break
             left[hit], self.inputs[hit] = False, True

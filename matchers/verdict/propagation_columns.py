@@ -52,7 +52,8 @@ class PropagationColumns:
         copies: bool, the operation passes its inputs on.
         growth: factor by which the operation may enlarge the error of its inputs.
         of_scores: bool, this factor is the size of the argument.
-        signs: number of elements of what begins as zeros and is then little more than signs; NaN for others.
+        signs: number of elements that signs decide: of what begins as zeros and is then little more than signs, and of
+            what a sign lets pass; NaN for others.
         measured: bool, the error is an estimate of the first output's.
         by_norms: bool, it is a lower bound, from the norms of the first output.
         noise, noise_norm: error and change of a norm that a third run shows; NaN where it shows none.
@@ -115,9 +116,13 @@ def _other_rows(a: OpLog, b: OpLog, i: Int64, j: Int64, reason: NDArray[np.int8]
 
 
 def _signs(case: Case, found: Judgement, which: Bool) -> Float64:
-    """float64[p], number of elements of a tensor of zeros of which Adam's first step makes signs; NaN for others."""
+    """float64[p], number of elements that signs decide; NaN for others.
+
+    Those of tensors of zeros, of which Adam's first step makes signs, and those that a sign lets pass.
+    """
     a, b = case.contents
-    out = np.full(len(which), np.nan)
+    gates = rows_where(a.log, lambda law: law.gates, case.i) & which
+    out = np.where(gates, a.log.counts[0, case.i], np.nan)
     near = rows_where(a.log, lambda law: law.amplifies is Amplifies.NEAR_A_SIGN, case.i) & which
     for k in np.flatnonzero(near).tolist():
         slot, touched = found.verdicts.slots.get(k), []

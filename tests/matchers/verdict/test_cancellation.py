@@ -47,6 +47,29 @@ def test_the_least_of_many_numbers_is_small_by_chance(numel: int, apart: bool) -
     assert _far_apart(1e-10, 1.0, numel) == apart
 
 
+def test_a_bias_gradient_is_as_far_off_as_its_terms() -> None:
+    """Half of it cancels, in coarse terms."""
+    total = np.float32(0.05) * TERMS.sum(0)
+    c = compare(log(total), log(np.float32(1.0001) * total))
+    assert not c.red.any()
+    assert compare(log(total), log(np.float32(1.5) * total)).red.any()
+
+
+@pytest.mark.parametrize("times", [1, 2])
+def test_noise_is_followed_through_a_view_that_no_log_has(times: int) -> None:
+    logs = []
+    for _ in range(2):
+        total = np.float32(1e-8) * RNG.normal(size=8).astype(np.float32)
+        view = np.tile(total, (times, 1))
+        steps = [
+            Step(key="next/op_0_mm", gives=[TERMS]),
+            Step(key="k/op_0_sum", reads=[TERMS], gives=[total], made=["next/op_0_mm"]),
+            Step(key="k/op_1_div", reads=[view], gives=[view / np.float32(48)], made=["k/op_0_sum"]),
+        ]
+        logs.append(captured_log(steps))
+    assert not compare(logs[0], logs[1]).red.any()
+
+
 def test_what_reads_noise_teaches_nothing_of_equal_inputs() -> None:
     """It is judged as if both runs had the same noise, which they have not."""
     one, other = (np.float32(1e-6) * RNG.normal(size=8).astype(np.float32) for _ in range(2))
@@ -59,6 +82,23 @@ def test_what_reads_noise_teaches_nothing_of_equal_inputs() -> None:
 def test_the_other_gradients_of_the_norm_are() -> None:
     bias = np.float32(1e-6) * WEIGHT
     assert compare(log(bias), log(-bias, 1.01 * WEIGHT)).red.any()
+
+
+@pytest.mark.parametrize(("size", "times", "red"), [(1e-8, 1.0, False), (1e-8, 1.01, True), (1e-2, 1.0, True)])
+def test_the_mean_of_what_has_none_is_as_far_off_as_that(size: float, times: float, red: bool) -> None:
+    """A norm behind a norm: what it reads has a mean of zero but for rounding."""
+    logs = []
+    for factor in (1.0, times):
+        mean = np.float32(size) * RNG.normal(size=(64, 1)).astype(np.float32)
+        gives = [np.float32(factor) * GRADIENT, mean, np.ones((64, 1), np.float32)]
+        read = TERMS + np.float32(1e-6) * RNG.normal(size=TERMS.shape).astype(np.float32)
+        steps = [
+            Step(key="a/op_0_mm", gives=[read]),
+            Step(key=(norm := "norm/op_0_native_layer_norm"), reads=[read], gives=gives, made=["a/op_0_mm"]),
+            Step(key="norm/op_1_sub", reads=[read, mean], gives=[read - mean], made=["a/op_0_mm", f"{norm}[1]"]),
+        ]
+        logs.append(captured_log(steps))
+    assert compare(logs[0], logs[1]).red.any() == red
 
 
 @pytest.mark.parametrize(

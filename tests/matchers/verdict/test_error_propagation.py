@@ -444,6 +444,25 @@ def test_a_near_tie_may_be_decided_otherwise() -> None:
     assert not compare(routed(scores), routed(noise), expectation=ORDER).red.any()
 
 
+@pytest.mark.parametrize(("flips", "red"), [(4, False), (400, True)])
+def test_a_sign_near_zero_may_be_decided_otherwise(flips: int, red: bool) -> None:
+    """Behind a ReLU, a few elements of the gradient pass in one run alone."""
+    x, gradient = values(), values(seed=1)
+    other = off(x, 1e-5, 2)
+    passed = np.where(x > 0, gradient, 0.0).astype(np.float32)
+    otherwise = passed.copy()
+    otherwise[np.argsort(np.abs(x))[:flips]] = gradient[np.argsort(np.abs(x))[:flips]]
+
+    def log(x: Array, result: Array) -> OpLog:
+        linear = Step(key="up/op_0_mm", gives=[x])
+        back = {"phase": "backward"}
+        down = Step(key="down/op_0_mm", gives=[gradient], fields=back)
+        key, made = "relu/op_0_threshold_backward", [down.key, linear.key]
+        return captured_log([linear, down, Step(key=key, gives=[result], reads=[gradient, x], made=made, fields=back)])
+
+    assert compare(log(x, passed), log(other, otherwise), expectation=ORDER).red.any() == red
+
+
 def test_ranks_of_other_values_are_no_near_tie() -> None:
     scores = values(4096).reshape(512, 8)
     noise = off(scores, 1e-6, 1)
