@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -238,7 +238,7 @@ def explained_by(a: OpLog, b: OpLog, i: int, j: int, difference: ArgumentDiffere
     if _flags(difference.a) and _flags(difference.b):
         return "results that one run does not need"
     pairs = list(_numbers(difference.a, difference.b))
-    if pairs and dtypes[0] != dtypes[1] and all(_of_dtype(v, w, *dtypes) for v, w in pairs):
+    if pairs and all(_of_dtype(v, w, *dtypes) or _extremes(v, w, a.dtypes, b.dtypes) for v, w in pairs):
         return "the number of each dtype"
     layouts = any(a.header.run.get(name) != b.header.run.get(name) for name in ("world_size", "mesh"))
     layouts |= bool(a.members or b.members)
@@ -259,9 +259,22 @@ def explained_by(a: OpLog, b: OpLog, i: int, j: int, difference: ArgumentDiffere
 
 
 def _of_dtype(v: float, w: float, *dtypes: str) -> bool:
-    """True if each is the lowest, largest or smallest distinguishable number of its dtype, as a mask is filled with."""
+    """True if each is the lowest, largest or smallest distinguishable number of its dtype."""
     x, y = (_LIMITS.get(name, ()) for name in dtypes)
     return any(v == one and w == other for one, other in zip(x, y, strict=False))
+
+
+def _extremes(v: float, w: float, of_a: Iterable[str], of_b: Iterable[str]) -> bool:
+    """True if each is the lowest, or the largest, of a dtype that its run computes in, as a mask is filled with.
+
+    The mask may have another dtype in both.
+    """
+    return any(
+        v == _LIMITS[x][k] and w == _LIMITS[y][k]
+        for k in (0, 1)
+        for x in _LIMITS.keys() & of_a
+        for y in _LIMITS.keys() & of_b
+    )
 
 
 def _in_float32(v: float, w: float) -> bool:

@@ -14,8 +14,9 @@ from matchers.comparison import Comparison, compare
 from matchers.explain.sentences import explain
 from matchers.logs.op_log import OpLog
 from matchers.logs.parser import read_log
+from matchers.ops.arguments import ArgumentDifference
 from matchers.status import Role, Status
-from matchers.verdict.arguments import asked_elsewhere
+from matchers.verdict.arguments import asked_elsewhere, explained_by
 from matchers.verdict.expectation import Expect, Expectation
 from matchers.verdict.reason import Reason
 from numtui.query.query import parse_query
@@ -182,6 +183,19 @@ def test_a_mask_is_filled_with_the_lowest_number_of_each_dtype(tmp_path: Path, d
     a, b = log(tmp_path, "a", one), log(tmp_path, "b", other, dtype=dtype, **CLOSE)
     c = compare(a, b)
     assert (c.reason[pair(c)] == Reason.ARGUMENTS) == red
+
+
+@pytest.mark.parametrize(("coarse", "explained"), [("bfloat16", True), ("float16", False)])
+def test_a_mask_of_float32_may_have_the_lowest_number_of_what_the_other_run_computes_in(
+    tmp_path: Path, coarse: str, explained: bool
+) -> None:
+    lowest, logs = (-3.4028234663852886e38, -3.3895313892515355e38), []
+    for name, dtype, value in zip("ab", ("float32", coarse), lowest, strict=True):
+        asked = {"Arguments": json.dumps({"value": value})}
+        records = [op("m/op_0_embedding", 3.0, dtype=dtype), op("m/op_1_full", value, extra=asked)]
+        logs.append(read_log(write_log(tmp_path / f"{name}.log", records, run={"step": 1}, footer=True)))
+    a, b = logs
+    assert bool(explained_by(a, b, 1, 1, ArgumentDifference("value", *lowest), 1.0)) == explained
 
 
 @pytest.mark.parametrize(
