@@ -223,6 +223,9 @@ def _unpaired(of: Subject) -> str:
     # an operation of this run alone may read it: what was cloned, and reduced
     if gradient := next((name for row in (*red, *readers.tolist()) if (name := _gradient_made(of, row))), ""):
         return f"FIRST CAUSE: only {side} has this operation, which makes {gradient}"
+    if log.phase[record] == Phase.GRADIENTS and (trained := of.c.last_contents.trained_by_one(side)):
+        more = f" and {len(trained) - 1} more" if trained[1:] else ""
+        return f"FIRST CAUSE: only {side} has a gradient of {trained[0]}{more}"
     asked = f" at its line {asked};" if (asked := asked_at_its_line(of.c, of.row)) else ""
     then = "its consumers diverge" if red else "red rows follow"
     if _keeps_norm(log, record):

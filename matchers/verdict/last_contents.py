@@ -25,7 +25,7 @@ from matchers.ops.run_info import of_call
 from matchers.ops.shapes import sharded_runs
 from matchers.ops.values import Result, records_changes
 from matchers.pairing.pairing import Pairing
-from matchers.status import RED, Status
+from matchers.status import AGREE, RED, Status
 from matchers.verdict.arguments import unexplained
 from matchers.verdict.case import Case, Judgement
 from matchers.verdict.content_verdicts import ContentVerdict, ContentVerdicts
@@ -152,6 +152,7 @@ class _Judge:
     def __init__(self, case: Case, verdicts: Verdicts, loss_scale: float, names: Iterable[str]) -> None:
         (self._a, self._b), self._pairing = case.contents, case.pairing
         self._bitwise, self._rtol, self._loss_scale = case.bitwise, case.expectation.rtol, loss_scale
+        self._policy = case.policy
         self._flow, self._verdicts, self._explains = case.flow, verdicts, case.expectation.explains
         self._contents = {name: self._left(name) for name in names if name in self._a.last and name in self._b.last}
         x, y, alone = zip(*self._contents.values(), strict=True) if self._contents else ((), (), ())
@@ -278,8 +279,7 @@ class _Judge:
     def _explained(self, verdict: SlotVerdict) -> SlotVerdict | None:
         """A difference by what the writers read: an update of Adam amplifies the error of a gradient."""
         rows = self._a.writer(verdict.name), self._b.writer(verdict.name)
-        makers = zip(self._errors, (self._flow.a[rows[0]], self._flow.b[rows[1]]), strict=True)
-        received = max((errors[maker] for errors, made in makers for maker in made.tolist() if maker >= 0), default=0.0)
+        received = self._received(verdict.name, rows)
         for _, change in self._before(verdict.name):
             if change > verdict.limit:  # no operation of the step made it: nothing excuses it
                 return verdict
@@ -294,6 +294,20 @@ class _Judge:
         if allowed > MOST_ALLOWED:
             return None
         return replace(verdict, status=Status.CLOSE, reason=Reason.ROUNDING_EXPLAINED, limit=allowed)
+
+    def _received(self, name: str, rows: tuple[int, int]) -> float:
+        """The error of the parameter's gradient where both logs name it; else the largest of what the writers read.
+
+        A list holds the gradients of all parameters, and some are nothing but rounding.
+        """
+        gradient = self._base(name) + GRADIENT
+        if gradient in self._a.last and gradient in self._b.last:
+            x, y = self._read(gradient)
+            (found,) = judge_results([x], [y], Limits(policy=self._policy))
+            if found.status in AGREE and np.isfinite(found.error):
+                return found.error
+        makers = zip(self._errors, (self._flow.a[rows[0]], self._flow.b[rows[1]]), strict=True)
+        return max((errors[maker] for errors, made in makers for maker in made.tolist() if maker >= 0), default=0.0)
 
     @cached_property
     def _errors(self) -> tuple[list[float], list[float]]:

@@ -491,6 +491,54 @@ class TestLists:
         assert c.red.any()
         assert len(c.consequences.starts) == 1
 
+    @pytest.mark.parametrize("lr", [0.1, 0.101])
+    def test_a_gradient_that_is_rounding_excuses_no_other_tensor_of_its_list(self, lr: float) -> None:
+        terms = np.tile(GRADIENTS[2], (64, 1, 1))
+
+        def run(seed: int, *groups: tuple[str, ...], lr: float = 0.1) -> OpLog:
+            scale = 1.0 + 1e-6 * seed
+            noise = np.float32(1e-8) * np.random.default_rng(seed).standard_normal((6, 8)).astype(np.float32)
+            *steps, last = backward(scale)
+            steps.append(replace(last, gives=[terms]))
+            steps.append(Step(key="noise/op_0_sum", gives=[noise], reads=[terms], made=[last.key], fields=last.fields))
+            for n, names in enumerate(groups):
+                (step,) = fused(lr, names=names, scale=scale)
+                *most, _ = step.reads
+                if names[-1] == NAMES[2]:
+                    changed = {**step.changed, len(names) - 1: WEIGHTS[2]}
+                    reads, made = [*most, noise], [*step.made[:-1], "noise/op_0_sum"]
+                    step = replace(step, reads=reads, made=made, changed=changed)
+                steps.append(replace(step, key=f"optimizer/op_{n}__fused_sgd_"))
+            return log(steps)
+
+        c = compare(run(0, NAMES), run(1, NAMES[:1], NAMES[1:], lr=lr))
+        assert c.red.any() == (lr != 0.1)
+
+    def test_a_parameter_that_one_run_alone_has_a_gradient_of_is_named(self) -> None:
+        """It is frozen in the other, where one operation makes fewer gradients, and clipping adds up fewer."""
+        logs = []
+        for names in (NAMES, NAMES[:2]):
+            first, second = backward()[:2]
+            asked = {"phase": "backward", "arguments": {"output_mask": [True, len(names) == 3, False]}}
+            key = "layers.0.w/op_0_native_layer_norm_backward"
+            second = replace(second, key=key, gives=gradients()[1 : len(names)], fields=asked)
+            grads, made = gradients()[: len(names)], [first.key, second.key, second.key][: len(names)]
+            fields = {"phase": "gradients", "parameters": [f"{name}.grad" for name in names]}
+            sizes = np.array([np.linalg.norm(each) for each in grads], np.float32)
+            stack = Step(key="clip/op_0_stack", gives=[sizes], reads=grads, made=made, fields=fields)
+            total = Step(
+                key="clip/op_1_linalg_vector_norm",
+                gives=[np.array(np.linalg.norm(sizes), np.float32)],
+                reads=[sizes],
+                made=[stack.key],
+                fields={"phase": "gradients"},
+            )
+            (step,) = fused(names=names)
+            step = replace(step, made=[*("" for _ in names), *made])
+            logs.append(log([first, second, stack, total, step]))
+        c = compare(logs[0], logs[1])
+        assert f"only a has a gradient of {NAMES[2]}" in headline(c, only_cause(c))
+
     @pytest.mark.parametrize(("decay", "causes"), [(0.0, 0), (0.1, 1)])
     def test_what_one_run_alone_adds_to_the_gradients_is_the_cause(self, decay: float, causes: int) -> None:
         """The list of the one run has temporary tensors where that of the other has gradients."""
