@@ -42,7 +42,7 @@ def flow_of_red_tensors(c: Rows, side: str, flow: Ragged) -> Ragged:
             makers = makers.copy() if makers is flow.value else makers
             tensors = max(len(log.outputs[record]), 1)
             makers[start:end][np.arange(end - start) % tensors != which[0] % tensors] = -1
-    return flow if makers is flow.value else Ragged(flow.start, makers)
+    return flow if makers is flow.value else flow.with_values(makers)
 
 
 @columns

@@ -142,7 +142,7 @@ def _vouched(log: OpLog, flow: Ragged, at: Int32, agrees: Bool, red: Bool, kept:
     told = asked & (red[readers] | ((differs & (log.phase == Phase.BACKWARD))[makers] & log.updates[readers]))
     asked &= ~marked(makers[told], n)[makers]
     while True:
-        vouched = upstream(Ragged(flow.start, np.where(asked, makers, -1)), holds, every)
+        vouched = upstream(flow.with_values(np.where(asked, makers, -1)), holds, every)
         waits = vouched & ~holds & differs & marked(makers[asked & ~vouched[readers]], n)
         if not waits.any():
             break

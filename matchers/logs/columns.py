@@ -5,7 +5,7 @@ from __future__ import annotations
 from bisect import bisect_left
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import field
-from itertools import islice
+from itertools import islice, pairwise
 from typing import Any
 
 import numpy as np
@@ -73,6 +73,9 @@ class TextTable(Sequence[Any]):
 
     def __getitem__(self, index: Any) -> Any:
         return [self.raw(i) for i in range(*index.indices(len(self)))] if isinstance(index, slice) else self.raw(index)
+
+    def __iter__(self) -> Iterator[Any]:
+        return (self.blob[i : j - 1] for i, j in pairwise(self.start.tolist()))
 
 
 class KeyColumn(TextTable):
@@ -234,7 +237,8 @@ class Ragged:
 
     start: Int64
     value: NDArray[Any]
-    _count: list[Int64] = field(default_factory=list)
+    _kept: dict[str, Int64] = field(default_factory=dict)
+    """The next two properties, which are asked for by most of what looks at a log."""
 
     @classmethod
     def distinct(cls, row: Int64, value: Int64, many: int) -> Ragged:
@@ -250,16 +254,22 @@ class Ragged:
     @property
     def count(self) -> Int64:
         """Number of values of each row; cannot be written to."""
-        if not self._count:
-            count = np.diff(self.start)
-            count.flags.writeable = False
-            self._count.append(count)
-        return self._count[0]
+        return self._once("count", np.diff)
 
     @property
     def row(self) -> Int64:
-        """Row that each value belongs to."""
-        return owners(self.start)
+        """Row that each value belongs to; cannot be written to."""
+        return self._once("row", owners)
+
+    def _once(self, name: str, made_of: Callable[[Int64], Int64]) -> Int64:
+        if name not in self._kept:
+            self._kept[name] = made_of(self.start)
+            self._kept[name].flags.writeable = False
+        return self._kept[name]
+
+    def with_values(self, value: NDArray[Any]) -> Ragged:
+        """Lists of the same lengths of other values."""
+        return Ragged(self.start, value, self._kept)
 
     def owner(self, at: Int64) -> Int64:
         """Row that each of some values belongs to."""

@@ -58,7 +58,7 @@ def _of_changed_tensors(log: OpLog, number: Int64, flow: Ragged) -> Ragged:
     for row, maker in zip(changes.tolist(), flow.value[flow.start[changes]].tolist(), strict=True):
         if maker >= 0 and number[maker] == number[row]:
             first[row] = first[maker]
-    return Ragged(flow.start, first[flow.value])
+    return flow.with_values(first[flow.value])
 
 
 def _without_own_ends(rows: Int64, kind: Int64, place: Int64, many: Int64, number: Int64, flow: Ragged) -> Ragged:

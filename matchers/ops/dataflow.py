@@ -84,7 +84,7 @@ def sources(log: OpLog) -> Ragged:
         out[unknown] = np.where(_other_whole_numbers(log, unknown, owner[unknown], found), -1, found)
         waiting = unknown[(out[unknown] < 0) & awaiting(log)[owner[unknown]]]
         out[waiting] = _last_with_value(log, inputs.value[waiting], owner[waiting], early)
-    return Ragged(inputs.start, out)
+    return inputs.with_values(out)
 
 
 def _chain_writes(log: OpLog, makers: Int64) -> None:
@@ -95,7 +95,7 @@ def _chain_writes(log: OpLog, makers: Int64) -> None:
     """
     rows = np.flatnonzero(in_place(log) & ~on_lists(log) & (log.inputs.count > 0))
     # totals of many gradients read one collective, each its own part of it
-    rows = np.setdiff1d(rows, merged_records(log, REDUCED))
+    rows = rows[~marked(merged_records(log, REDUCED), len(log))[rows]]
     at = log.inputs.start[rows]
     over = np.isnan(log.inputs.value[at]) & (makers[at] >= 0)
     rows, at = rows[over], at[over]

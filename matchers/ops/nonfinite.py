@@ -79,7 +79,7 @@ def untaken(log: OpLog) -> frozenset[tuple[int, int]]:
     lasting = nan & ((~seen[:-1] & ~spare) | named | of_broken[maker])
     ends = marked(maker[lasting], n)
     takes = (read >= 0) & nan[read] & (tells & broken_record)[reader]
-    ends = upstream(Ragged(log.inputs.start, np.where(takes, flow, -1)), ends, broken_record)
+    ends = upstream(log.inputs.with_values(np.where(takes, flow, -1)), ends, broken_record)
     lasting[read[takes & ends[reader]]] = True
     lasting[unused_passes(log)[maker]] = False
     return frozenset(zip(maker[nan & ~lasting].tolist(), slot[nan & ~lasting].tolist(), strict=True))

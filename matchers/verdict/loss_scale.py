@@ -344,7 +344,7 @@ def _scaled(b: OpLog, records: Int64, factor: float, flow: DataFlow, whole: Bool
 
 def _times(values: Ragged, digests: Ragged, which: Bool, factor: float) -> tuple[Ragged, Ragged]:
     """Lists of norms and digests with some multiplied; their digests are unknown then."""
-    norms = Ragged(values.start, np.where(which, values.value * factor, values.value))
+    norms = values.with_values(np.where(which, values.value * factor, values.value))
     if not np.array_equal(values.start, digests.start):
         return norms, digests
-    return norms, Ragged(digests.start, np.where(which & ~is_mark(digests.value), NO_DIGEST, digests.value))
+    return norms, digests.with_values(np.where(which & ~is_mark(digests.value), NO_DIGEST, digests.value))
