@@ -112,11 +112,13 @@ def without_noise(case: Case, judged: Judgement) -> Judgement:
     for log, made, lead, of, of_log, left in sides:
         begins = _meaningless(log, of_log)
         begins[lead[sums]] = True
-        other, partner = (b, case.j) if log is a else (a, case.i)
-        extremes = np.full((2, len(log)), np.nan)
-        extremes[:, lead] = other.stats[2:4, partner]
-        # what agrees is judged, noise or not
-        updates = [*_updates_of_noise(left, begins, np.append(diverged, True)[of], with_zeros, extremes)]
+        updates: list[tuple[int, int]] = []
+        if len(left.rows):
+            other, partner = (b, case.j) if log is a else (a, case.i)
+            extremes = np.full((2, len(log)), np.nan)
+            extremes[:, lead] = other.stats[2:4, partner]
+            # what agrees is judged, noise or not
+            updates += _updates_of_noise(left, begins, np.append(diverged, True)[of], with_zeros, extremes)
         noise.append(_Noise(log, made, begins, updates, _further_sums(log, made, lead[diverged])))
         noise[-1].add((int(lead[k]), slot) for k, slot, _ in beside)
     if not any(of.begins for of in noise):
@@ -467,7 +469,7 @@ def _patched(a: OpLog, b: OpLog, i: Int64, j: Int64, of_a: _Noise, of_b: _Noise)
             fits = (place < mine.count[i[k]]) & (place < theirs.count[j[k]])
             value = theirs.value.copy()
             value[theirs.start[j[k[fits]]] + place[fits]] = mine.at(i[k[fits]], place[fits], 0)
-            changed[name] = Ragged(theirs.start, value)
+            changed[name] = theirs.with_values(value)
     first = k[place == 0]
     for name in ("stats", "counts", "present"):
         changed[name][..., j[first]] = getattr(a, name)[..., i[first]]
