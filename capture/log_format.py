@@ -21,6 +21,7 @@ from typing import Any, NamedTuple
 __all__ = [
     "COMPACT",
     "COMPACT_FORMAT",
+    "COUNT",
     "FIELDS",
     "FOOTER",
     "FORMAT",
@@ -108,7 +109,8 @@ PLAIN_OVERLOAD = "aten.default"
 PRIVATE = re.compile(r"<private:[0-9a-f]{6}>\Z")
 """Digest in the run info in place of (the end of) a text that may be private, see `private`."""
 
-_COUNT = "Total captured activations:"
+COUNT = "Total captured activations:"
+"""Beginning of every log but those of parts of them, and of no other tool's."""
 _EXCLUDED = "Excluded ops dispatched:"
 _FORMAT = "Format:"
 _COVERAGE = "Coverage:"
@@ -232,7 +234,7 @@ def render_header(count: int, excluded: Mapping[str, int], run: Mapping[str, Any
         run: the run info; `excluded` is added to it.
         version: `FORMAT` or `COMPACT_FORMAT`.
     """
-    lines = [f"{_COUNT} {count}"]
+    lines = [f"{COUNT} {count}"]
     if excluded:
         lines.append(f"{_EXCLUDED} {', '.join(map(escape, sorted(excluded)))}")
     lines.append(f"{_FORMAT} {version}")
@@ -308,7 +310,7 @@ class ParsedHeader:
 
 def looks_like_header(line: str) -> bool:
     """Return True for a line that only the header of a log has."""
-    return line.startswith((_COUNT, _EXCLUDED, _FORMAT + " numtui", _RUN + " {"))
+    return line.startswith((COUNT, _EXCLUDED, _FORMAT + " numtui", _RUN + " {"))
 
 
 def parse_header(lines: Iterable[str]) -> ParsedHeader:
@@ -319,8 +321,8 @@ def parse_header(lines: Iterable[str]) -> ParsedHeader:
     run: dict[str, Any] = {}
     problems: list[tuple[int, str]] = []
     for at, line in enumerate(lines):
-        if line.startswith(_COUNT):
-            text = line[len(_COUNT) :].strip()
+        if line.startswith(COUNT):
+            text = line[len(COUNT) :].strip()
             # int() would take "1_0" and "٣"; a count of more digits than that is no count
             if text.isascii() and text.isdigit() and len(text) < 16:
                 declared = int(text)

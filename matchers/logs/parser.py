@@ -20,8 +20,7 @@ from matchers.errors import LogError
 from matchers.logs.columns import Strings, Texts, decode
 from matchers.logs.compiled_reader import CompiledReader
 from matchers.logs.file_identity import Content
-from matchers.logs.imported.folders import open_log
-from matchers.logs.imported.formats import read_imported, recognised
+from matchers.logs.imported.folders import Source, open_log
 from matchers.logs.named import parameters
 from matchers.logs.op_log import Header, OpLog, Problem
 from matchers.logs.reader_library import library
@@ -31,6 +30,7 @@ from matchers.logs.source import LogSource
 __all__ = ["read_log"]
 
 Progress = Callable[[str, float], None]
+_COUNT = log_format.COUNT.encode()
 
 _MAX_HEADER = 4 << 20
 """A header is a few lines; a file with no record in its first four megabytes is not a log."""
@@ -69,10 +69,8 @@ def read_log(
     imported: OpLog | None = None
     try:
         with open_log(path, content) as log:
-            form = recognised(log.start())
-            if form is not None:
-                imported = read_imported(form, log, builder.path, head, progress, step)
-            elif isinstance(log, LogSource):
+            imported = _imported(log, builder.path, head, progress, step)
+            if imported is None and isinstance(log, LogSource):
                 for piece, last in log.pieces(head):
                     builder.add(piece, last)
                     if progress is not None:
@@ -83,6 +81,16 @@ def read_log(
         raise LogError(f"{builder.path}: cannot be read: {error.strerror or error}") from None
     digest = "" if content is None else content.digest
     return builder.finish(digest) if imported is None else replace(imported, content=digest)
+
+
+def _imported(log: Source, path: str, head: int | None, progress: Progress | None, step: int | None) -> OpLog | None:
+    """The log of another tool; None for our own logs, and torchtitan's."""
+    if (start := log.start()).startswith(_COUNT):
+        return None
+    from matchers.logs.imported.formats import read_imported, recognised  # 30 ms that most logs need not
+
+    form = recognised(start)
+    return None if form is None else read_imported(form, log, path, head, progress, step)
 
 
 class _Builder:

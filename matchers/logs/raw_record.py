@@ -16,7 +16,6 @@ from matchers.errors import LogError
 from matchers.logs.columns import decode
 from matchers.logs.imported.folders import open_log
 from matchers.logs.imported.format import NATIVE_KEY, Format
-from matchers.logs.imported.formats import named
 from matchers.logs.op_log import COUNTS, NO_DIGEST, STATISTICS, OpLog, Phase
 from matchers.logs.source import LogSource
 
@@ -41,6 +40,8 @@ def raw_record(log: OpLog, record: int) -> tuple[str, ...]:
     """
     if log.members:
         return tuple(_of_members(log, record))
+    from matchers.logs.imported.formats import named  # 30 ms that a comparison need not
+
     if (form := named(log.header.format)) is not None:
         return _native(form, log, record)
     return _lines(_read(log.path, int(log.line[record])), log, record)

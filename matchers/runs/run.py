@@ -14,7 +14,6 @@ from matchers.errors import InputError, LogError
 from matchers.logs.devices import refuse_device
 from matchers.logs.head import captured_step
 from matchers.logs.imported.files import FoundLog, imported_logs
-from matchers.runs.flight_recorder.dumps import dump_files
 
 __all__ = ["LOG_NAME", "MAX_WORLD", "FoundLog", "Run", "common_step", "find_logs", "find_run", "find_runs", "has_steps",
     "is_run", "of_step", "rank_in"]  # fmt: skip
@@ -162,9 +161,11 @@ def find_run(path: str, *, step: int | None = None, stage: str | None = None, du
         raise InputError(f"{error.filename or path}: {error.strerror or error}") from None
     except ValueError as error:  # a zero byte in the name
         raise InputError(f"{path!r}: {error}") from None
-    if not found and dumps and dump_files(Path(path)):
-        return Run(Path(os.path.abspath(path)).name, {}, folder=path)
     if not found:
+        from matchers.runs.flight_recorder.dumps import dump_files  # what reads them, only here
+
+        if dumps and dump_files(Path(path)):
+            return Run(Path(os.path.abspath(path)).name, {}, folder=path)
         raise InputError(f"{path}: no rank_N_activations.log here, nor in numerics/ or step_S/")
     found = found if step is None else of_step(found, step, path)
     if len({log.step for log in found}) > 1:

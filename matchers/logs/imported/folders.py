@@ -10,7 +10,7 @@ from matchers.logs.file_identity import Content
 from matchers.logs.imported.files import tensor_files
 from matchers.logs.source import LogSource
 
-__all__ = ["FolderSource", "open_log"]
+__all__ = ["FolderSource", "Source", "open_log"]
 
 
 class FolderSource:
@@ -50,7 +50,10 @@ class FolderSource:
         return 0.0
 
 
-def open_log(path: str, content: Content | None = None) -> LogSource | FolderSource:
+Source = LogSource | FolderSource
+
+
+def open_log(path: str, content: Content | None = None) -> Source:
     """Open a log: a file, or a folder that is one.
 
     Raises:

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
-from typing import Any, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
-from matchers.logs.imported.columns import Columns
-from matchers.logs.imported.folders import FolderSource
-from matchers.logs.source import LogSource
+if TYPE_CHECKING:
+    from matchers.logs.imported.columns import Columns
 
-__all__ = ["NATIVE_KEY", "Format", "Source"]
-
-Source = LogSource | FolderSource
+__all__ = ["NATIVE_KEY", "Format"]
 
 NATIVE_KEY = "Native key"
 """Field with the name that the other tool gives an operation."""

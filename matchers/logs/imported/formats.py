@@ -18,7 +18,8 @@ from matchers.logs.imported import (
     transformers_tree,
 )
 from matchers.logs.imported.columns import Columns
-from matchers.logs.imported.format import Format, Source
+from matchers.logs.imported.folders import Source
+from matchers.logs.imported.format import Format
 from matchers.logs.op_log import OpLog
 from matchers.logs.source import LogSource
 

@@ -16,8 +16,8 @@ from capture.keeping.form import LARGEST_HEAD, SAFETENSORS
 from matchers.errors import LogError
 from matchers.logs.imported.columns import UNREAD, Columns, Row
 from matchers.logs.imported.files import natural
-from matchers.logs.imported.folders import FolderSource
-from matchers.logs.imported.format import NATIVE_KEY, Format, Source
+from matchers.logs.imported.folders import FolderSource, Source
+from matchers.logs.imported.format import NATIVE_KEY, Format
 from matchers.logs.imported.measured import Dumped, fields_of
 from matchers.logs.source import LogSource
 from matchers.tensor import SIZES

@@ -668,3 +668,16 @@ def test_slow_reading_is_said_once(
     monkeypatch.setattr(reader_library, "library", lambda: (None, "no C compiler"))
     main(["diff", *example_logs, "--format", "csv", "-o", os.devnull])
     assert capsys.readouterr().err.count("logs are read by the plain reader") == 1
+
+
+def test_a_comparison_loads_nothing_for_other_tools_logs(tmp_path: Path) -> None:
+    """Nor numpy's masked arrays, which some of its functions load: each takes as long as a stage of the comparison."""
+    log = str(write_log(tmp_path / "a.log", training_step(1)))
+    start = (
+        f"import sys; from numtui.cli.main import main; main(['diff', {log!r}, {log!r}, '--format', 'jsonl']); "
+        "print(*({'matchers.logs.imported.formats', 'matchers.logs.imported.columns', 'numpy.ma'} & {*sys.modules}), "
+        "file=sys.stderr)"
+    )
+    done = subprocess.run([sys.executable, "-c", start], capture_output=True, check=False, timeout=60)
+    assert done.stdout.startswith(b'{"a":0,')
+    assert done.stderr.strip() == b""
