@@ -6,8 +6,8 @@ layer. `canonical` removes wrapper segments; `Template` separates the repeated s
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from functools import lru_cache
+from typing import NamedTuple
 
 __all__ = ["NO_MODULE", "Template", "canonical", "template"]
 
@@ -31,8 +31,7 @@ def canonical(module: str) -> str:
     return ".".join(parts)
 
 
-@dataclass(frozen=True, slots=True)
-class Template:
+class Template(NamedTuple):
     """`layers.3.attention.wq` as the pattern `layers.{}.attention.wq` and the place `3`."""
 
     pattern: str

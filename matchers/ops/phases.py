@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from matchers.arrays import Int64
+from matchers.arrays import Int64, distinct
 from matchers.logs.op_log import OpLog, Phase
 
 __all__ = ["comparable_phases", "same_phases"]
@@ -28,7 +28,7 @@ def comparable_phases(a: OpLog, b: OpLog) -> Int64:
     That is the optimizer's at most, and not where a log counts clipping to it.
     """
     phases = np.arange(len(Phase))
-    known_a, known_b = set(a.phase.tolist()), set(b.phase.tolist())
+    known_a, known_b = (set(distinct(log.phase).tolist()) for log in (a, b))
     if known_a != known_b and not (a.tells.phases and b.tells.phases):
         phases[:] = Phase.OTHER
         coarse = any(log.tells.phases and "phases" not in log.header.run for log in (a, b))

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Hash, Int64, stable_order
 from matchers.logs.columns import repeated
@@ -37,18 +39,23 @@ def ranked_join(a: Hash, b: Hash, most: int | None = None) -> tuple[Int64, Int64
 
     `most`: only keys that occur at most this often.
     """
-    order = stable_order(np.concatenate((a, b)))
+    key = np.concatenate((a, b))
+    order = stable_order(key)
+    return _ranked(order, key[order], len(a), most)
+
+
+def _ranked(order: Int64, key: NDArray[Any], n_a: int, most: int | None = None) -> tuple[Int64, Int64]:
+    """The same of rows of a, and of b behind them, in the order of their keys."""
     if not len(order):
         return order, order
-    key = np.concatenate((a, b))[order]
     first = np.flatnonzero(np.append(True, key[1:] != key[:-1]))
     size = np.diff(np.append(first, len(key)))
-    many = np.add.reduceat(order < len(a), first, dtype=np.int64)  # of a: they come first among equal keys
-    ok = (2 * many == size) & (many <= (len(a) if most is None else most))
+    many = np.add.reduceat(order < n_a, first, dtype=np.int64)  # of a: they come first among equal keys
+    ok = (2 * many == size) & (many <= (n_a if most is None else most))
     many = many[ok]
     of_key, rank = repeated(np.flatnonzero(ok), many)
     at = first[of_key] + rank
-    return order[at], order[at + size[of_key] // 2] - len(a)
+    return order[at], order[at + size[of_key] // 2] - n_a
 
 
 def joined(f: Features, rows: Sides, key: Callable[[LogFeatures, Int64], Hash], most: int | None = None) -> Sides:
@@ -107,12 +114,9 @@ def same_copies(f: Features, of_a: Int64, of_b: Int64) -> Sides:
 
 def same_names(f: Features, free_a: Bool, free_b: Bool) -> Sides:
     """The r-th row of a module and kind in a and the r-th in b, if both have equally many; numbers are ignored."""
-    width = np.uint64(f.names.size + 2)
-
-    def key(side: LogFeatures, rows: Int64) -> Hash:
-        return side.kind[rows].astype(np.uint64) * width + (side.module[rows] + 1).astype(np.uint64)
-
-    return joined(f, (np.flatnonzero(free_a), np.flatnonzero(free_b)), key)
+    order, key = f.by_names
+    free = np.concatenate((free_a, free_b))[order]
+    return _ranked(order[free], key[free], len(f.a))
 
 
 def near_others(i: Int64, j: Int64) -> Bool:

@@ -53,19 +53,21 @@ def detours(f: Features, state: State) -> Int64:
     differs_b, unlike_b = np.zeros((2, len(f.b)), bool)
     differs_b[state.of_a[differs]], unlike_b[state.of_a[unlike]] = True, True
     # nor is a term that ranks add up
-    agrees_a, rejoins_a = _read_by(f.a, (state.of_a >= 0) & ~unlike, differs | collective(f.a.log))
-    agrees_b, rejoins_b = _read_by(f.b, (state.of_b >= 0) & ~unlike_b, differs_b | collective(f.b.log))
+    edges = _edges(f.a), _edges(f.b)
+    agrees_a, rejoins_a = _read_by(edges[0], (state.of_a >= 0) & ~unlike, differs | collective(f.a.log))
+    agrees_b, rejoins_b = _read_by(edges[1], (state.of_b >= 0) & ~unlike_b, differs_b | collective(f.b.log))
     j = state.of_a[found]
     found = found[(agrees_a[found] | agrees_b[j]) & rejoins_a[found] & rejoins_b[j]]
     weak = unlike & (state.confidence <= _FORKED) & (size_a == size_b[state.of_a])
     weak &= (np.abs(f.a.inputs - f.b.inputs[:, state.of_a]) > within).any(axis=0)
-    return distinct(np.concatenate((apart, found, _in_a_row(f, state, weak, unlike, forks))))
+    return distinct(np.concatenate((apart, found, _in_a_row(f, state, edges, weak, unlike, forks))))
 
 
-def _in_a_row(f: Features, state: State, weak: Bool, unlike: Bool, forks: Int64) -> Int64:
+def _in_a_row(f: Features, state: State, edges: tuple[Int64, Int64], weak: Bool, unlike: Bool, forks: Int64) -> Int64:
     """Rows of a whose pairs are a detour together.
 
     Args:
+        edges: `_edges` of a and of b.
         weak: bool[n_a], rows whose pairs are uncertain, and read and return other numbers.
         unlike: bool[n_a], rows whose pairs return other numbers.
         forks: rows of a.
@@ -76,7 +78,7 @@ def _in_a_row(f: Features, state: State, weak: Bool, unlike: Bool, forks: Int64)
     node_b = len(f.a) + np.arange(len(f.b))
     paired = np.flatnonzero(state.of_a >= 0)
     node_b[state.of_a[paired]] = paired
-    ends = np.concatenate((_edges(f.a), node_b[_edges(f.b)]), axis=1)
+    ends = np.concatenate((edges[0], node_b[edges[1]]), axis=1)
     alone, among, differs, agrees, fork = np.zeros((5, len(f.a) + len(f.b)), bool)
     among[: len(weak)], fork[forks] = weak, True
     differs[: len(weak)] = unlike & ~weak
@@ -104,8 +106,8 @@ def _spread(marked: Bool, ends: Int64) -> Bool:
 
 def _edges(side: LogFeatures) -> Int64:
     """int64[2, m]: makers, readers."""
-    known = side.producers >= 0
-    return np.stack((side.producers[known].astype(np.int64), np.nonzero(known)[1]))
+    slot, reader = np.nonzero(side.producers >= 0)
+    return np.stack((side.producers[slot, reader].astype(np.int64), reader))
 
 
 def _forks(f: Features, state: State, i: Int64, within: float) -> Bool:
@@ -120,9 +122,9 @@ def _forks(f: Features, state: State, i: Int64, within: float) -> Bool:
     return out
 
 
-def _read_by(side: LogFeatures, agrees: Bool, differs: Bool) -> tuple[Bool, Bool]:
+def _read_by(edges: Int64, agrees: Bool, differs: Bool) -> tuple[Bool, Bool]:
     """(bool[n]: one that agrees reads the row, bool[n]: something reads it, and nothing that differs does)."""
-    maker, reader = _edges(side)
+    maker, reader = edges
     by_agreeing, rejoins = np.zeros((2, len(differs)), bool)
     by_agreeing[maker[agrees[reader]]] = True
     rejoins[maker] = True

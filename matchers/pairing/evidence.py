@@ -385,7 +385,7 @@ class _SiteWeights:
         # the context refines the site: its odds relative to those of the site alone
         odds = (n_right + 1.0) / (n_wrong + 1.0)
         fine = (self._context[seen.context] - right + 2.0 * odds) / (self._wrong_context[seen.context] - wrong + 2.0)
-        return _binned(np.log(of_right / of_wrong), _SITE_EDGES), _binned(np.log(fine / odds), _CONTEXT_EDGES)
+        return _binned(of_right / of_wrong, np.exp(_SITE_EDGES)), _binned(fine / odds, np.exp(_CONTEXT_EDGES))
 
 
 def _many(counted: tuple[Int64, Int64], of: Int64) -> Int64:

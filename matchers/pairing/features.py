@@ -9,12 +9,13 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from copy import copy
 from dataclasses import replace
+from functools import cached_property
 from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Float64, Hash, Int32, Int64, columns, first_equal, marked, numbered
+from matchers.arrays import Bool, Float64, Hash, Int32, Int64, columns, first_equal, marked, numbered, stable_order
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import _U, float_bits, mix, shared_ids
 from matchers.logs.op_log import OpLog, Phase
@@ -332,6 +333,14 @@ class Features:
         self.a = replace(one, kind=kind_a, batch=batch_a, known=known_a)
         self.b = replace(two, kind=kind_b, batch=batch_b, known=known_b)
 
+    @cached_property
+    def by_names(self) -> tuple[Int64, Int64]:
+        """The rows of a, and of b behind them, in the order of a number of their module and kind; the numbers."""
+        width = np.int64(self.names.size + 2)
+        number = np.concatenate([side.kind * width + side.module + 1 for side in (self.a, self.b)])
+        order = stable_order(number)
+        return order, number[order]
+
     def renamed(self, modules_a: Sequence[str], which: Iterable[int]) -> Features:
         """The same logs with other names for some modules of a, as indices into its module table.
 
@@ -339,6 +348,7 @@ class Features:
         """
         out = copy(self)
         out.names = self.names.renamed(modules_a, which)
+        vars(out).pop("by_names", None)
         out.a = replace(self.a, **_name_columns(self.a.log, out.names.a, self.a.op, self.ops))
         out.a, out.b = replace(out.a, known=_known(out.a, self.b)), replace(self.b, known=_known(self.b, out.a))
         return out

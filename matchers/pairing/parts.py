@@ -69,9 +69,10 @@ def find_parts(f: Features, free: Sides, order: Order, known: Sequence[Parts] = 
         return []
     of_a = np.clip((order.before + order.after) // 2, 0, len(f.b))
     of_b = np.searchsorted(np.maximum.accumulate(of_a), np.arange(len(f.b)))
+    in_both = in_both_runs(f.a, f.b)
     searches = (
-        _Search("a", f.a, f.b, free_a, free_b, of_a, known, same),
-        _Search("b", f.b, f.a, free_b, free_a, of_b, known, same),
+        _Search("a", f.a, f.b, free_a, free_b, of_a, known, same, in_both),
+        _Search("b", f.b, f.a, free_b, free_a, of_b, known, same, in_both),
     )
     return [group for search in searches for group in search.groups()]
 
@@ -79,7 +80,7 @@ def find_parts(f: Features, free: Sides, order: Order, known: Sequence[Parts] = 
 class _Search:
     """The search for parts in one log and their wholes in the other.
 
-    `place`: expected rows in the other log. Rows that are found are free no longer.
+    `place`: expected rows in the other log; `in_both`: as of `in_both_runs`. Rows that are found are free no longer.
     """
 
     def __init__(
@@ -92,10 +93,11 @@ class _Search:
         place: Int64,
         known: Sequence[Parts],
         same: bool,
+        in_both: Bool,
     ) -> None:
         self._side, self._parts, self._wholes, self._place, self._same = side, parts, wholes, place, same
         self._free, self._free_wholes = free, free_wholes
-        self._in_both = in_both_runs(parts, wholes)
+        self._in_both = in_both
         self._shapes = [dimensions(text) for text in parts.log.shapes]
         self._whole_shapes = [dimensions(text) for text in wholes.log.shapes]
         self._known = [group for group in known if group.side == side]

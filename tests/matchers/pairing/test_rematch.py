@@ -50,6 +50,17 @@ def test_only_a_rename_of_many_rows_is_aligned_anew() -> None:
     assert many.alignment.weights is not plain.matching.alignment.weights
 
 
+def test_the_order_of_names_is_that_of_the_new_ones() -> None:
+    a, b = twins("left", "right", 1.0), twins("up", "down", 500.0)
+    matching = compare(a, b).matching
+    assert matching is not None
+    features = matching.features
+    before = features.by_names[1].tolist()
+    other = features.renamed([name.replace("left", "down") for name in a.modules], range(len(a.modules)))
+    assert other.by_names[1].tolist() != before
+    assert features.by_names[1].tolist() == before
+
+
 def test_names_that_were_seen_through_change_nothing() -> None:
     """The class of the root and wrappers are left out of paths anyway."""
     a, b = twins("left", "right", 1.0), twins("left", "right", 500.0)
