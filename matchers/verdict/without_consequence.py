@@ -139,15 +139,20 @@ def _multiples(case: Case, which: Int64) -> Bool:
 
     As of a gradient of a mean that one run divides earlier.
     """
-    a, b, i, j = case.a, case.b, case.i[which], case.j[which]
-    x, y = (np.concatenate((log.outputs.first(rows)[None], log.stats[1:, rows])) for log, rows in ((a, i), (b, j)))
+    found = np.zeros(len(which), bool)
+    for log, of, flow, records in (
+        (case.a, case.pairing.of_a, case.flow.a, case.i),
+        (case.b, case.pairing.of_b, case.flow.b, case.j),
+    ):
+        found |= marked(flow.row[(flow.value >= 0) & (of < 0)[flow.value]], len(log))[records[which]]
+    i, j = case.i[which[found]], case.j[which[found]]
+    x, y = (
+        np.concatenate((log.outputs.first(rows)[None], log.stats[1:, rows])) for log, rows in ((case.a, i), (case.b, j))
+    )
     with np.errstate(all="ignore"):
         off = np.abs(x / y / (x[1] / y[1]) - 1)
-    given = [
-        marked(flow.row[(flow.value >= 0) & (of < 0)[flow.value]], len(log))[rows]
-        for log, of, flow, rows in ((a, case.pairing.of_a, case.flow.a, i), (b, case.pairing.of_b, case.flow.b, j))
-    ]
-    return np.asarray((np.fmax.reduce(off) <= default_tolerance("float32")) & (given[0] | given[1]))
+    found[found] = np.fmax.reduce(off) <= default_tolerance("float32")
+    return found
 
 
 def _kept(log: OpLog, readers: Readers) -> Bool:
