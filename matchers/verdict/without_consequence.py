@@ -74,10 +74,11 @@ def _leaves_nothing(case: Case, verdicts: Verdicts, other: Bool, kept: Sequence[
     """
     pairing, flow = case.pairing, case.flow
     status = np.where(other, np.int8(Status.NOT_JUDGED), verdicts.status)
-    hides = hiding(case, status, verdicts.status >= Status.SHAPE)
     regions = find_regions(case.a, case.b, pairing, status, flow)
     found = other & regions.covered("a")[case.i]
-    region = regions.of_a[case.i]
+    if not found.any():
+        return found
+    hides, region = hiding(case, status, verdicts.status >= Status.SHAPE), regions.of_a[case.i]
     # what a backward pass makes of forward results beside gradients tells little of them, nor does what hides a
     # difference that shows behind it, or a norm in which a mask of large numbers leaves nothing of them
     norm, phase, largest = case.a.outputs.first(case.i), np.zeros(len(regions), np.int8), np.zeros(len(regions))
