@@ -110,7 +110,7 @@ PRIVATE = re.compile(r"<private:[0-9a-f]{6}>\Z")
 """Digest in the run info in place of (the end of) a text that may be private, see `private`."""
 
 COUNT = "Total captured activations:"
-"""Beginning of every log but those of parts of them, and of no other tool's."""
+"""Beginning of every log, torchtitan's included; no file of another tool begins so."""
 _EXCLUDED = "Excluded ops dispatched:"
 _FORMAT = "Format:"
 _COVERAGE = "Coverage:"
