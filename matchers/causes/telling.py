@@ -214,15 +214,17 @@ class _Records:
         names = [[canonical(name) for name in log.modules] for log in (self._a, self._b)]
         return numbered_together(self._of_both(names, lambda log: log.module), self._phase)
 
-    @cached_property
+    # the next three are made quickly, and would stay as long as the log
+
+    @property
     def _phase(self) -> Int64:
         return np.concatenate((self._a.phase, self._b.phase)).astype(np.int64)
 
-    @cached_property
+    @property
     def _op(self) -> Int64:
         return self._of_both((self._a.ops, self._b.ops), lambda log: log.op)
 
-    @cached_property
+    @property
     def _line(self) -> Int64:
         return self._of_both((self._a.locations, self._b.locations), lambda log: log.location)
 
