@@ -150,9 +150,12 @@ class Attribution:
         return self.forward_pass if origin is None else origin.forward_pass
 
     def micro_batches(self, first: int = 0) -> dict[int | None, int | None]:
-        """Return forward pass → micro-batch: its number among those of the same model from pass `first` on."""
+        """Return forward pass → micro-batch: its number among those of the same model from pass `first` on.
+
+        Passes before that are none: what a step differentiates before its own first pass still follows their last.
+        """
         counts: dict[int, int] = {}
-        numbers: dict[int | None, int | None] = {None: None}
+        numbers: dict[int | None, int | None] = dict.fromkeys((None, *range(first)))
         for number, root in enumerate(self._passes[first:], first):
             numbers[number] = counts[root] = counts.get(root, -1) + 1
         return numbers

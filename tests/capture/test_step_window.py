@@ -123,6 +123,21 @@ class TestWhatIsNoPartOfTheStep:
         assert second.keys == third.keys
         assert second.rows[0].values != third.rows[0].values
 
+    def test_what_is_differentiated_before_the_model_is_of_no_earlier_micro_batch(self, script: Script) -> None:
+        run = script(
+            """
+            model, scale = net(), torch.nn.Parameter(torch.ones(8))
+            optimizer = torch.optim.SGD([scale, *model.parameters()], lr=0.1)
+            for _ in range(2):
+                optimizer.zero_grad()
+                model(x * scale).sum().backward()
+                optimizer.step()
+            """,
+            "--steps 1,2",
+        )
+        for log in run.logs.values():
+            assert [(row.op, row.fields.get("Micro-batch")) for row in log.rows[:2]] == [("mul", None), ("addmm", "0")]
+
 
 def test_target_networks_are_called_by_what_holds_them(captured: dict[str, Run]) -> None:
     assert {row.module for row in captured["noising"].log if row.op == "addmm"} == {"0", "2", "teacher.0", "teacher.2"}
