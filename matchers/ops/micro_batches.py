@@ -463,14 +463,20 @@ def _same_size(a: OpLog, b: OpLog, batch_a: Int64, batch_b: Int64) -> bool:
 
 
 def accumulations(log: OpLog, number: Int64, flow: Ragged) -> list[tuple[int, int, int]]:
-    """Additions to a result of an earlier micro-batch, in order: (record, what it adds to, what it adds)."""
+    """Additions to a result of an earlier micro-batch, in order: (record, what it adds to, what it adds).
+
+    What gathers a gradient belongs to no call of the model: a log may number it by the last one, which a pipeline's
+    schedule runs before the backward pass of the term. It is of the micro-batch of that.
+    """
     accumulates = in_place(log) | (numel(log)[log.shape] == 1) | (log.phase == Phase.BACKWARD)
     rows = np.flatnonzero(additions(log) & (number > 0) & (flow.count == 2) & accumulates)
     sums, terms = flow.value[flow.start[rows]], flow.value[flow.start[rows] + 1]
-    out = []
+    out, number = [], number.copy()
     for row, total, term in zip(rows.tolist(), sums.tolist(), terms.tolist(), strict=True):
         for before, added in ((total, term), (term, total)):
-            if before >= 0 and 0 <= number[before] < number[row] and (added < 0 or number[added] == number[row]):
+            of_term = number[row] if added < 0 else number[added]
+            if before >= 0 and 0 <= number[before] < of_term <= number[row]:
+                number[row] = of_term
                 out.append((row, before, added))
                 break
     return out

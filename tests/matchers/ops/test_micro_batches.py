@@ -48,6 +48,19 @@ def test_gradients_have_the_numbers_of_the_last_accumulation(folded: tuple[OpLog
     np.testing.assert_array_equal(b.stats[:, j], b.stats[:, last])
 
 
+def test_accumulations_are_of_the_micro_batch_of_their_term(folded: tuple[OpLog, OpLog]) -> None:
+    """A pipeline's schedule has called the model for the next one when a gradient is added up."""
+
+    def of_the_last_call(one: Step) -> Step:
+        late = one.key.endswith("_add_") and one.fields.get("phase") == "backward"
+        return replace(one, fields={**one.fields, "micro_batch": min(one.fields["micro_batch"] + 1, 3)}) if late else one
+
+    _, b = fold_micro_batches(captured_log(step(1)), captured_log([of_the_last_call(one) for one in step(4)]))
+    assert b.folding is not None
+    assert folded[1].folding is not None
+    np.testing.assert_array_equal(b.folding.into, folded[1].folding.into)
+
+
 def test_parts_and_accumulations_belong_to_the_record_of_the_last_micro_batch(folded: tuple[OpLog, OpLog]) -> None:
     a, b = folded
     assert a.folding is None
