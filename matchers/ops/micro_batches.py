@@ -105,7 +105,10 @@ class _Whole(NamedTuple):
         """
         if dims is None:
             return cls(None, term=False, certain=False)
-        divided, known = _divided(dims, many, there), any(dims == shape for shape, _ in there)
+        # of parts that are no stretch of memory a term may keep more dimensions of length 1
+        lengths = [k for k in dims if k != 1]
+        known = any(lengths == [k for k in shape if k != 1] for shape, _ in there)
+        divided = _divided(dims, many, there)
         if divided is None and many < batches and (by := _divided(dims, batches, there)) is not None:
             return cls((*dims[:by], dims[by] * batches, *dims[by + 1 :]), term=True, certain=True)
         term = divided is None and (math.prod(dims) == 1 or known)

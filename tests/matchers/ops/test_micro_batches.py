@@ -187,6 +187,25 @@ def test_a_scaled_term_is_a_term() -> None:
     assert (b.shape_text(j), bool(b.folding.terms[j])) == ("[6]", True)
 
 
+def test_a_term_may_have_more_dimensions_of_length_1() -> None:
+    """The bias of a layer that is given a slice: the gradient is summed over two dimensions, not over rows."""
+
+    def steps(batches: int) -> list[Step]:
+        out = []
+        for k, x in enumerate(np.split(SAMPLES, batches)):
+            total = x.sum(axis=0, keepdims=True)
+            gives = total if batches == 1 else total[None]
+            out.append(Step(key=f"n/op_{k}_relu", reads=[x], gives=[x], fields={"micro_batch": k}))
+            fields = {"micro_batch": k, "phase": "backward"}
+            out.append(Step(key=f"n/op_{k}_sum", reads=[x], gives=[gives], fields=fields))
+        return out
+
+    _, b = fold_micro_batches(captured_log(steps(1)), captured_log(steps(4)))
+    assert b.folding is not None
+    j = row(b, "n/op_3_sum")
+    assert (b.shape_text(j), bool(b.folding.terms[j])) == ("[1, 1, 6]", True)
+
+
 class TestFurtherOutputs:
     @pytest.fixture
     def further(self) -> tuple[OpLog, OpLog]:
