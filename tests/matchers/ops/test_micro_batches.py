@@ -52,8 +52,9 @@ def test_accumulations_are_of_the_micro_batch_of_their_term(folded: tuple[OpLog,
     """A pipeline's schedule has called the model for the next one when a gradient is added up."""
 
     def of_the_last_call(one: Step) -> Step:
-        late = one.key.endswith("_add_") and one.fields.get("phase") == "backward"
-        return replace(one, fields={**one.fields, "micro_batch": min(one.fields["micro_batch"] + 1, 3)}) if late else one
+        if not one.key.endswith("_add_") or one.fields.get("phase") != "backward":
+            return one
+        return replace(one, fields={**one.fields, "micro_batch": min(one.fields["micro_batch"] + 1, 3)})
 
     _, b = fold_micro_batches(captured_log(step(1)), captured_log([of_the_last_call(one) for one in step(4)]))
     assert b.folding is not None
