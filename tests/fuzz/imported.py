@@ -18,7 +18,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Mapping
-from functools import cache
+from functools import cache, partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -163,6 +163,16 @@ def _safetensors(folder: Path) -> str:
     return "a.safetensors"
 
 
+def _index(folder: Path) -> str:
+    named = list(ACTIVATIONS)
+    parts = {"a.safetensors": named[:3], "b.safetensors": named[3:]}
+    for file, names in parts.items():
+        (folder / file).write_bytes(safetensors({name: ACTIVATIONS[name] for name in names}))
+    files = {name: file for file, names in parts.items() for name in names}
+    (folder / "a.safetensors.index.json").write_text(json.dumps({"metadata": {}, "weight_map": files}))
+    return "a.safetensors.index.json"
+
+
 def _torch_save(folder: Path) -> str:
     shutil.copy(DATA / "torch_save.pt", folder / "a.pt")
     return "a.pt"
@@ -208,12 +218,12 @@ FORMATS: Final[Mapping[str, Callable[[Path], str]]] = {
     "msprobe md5": lambda folder: _msprobe(folder, summary="md5"),
     "msprobe xor": lambda folder: _msprobe(folder, summary="xor"),
     "msprobe tensors": _msprobe_tensors,
-    "determinism full": _text(lambda: determinism("full")),
-    "determinism summary": _text(lambda: determinism("summary")),
+    **{f"determinism {mode}": _text(partial(determinism, mode)) for mode in ("full", "summary", "sampled", "metadata")},
     "routing": _routing,
     "tree": _tree,
     "printed tree": _printed_tree,
     "safetensors": _safetensors,
+    "safetensors index": _index,
     "torch.save": _torch_save,
     "dumper": _dumper,
     "flight recorder, JSON": lambda folder: _recorder(folder, pickled=False),
