@@ -15,6 +15,7 @@ from numpy.typing import NDArray
 from capture.log_format import escape
 from matchers.arrays import Int32, stable_order
 from matchers.logs.columns import KeyColumn, Ragged, Strings, Texts
+from matchers.logs.input_statistics import FIELD, unpack
 from matchers.logs.op_log import COUNTS, STATISTICS, Header, OpLog, Phase, Problem
 from matchers.logs.records import LISTS, MAX_PROBLEMS, Contents, refuse_excess
 
@@ -35,14 +36,17 @@ _NUMBERS: Final = {
 """Columns of an `OpLog` that a row has a number for."""
 _BITS: Final = {name: 1 << k for k, name in enumerate(STATISTICS)}
 """Those of `OpLog.present`."""
+_UNPACK: Final = {FIELD: unpack}
+"""Fields of which a row may have a packed text."""
 _BATCH: Final = 1024
 """Rows that become columns together."""
 _NOT_OF_A_COLUMN: Final = (TypeError, ValueError, OverflowError, AttributeError)
 """Exceptions for values that a column does not take."""
 _MAX_LINE = 2**31 - 1
 _values = methodcaller("values")
+_OF_KEYS: Final = ("module", "op")
 _NONE = "<none>"
-"""The module of an operation that ran in none."""
+"""The module of an operation that ran in none, and the name of one that has none."""
 
 
 class Row(NamedTuple):
@@ -173,8 +177,9 @@ class Columns:
 
     def _enter(self, rows: Sequence[tuple[Any, ...]]) -> None:
         fields: dict[str, tuple[Any, ...]] = dict(zip(Row._fields, zip(*rows, strict=True), strict=True))
-        if "" in fields["module"]:
-            fields["module"] = tuple([module or _NONE for module in fields["module"]])
+        for name in _OF_KEYS:
+            if "" in fields[name]:
+                fields[name] = tuple([text or _NONE for text in fields[name]])
         numbers = {name: array("i", self._interned(f"{name}s", fields[name])) for name in _NAMED}
         lines = fields["line"]
         numbers["line"] = array("i", lines if max(lines) <= _MAX_LINE else [min(line, _MAX_LINE) for line in lines])
@@ -189,8 +194,8 @@ class Columns:
         stats, present = _told(fields["stats"])
         named = dict.fromkeys(chain.from_iterable(fields["texts"]))
         texts = {name: [of.get(name) for of in fields["texts"]] for name in named}
-        for told in texts.values():
-            "".join(filter(None, told))  # fails for what is no text
+        for name, told in texts.items():
+            (b"" if name in _UNPACK else "").join(filter(None, told))  # fails for what is no text
         # all is well: from here on nothing fails
         self._key_size += sum(map(len, chain(fields["module"], fields["op"])))
         self._present += present
@@ -265,7 +270,7 @@ class Columns:
             stats=np.array([np.array(values) for values in self._stats.values()]),
             counts=counts,
             extra={
-                name: Texts(np.array(of_row), np.array(ids), [*map(_bytes, known)])
+                name: Texts(np.array(of_row), np.array(ids), [*map(_bytes, known)], _UNPACK.get(name))
                 for name, (of_row, ids, known) in self._texts.items()
             },
             problems=tuple(sorted(self._problems, key=attrgetter("line"))),  # what is before one may be read later
@@ -310,5 +315,5 @@ def _keys(columns: Mapping[str, NDArray[Any]], tables: Mapping[str, Sequence[str
     return _bytes("".join([f"{modules[module]}/op_{counter}_{ops[op]}\n" for module, counter, op in parts]))
 
 
-def _bytes(text: str) -> bytes:
-    return text.encode("utf-8", "backslashreplace")
+def _bytes(text: str | bytes) -> bytes:
+    return text if isinstance(text, bytes) else text.encode("utf-8", "backslashreplace")

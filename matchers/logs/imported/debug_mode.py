@@ -25,6 +25,7 @@ _NUMBER = re.compile(rf"t(?:\$({HOLE}|\d+))?: \w+\[")
 """A tensor among arguments."""
 _DTENSOR = re.compile(rf"dt(?:\$(?:{HOLE}|\d+))?: \w+\[")
 _UNKNOWN: Final = -2
+_NONE: Final[list[int]] = []
 _NO_STATISTICS: Final[Mapping[str, float]] = {}
 _FIRST_LIST = re.compile(r"\[(?:'[^']*'(?:, )?)+\]")
 """A list of tensors as the first argument."""
@@ -236,7 +237,7 @@ class Calls:
         here = len(self._columns)
         for line, number, module, location, phase, op in calls:
             form, shape, known, results, norms, before, after, tensors = op
-            inputs, outputs, whole = before, after, list[int]()
+            inputs, outputs, whole = before, after, _NONE
             if not norms:
                 many = (form.read, form.made) if tensors is None else tensors
                 outputs, whole = self._norms(after, many[1])
@@ -267,8 +268,8 @@ class Calls:
                 path = paths.get(module)
                 if path is None:
                     path = self._path(module)
-                told_of = line, path, form.name, shape, form.dtype, outputs, inputs, producers, location, phase
-                rows.append((*told_of, _NO_STATISTICS, (), (), (), False, -1, texts))
+                rows.append((line, path, form.name, shape, form.dtype, outputs, inputs, producers, location, phase,
+                    _NO_STATISTICS, (), (), (), False, -1, texts))  # fmt: skip
                 here += 1
                 if form.unfinished:
                     outputs = ()

@@ -15,7 +15,7 @@ from matchers.logs.imported.debug_mode import Call, Calls, Form, Nesting, Op
 from matchers.logs.imported.format import Format
 from matchers.logs.imported.json_pieces import Pieces
 from matchers.logs.imported.json_shapes import (
-    Content,
+    Contents,
     Parts,
     Place,
     Plan,
@@ -78,7 +78,7 @@ def _read(source: LogSource, columns: Columns) -> Iterator[None]:
     shapes, backward = Shapes(_plan, _APART), False
     for some in shapes.told(_open(source, columns).entries("]", _next_call, columns, shapes)):
         found: list[Call] = []
-        for number, ((line, *_), one) in enumerate(some, first):
+        for number, ((line, _, _, _), one) in enumerate(some, first):
             if type(one) is tuple:
                 depth, own, of_forward, op = one
                 if nesting.depth >= depth:
@@ -124,7 +124,7 @@ def _plan(value: Any) -> Plan:
         return _calls(value, "kernel_name", value.get("pre_hashes"), value.get("post_hashes"))
     known = picker(value["call_depth"], *(value[key] for key in ("header", "tag") if kind == "annotate"))
 
-    def annotations(_lines: Sequence[int], contents: Sequence[Content]) -> Iterable[Any]:
+    def annotations(_lines: Sequence[int], contents: Contents) -> Iterable[Any]:
         depths, *texts = known(contents)
         depths = [*map(int, depths)]
         columns = depths, *([*map(str, column)] for column in texts)
@@ -140,11 +140,11 @@ def _calls(value: Any, name: str, before: Any, after: Any) -> Plan:
     hashes = [*inputs, *outputs]
     are_whole = [*map(is_whole, hashes)]
     first, last = 3 + len(inputs), 3 + len(hashes)
-    wanted, ops = _ops(texts, None if any(are_whole) else (len(inputs), len(outputs)))
+    wanted, ops, encloses = _ops(texts, None if any(are_whole) else (len(inputs), len(outputs)))
     stacks = [raw(value.get(key)) for key in ("stack_trace", "fwd_stack_trace")]
     pick = picker(value["call_depth"], *stacks, *hashes, *wanted)
 
-    def calls(_lines: Sequence[int], contents: Sequence[Content]) -> Iterable[_Call]:
+    def calls(_lines: Sequence[int], contents: Contents) -> Iterable[_Call]:
         found = pick(contents)
         depths, own, of_forward = found[:3]
         for k, is_whole_number in enumerate(are_whole, 3):
@@ -152,15 +152,18 @@ def _calls(value: Any, name: str, before: Any, after: Any) -> Plan:
                 found[k] = [*map(int, found[k])]
         read, made = (rows_of(of, len(contents)) for of in (found[3:first], found[first:last]))
         found_ops = [*ops(contents, found[last:], read, made)]
-        if name == "op_name" and any(op.form.encloses for op in found_ops):
+        if name == "op_name" and encloses is not False:
             depths = [int(depth) + op.form.encloses for depth, op in zip(depths, found_ops, strict=True)]
         return zip(map(int, depths), own, of_forward, found_ops, strict=True)
 
     return calls
 
 
-def _ops(texts: Sequence[Any], hashes: tuple[int, int] | None) -> tuple[Sequence[Any], Callable[..., Iterable[Op]]]:
-    """Return what is wanted of contents, and what tells operations from contents, columns of that, and hashes.
+def _ops(
+    texts: Sequence[Any], hashes: tuple[int, int] | None
+) -> tuple[Sequence[Any], Callable[..., Iterable[Op]], bool | None]:
+    """Return what is wanted of contents; what tells operations from contents, columns of that, and hashes; and what the
+    form of all `encloses`, None if there are several.
 
     Args:
         texts: the name, arguments and result.
@@ -169,11 +172,11 @@ def _ops(texts: Sequence[Any], hashes: tuple[int, int] | None) -> tuple[Sequence
     if isinstance(texts[0], Parts) or any(isinstance(text, Place) for text in texts):  # an escape
         columns = [*map(whole, texts)]
 
-        def each(contents: Sequence[Content], _: Any, read: Iterable[Any], made: Iterable[Any]) -> Iterable[Op]:
+        def each(contents: Contents, _: Any, read: Iterable[Any], made: Iterable[Any]) -> Iterable[Op]:
             name, *arguments, result = (of(contents) for of in columns)
             return map(Op.of, name, map("".join, zip(*arguments, strict=True)), result, read, made)
 
-        return (), each
+        return (), each, None
     parts = [text if isinstance(text, Parts) else Parts(str(text or ""), ()) for text in texts]
     name, *before, after = [part.pattern for part in parts]
     form = Form.of(name, "".join(before), after)
@@ -184,7 +187,7 @@ def _ops(texts: Sequence[Any], hashes: tuple[int, int] | None) -> tuple[Sequence
         told = form.told(numbers, len(contents))
         return map(new_row, repeat(Op), zip(repeat(form), *told, repeat(norms), read, made, repeat(None), strict=False))
 
-    return [places[one] if isinstance(one, int) else one for one in form.wanted], together
+    return [places[one] if isinstance(one, int) else one for one in form.wanted], together, form.encloses
 
 
 def _numbers(value: Any) -> list[Any]:

@@ -37,7 +37,7 @@ def _entries(source: LogSource, shapes: Shapes) -> Iterator[Entry]:
             start, first = at, number
             last = not whole and len(text) - at <= SPAN
             piece = text[at : at + SPAN] if shapes.quick else b""
-            for breaks, end, shape, content in shapes.many(piece, by_line=True, last=last):
+            for breaks, end, shape, content, _ in shapes.many(piece, by_line=True, last=last):
                 number, at = first + breaks, start + end
                 yield number, shape, content, whole or at < len(text)
             if at == start:

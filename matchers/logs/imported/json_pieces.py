@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from matchers.logs.imported.columns import Columns
-from matchers.logs.imported.json_shapes import PLAIN, SPAN, Entry, Shapes, word
+from matchers.logs.imported.json_shapes import SPAN, Content, Entry, Shapes
 from matchers.logs.records import MAX_PROBLEMS
 from matchers.logs.source import LogSource
 
@@ -94,10 +94,13 @@ class Pieces:
         damaged = 0
         name = ""
         while self._skip() not in ("", end) and damaged < MAX_PROBLEMS:
-            if shapes is not None and shapes.quick and (entries := self._many(shapes, named=named)):
-                yield from entries
-                name = entries[-1][3]
-                continue
+            if shapes is not None and shapes.quick:
+                if entries := self._many(shapes, named=named):
+                    yield from entries
+                    name = entries[-1][3]
+                    continue
+                if len(self.text) - self.at < SPAN and self.more():
+                    continue
             line = self.line
             try:
                 if named:
@@ -118,21 +121,12 @@ class Pieces:
         while self.more():  # the digest of a file is of all its bytes
             self.at = len(self.text)
 
-    def _many(self, shapes: Shapes, *, named: bool) -> list[Entry]:
+    def _many(self, shapes: Shapes, *, named: bool) -> list[tuple[int, bytes, Content, str]]:
         """Return the entries from here on that are quickly split, and go on to their end."""
-        text, line, end = self.text[self.at : self.at + SPAN].encode(), self.line, 0
-        records = shapes.many(text)
-        found: list[Entry] = []
-        if named:
-            for (breaks, _, of_name, text_of), (_, after, shape, content) in zip(records, records, strict=False):
-                if (name := text_of[0] if of_name == PLAIN else word(of_name, text_of)) is None:
-                    break
-                found.append((line + breaks, shape, content, name))
-                end = after
-        else:
-            several = [*records]
-            found = [(line + breaks, shape, content, "") for breaks, _, shape, content in several]
-            end = several[-1][1] if several else 0
+        text, line = self.text[self.at : self.at + SPAN].encode(), self.line
+        records = [*shapes.many(text, named=named)]
+        found = [(line + breaks, shape, content, name) for breaks, _, shape, content, name in records]
+        end = records[-1][1] if records else 0
         self.at += end if text.isascii() else len(text[:end].decode())
         # where lines are short, several times faster than to search for each break
         self._line = line + int(np.count_nonzero(np.frombuffer(text, np.uint8, end) == ord("\n")))

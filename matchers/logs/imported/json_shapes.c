@@ -19,8 +19,8 @@ typedef struct {
     const char *nest;                   /* key of a list of records within a record, as before; empty: there is none */
     int by_line;
     int64_t lines;                      /* line breaks so far */
-    uint8_t *shape, *strings, *hard;    /* each entry with a line break after it */
-    int64_t shapes, string_bytes, hard_bytes;
+    uint8_t *shape, *strings, *hard, *names;  /* each entry with a line break after it */
+    int64_t shapes, string_bytes, hard_bytes, name_bytes;
     double *number;
     int64_t *hard_number;               /* which numbers are left to the caller, as text */
     int64_t numbers, hards, many_strings;
@@ -309,14 +309,14 @@ static int64_t value(Split *s, int64_t i)
 
    A record is five numbers: line breaks before it, the place after it, and the number of numbers, strings and hard numbers
    up to its end. Between values there may be spaces, commas and colons; with `by_line` line breaks alone, and each value
-   fills its line. With `nest`, a record ends where its list begins, as if that were `[0]` and the last in it, the records of
-   the list follow, and then one of the shape `]`. `used`: bytes of shapes, strings and hard numbers. */
+   fills its line. With `names`, each value has a name before it, without escapes, that is no part of it. With `nest`, a record ends where its list begins, as if that were `[0]` and the last in it, the records of
+   the list follow, and then one of the shape `]`. `used`: bytes of shapes, strings, hard numbers and names. */
 int64_t json_split(const uint8_t *text, int64_t size, const char *apart, const char *nest, int by_line, int last,
                    int64_t most, int64_t *record, uint8_t *shape, double *numbers, uint8_t *strings, int64_t *hard_number,
-                   uint8_t *hard, int64_t *used)
+                   uint8_t *hard, uint8_t *names, int64_t *used)
 {
     Split s = {.text = text, .size = size, .apart = apart, .nest = nest, .by_line = by_line, .shape = shape, .strings = strings,
-               .hard = hard, .number = numbers, .hard_number = hard_number};
+               .hard = hard, .number = numbers, .hard_number = hard_number, .names = names};
     int64_t i = 0, found = 0;
     Split before = s;
     while (found < most) {
@@ -325,6 +325,15 @@ int64_t json_split(const uint8_t *text, int64_t size, const char *apart, const c
             s.lines += text[i++] == '\n';
         const int64_t line = s.lines;
         int64_t after;
+        if (names) {
+            const int64_t start = i;
+            if (text[i] != '"' || (i = string(&s, i, 1, 0)) < 0 || memchr(text + start, '\\', (size_t)(i - start)))
+                break;
+            s.shapes = before.shapes;
+            add(names, &s.name_bytes, text + start + 1, i - start - 2);
+            if ((i = space(&s, i)) >= size || text[i++] != ':')
+                break;
+        }
         if (*nest && text[i] == ']') {
             after = space(&s, i + 1);
             if (after >= size || text[after++] != '}')
@@ -343,6 +352,7 @@ int64_t json_split(const uint8_t *text, int64_t size, const char *apart, const c
         out[0] = line, out[1] = i = after, out[2] = s.numbers, out[3] = s.many_strings, out[4] = s.hards;
         before = s;
     }
-    used[0] = before.shapes, used[1] = before.string_bytes, used[2] = before.hard_bytes;
+    used[0] = before.shapes, used[1] = before.string_bytes, used[2] = before.hard_bytes,
+    used[3] = before.name_bytes;
     return found;
 }

@@ -15,7 +15,7 @@ import re
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
-from itertools import chain, islice
+from itertools import chain, groupby, islice, repeat
 from json.encoder import encode_basestring
 from operator import itemgetter
 from pathlib import Path
@@ -33,18 +33,18 @@ __all__ = [
     "NOT_AS_EXPECTED",
     "NUMBERS",
     "OPEN",
-    "PLAIN",
     "SOURCE",
     "SPAN",
     "TEXTS",
     "Content",
+    "Contents",
     "Entry",
-    "Long",
     "Parts",
     "Place",
     "Plan",
     "Record",
     "Shapes",
+    "Split",
     "apart_of",
     "as_text",
     "is_double",
@@ -58,7 +58,6 @@ __all__ = [
     "shape_and_content",
     "unescaped",
     "whole",
-    "word",
 ]
 
 SOURCE: Final = Path(__file__).with_suffix(".c")
@@ -71,8 +70,6 @@ _MOST: Final = 1024
 _FIRST: Final = 256
 """Records that are told together at first: a head has no more."""
 _MOST_SHAPES: Final = 4096
-_LONG: Final = 200
-"""Numbers of a record from which on they stay an array."""
 _WHOLE, _REAL, _TEXT, _ESCAPED, _LARGE = "\1\2\3\4\5"
 NUMBERS: Final = _WHOLE + _REAL + _LARGE
 """Kinds of places that have a number: a whole one, any other, or a whole one that a double does not have exactly."""
@@ -80,9 +77,6 @@ TEXTS: Final = _TEXT + _ESCAPED
 HOLE: Final = "\0"
 OPEN: Final = [0]
 CLOSED: Final = b"]"
-PLAIN: Final = _TEXT.encode()
-"""The shape of a text alone, without an escape."""
-_WORDS: Final = {kind.encode() for kind in TEXTS}
 _LONGEST_PLAIN: Final = 64
 _EXACT: Final = 1 << 53
 _NUMBER = re.compile(r"(?<![\w.])((?:0|[1-9]\d*)(?:\.\d+)?(?:[eE][+-]?\d+)?)(?![\w.])", re.ASCII)
@@ -119,31 +113,69 @@ class Parts(NamedTuple):
     places: tuple[Place, ...]
 
 
-class Long:
-    """The content of a record with so many numbers that they stay an array."""
+class Split:
+    """Contents of records as they were split.
 
-    def __init__(self, numbers: Float64, rest: list[Any]) -> None:
-        self._numbers, self._rest = numbers, rest
+    Args:
+        numbers: of all records, one after the other.
+        texts: of all records, as the file has them.
+        ends, text_ends: the number of numbers, and of texts, up to the end of each record.
+    """
 
-    def __getitem__(self, at: Any) -> Any:
-        """A value, or a slice of the numbers."""
-        if isinstance(at, slice):
-            return self._numbers[at]
-        many = len(self._numbers)
-        return self._numbers.item(at) if 0 <= at < many else self._rest[at - many if at >= 0 else at]
+    def __init__(self, numbers: Float64, texts: Sequence[str], ends: Sequence[int], text_ends: Sequence[int]) -> None:
+        self._numbers, self._texts = numbers, texts
+        self._ends, self._text_ends = [0, *ends], [0, *text_ends]
 
-    def __add__(self, more: list[Any]) -> Long:
-        return Long(self._numbers, self._rest + more)
+    def taken(self, places: list[int]) -> tuple[Float64, Sequence[str]]:
+        """Return numbers, a row for each, and texts, one after the other, of records of one shape."""
+        (size, texts), many = (self._ends, self._text_ends), len(places)
+        first, last = places[0], places[-1] + 1
+        each, text_each = size[first + 1] - size[first], texts[first + 1] - texts[first]
+        if places == [*range(first, last)]:
+            numbers = self._numbers[size[first] : size[last]].reshape(many, each)
+            return numbers, self._texts[texts[first] : texts[last]]
+        starts = np.fromiter(map(size.__getitem__, places), np.int64, many)
+        numbers = self._numbers[starts[:, None] + np.arange(each)]
+        if not text_each:
+            return numbers, []
+        return numbers, [*chain.from_iterable([self._texts[texts[k] : texts[k + 1]] for k in places])]
 
 
-Content = list[Any] | Long
-"""The numbers of a record, each a float, and behind them its texts as the file has them."""
-Record = tuple[int, int, bytes, Content]
-"""Line breaks before it, the place after it, its shape and content."""
+Content = tuple[Split, int]
+"""The content of a record, by its place."""
+
+
+class Contents:
+    """Contents of records of one shape.
+
+    Attributes:
+        numbers: float64[records, numbers].
+    """
+
+    def __init__(self, contents: Sequence[Content]) -> None:
+        groups = groupby(contents, itemgetter(0))
+        parts = [split.taken([place for _, place in some]) for split, some in groups]
+        self.numbers = parts[0][0] if len(parts) == 1 else np.concatenate([numbers for numbers, _ in parts])
+        self._texts = parts[0][1] if len(parts) == 1 else [*chain.from_iterable([texts for _, texts in parts])]
+
+    def __len__(self) -> int:
+        return len(self.numbers)
+
+    def column(self, place: Place) -> list[Any]:
+        """Return what stands at a place in each."""
+        many = self.numbers.shape[1]
+        if place.at < many:
+            return self.numbers[:, place.at].tolist()
+        column = [*self._texts[place.at - many :: len(self._texts) // len(self)]]
+        return [*map(_READ[place.kind], column)] if place.kind in _READ else column
+
+
+Record = tuple[int, int, bytes, Content, str]
+"""Line breaks before it, the place after it, its shape, content and name."""
 Entry = tuple[int, bytes | None, Any, Any]
 """The line of a record, its shape and content, and what its reader knows besides; without a shape, the content is the
 error of a record that is damaged."""
-Plan = Callable[[Sequence[int], Sequence[Content]], Iterable[Any]]
+Plan = Callable[[Sequence[int], Contents], Iterable[Any]]
 """Tells what a format wants of records of one shape, from their lines and contents; changes nothing."""
 
 
@@ -169,14 +201,15 @@ class Shapes:
         self._compiled = _compiled()
         self.quick = self._compiled is not None
 
-    def many(self, text: bytes, *, by_line: bool = False, last: bool = False) -> Iterator[Record]:
+    def many(self, text: bytes, *, by_line: bool = False, last: bool = False, named: bool = False) -> Iterator[Record]:
         """Yield the records with which a text begins, as many as are quickly split, at most `_MOST`.
 
         Args:
             by_line: a record is what fills a line.
             last: no text follows.
+            named: each has a name before it.
         """
-        return iter(()) if self._compiled is None else _records(self._compiled, text, self._keys, by_line, last)
+        return iter(()) if self._compiled is None else _records(self._compiled, text, self._keys, by_line, last, named)
 
     def one(self, value: Any) -> tuple[bytes, Content]:
         """Return shape and content of a record that `json` has decoded."""
@@ -201,7 +234,7 @@ class Shapes:
     def _of_shape(self, shape: bytes, lines: Sequence[int], contents: Sequence[Content]) -> list[Any]:
         """Return what the plan of a shape tells of each record; of one that it fails at alone, the error."""
         try:
-            return [*self._plans[shape](lines, contents)]
+            return [*self._plans[shape](lines, Contents(contents))]
         except NOT_AS_EXPECTED as error:
             if len(lines) == 1:
                 return [error]
@@ -223,34 +256,25 @@ class _Plans(dict[bytes, Plan]):
         return found
 
 
-def _records(c: Any, text: bytes, keys: tuple[bytes, ...], by_line: bool, last: bool) -> Iterator[Record]:
+def _records(c: Any, text: bytes, keys: tuple[bytes, ...], by_line: bool, last: bool, named: bool) -> Iterator[Record]:
     """As `Shapes.many`; lists are made of all records at once, which is twice as fast as one record after the other."""
     size = len(text) + 16
-    record, used = np.empty((_MOST, 5), np.int64), np.empty(3, np.int64)
-    shapes, strings, hard = (np.empty(size + 4 * _MOST, np.uint8) for _ in range(3))
+    record, used = np.empty((_MOST, 5), np.int64), np.empty(4, np.int64)
+    shapes, strings, hard, names = (np.empty(size + 4 * _MOST, np.uint8) for _ in range(4))
     numbers, hards = np.empty(size // 2, np.float64), np.empty(size // 2, np.int64)
-    out = (record, shapes, numbers, strings, hards, hard, used)
-    many = c.json_split(text, len(text), *keys, by_line, last, _MOST, *(array.ctypes.data for array in out))
+    out = (record, shapes, numbers, strings, hards, hard, names if named else None, used)
+    pointers = (None if array is None else array.ctypes.data for array in out)
+    many = c.json_split(text, len(text), *keys, by_line, last, _MOST, *pointers)
     if not many:
         return iter(())
-    told = [bytes(array[:end]) for array, end in zip((shapes, strings, hard), used.tolist(), strict=True)]
-    total, _, unread = record[many - 1, 2:].tolist()
+    told = [bytes(array[:end]) for array, end in zip((shapes, strings, hard, names), used.tolist(), strict=True)]
+    unread = int(record[many - 1, 4])
     numbers[hards[:unread]] = [*map(float, told[2].split())]
-    numbers = numbers[:total]
     lines, after, ends, text_ends, _ = record[:many].T.tolist()
     texts = told[1].decode().split("\n")
-    starts, text_starts = [0, *ends], [0, *text_ends]
-    contents: list[Content]
-    if total < _LONG * many:
-        listed = numbers.tolist()
-        contents = [listed[first:end] for first, end in zip(starts, ends, strict=False)]
-    else:
-        own = [numbers[first:end] for first, end in zip(starts, ends, strict=False)]
-        contents = [one.tolist() if len(one) < _LONG else Long(one, []) for one in own]
-    if text_ends[-1]:
-        parts = zip(contents, text_starts, text_ends, strict=False)
-        contents = [one + texts[first:end] if end > first else one for one, first, end in parts]
-    return zip(lines, after, told[0].split(b"\n"), contents, strict=False)
+    split = Split(numbers, texts, ends, text_ends)
+    own = told[3].decode().split("\n") if named else repeat("")
+    return zip(lines, after, told[0].split(b"\n"), zip(repeat(split), range(many)), own, strict=False)
 
 
 @cache
@@ -260,7 +284,7 @@ def _compiled() -> ctypes.CDLL | None:
         number, pointer = ctypes.c_int64, ctypes.c_void_p
         found.json_split.restype = number
         text, flag = ctypes.c_char_p, ctypes.c_int
-        found.json_split.argtypes = (text, number, text, text, flag, flag, number, *[pointer] * 7)
+        found.json_split.argtypes = (text, number, text, text, flag, flag, number, *[pointer] * 8)
     return found
 
 
@@ -321,7 +345,8 @@ def shape_and_content(value: Any, apart: Collection[str] = ()) -> tuple[bytes, C
             shape.append("null" if value is None else "true" if value else "false")
 
     enter(value)
-    return "".join(shape).encode("utf-8", "surrogatepass"), [*numbers, *strings]
+    content = Split(np.array(numbers), strings, [len(numbers)], [len(strings)]), 0
+    return "".join(shape).encode("utf-8", "surrogatepass"), content
 
 
 def _mark_of(values: list[Any]) -> str:
@@ -359,14 +384,6 @@ def apart_of(text: str) -> tuple[str, list[float]]:
     return HOLE.join(words[::2]), numbers
 
 
-def word(shape: bytes, content: Content) -> str | None:
-    """Return the text that is all of a record; None: it is something else."""
-    if shape in _WORDS:
-        text: str = content[0]
-        return unescaped(text) if shape == _ESCAPED.encode() else text
-    return str(json.loads(shape)) if shape[:1] == b'"' else None
-
-
 def _placed(shape: str) -> Any:
     """The record of a shape, with places."""
     numbers = sum(map(shape.count, (_WHOLE, _REAL)))
@@ -392,22 +409,12 @@ def _with_places(value: Any) -> Any:
     return [*map(_with_places, value)] if isinstance(value, list) else value
 
 
-def picker(*wanted: Any) -> Callable[[Sequence[Content]], list[Sequence[Any]]]:
+def picker(*wanted: Any) -> Callable[[Contents], list[Sequence[Any]]]:
     """Return what takes a column for each wanted value from contents; what is no place is the same in each record."""
-    places = [one.at for one in wanted if isinstance(one, Place)]
-    take: Callable[[Any], Any] = itemgetter(*places or [0])
 
-    def pick(contents: Sequence[Content]) -> list[Sequence[Any]]:
+    def pick(contents: Contents) -> list[Sequence[Any]]:
         many = len(contents)
-        taken = map(take, contents)
-        found = iter([[*taken]] if len(places) == 1 else zip(*taken, strict=True) if places else ())
-        columns: list[Sequence[Any]] = []
-        for one in wanted:
-            column = next(found) if isinstance(one, Place) else (one,) * many
-            if isinstance(one, Place) and one.kind in _READ:
-                column = [*map(_READ[one.kind], column)]
-            columns.append(column)
-        return columns
+        return [contents.column(one) if isinstance(one, Place) else (one,) * many for one in wanted]
 
     return pick
 
@@ -419,12 +426,12 @@ def raw(wanted: Any) -> Any:
     return wanted if isinstance(wanted, str) else ""
 
 
-def whole(wanted: Any) -> Callable[[Sequence[Content]], list[str]]:
+def whole(wanted: Any) -> Callable[[Contents], list[str]]:
     """Return what takes a column of texts, also of one that was taken apart; empty for null."""
     words, wanted = (wanted.pattern.split(HOLE), wanted.places) if isinstance(wanted, Parts) else (["", ""], [wanted])
     pick = picker(*("" if one is None else one for one in wanted))
 
-    def texts(contents: Sequence[Content]) -> list[str]:
+    def texts(contents: Contents) -> list[str]:
         each = zip(*pick(contents), strict=True)
         return ["".join(chain(*zip(words, [*map(as_text, own), ""], strict=True))) for own in each]
 

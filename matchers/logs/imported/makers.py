@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable
+from collections.abc import Collection, Hashable, Iterable
+from itertools import repeat
 
 __all__ = ["Makers"]
 
@@ -23,5 +24,9 @@ class Makers:
 
     def of(self, known: Hashable) -> int:
         """Return the row that made this; -1: none, or several."""
-        row = self._rows.get(known, -1)
-        return -1 if row == _SEVERAL else row
+        return max(self._rows.get(known, -1), -1)
+
+    def of_all(self, known: Iterable[Hashable]) -> list[int]:
+        """Return the rows that made these, as `of` each."""
+        rows = [*map(self._rows.get, known, repeat(-1))]
+        return [max(row, -1) for row in rows] if _SEVERAL in rows else rows

@@ -12,7 +12,7 @@ from matchers.errors import LogError
 from matchers.logs.imported.columns import UNREAD, Columns, Row, rows, stats_of
 from matchers.logs.imported.format import NATIVE_KEY, Format
 from matchers.logs.imported.json_lines import line_of, read_lines
-from matchers.logs.imported.json_shapes import Content, Plan, Shapes, as_text, is_number, picker, rows_of, shape_of
+from matchers.logs.imported.json_shapes import Contents, Plan, Shapes, as_text, is_number, picker, rows_of, shape_of
 from matchers.logs.op_log import Phase
 from matchers.logs.source import LogSource
 
@@ -25,7 +25,7 @@ _SUMMARY: Final = {"l2_norm": "L2 norm", "minimum": "Min", "maximum": "Max", "me
 _NOT_FINITE: Final = {"nan": math.nan, "+inf": math.inf, "-inf": -math.inf}
 
 
-_Adding = Callable[[Sequence[Content], Mapping[str, Any]], Iterable[Iterable[Row]]]
+_Adding = Callable[[Contents, Mapping[str, Any]], Iterable[Iterable[Row]]]
 """Tells the rows of each record, from contents and from columns of all its rows by name."""
 
 
@@ -43,7 +43,7 @@ class _Reader:
         pick = picker(*wanted, *map(record.get, ("iteration", "microbatch", "phase")))
         add = self._tensor(record["tensor"]) if record["event"] == "tensor" else self._event(record["fields"])
 
-        def read(lines: Sequence[int], contents: Sequence[Content]) -> Iterable[Any]:
+        def read(lines: Sequence[int], contents: Contents) -> Iterable[Any]:
             versions, sequences, names, iterations, batches, phases = pick(contents)
             if other := [k for k, version in enumerate(versions) if version != _KNOWN_VERSION]:
                 where = f"{self._columns.path}:{lines[other[0]]}: schema_version {as_text(versions[other[0]])}"
@@ -88,7 +88,7 @@ class _Reader:
                 found[key] = number
         pick = picker(*found.values())
 
-        def add(contents: Sequence[Content], common: Mapping[str, Any]) -> Iterable[Iterable[Row]]:
+        def add(contents: Contents, common: Mapping[str, Any]) -> Iterable[Iterable[Row]]:
             added = []
             for key, numbers in zip(found, pick(contents), strict=True):
                 own = {"module": [m if key == "value" else f"{m}.{key}" for m in common["module"]]}
@@ -108,7 +108,7 @@ class _Reader:
         finite = summary.get("all_finite", True) if summary else True
         pick = picker(told["dtype"], digest, *found.values(), *told["shape"])
 
-        def add(contents: Sequence[Content], common: Mapping[str, Any]) -> Iterable[Iterable[Row]]:
+        def add(contents: Contents, common: Mapping[str, Any]) -> Iterable[Iterable[Row]]:
             self.modes.add(mode)
             dtypes, digests, *values = pick(contents)
             own: dict[str, Iterable[Any]] = {}

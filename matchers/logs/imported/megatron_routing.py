@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 from matchers.logs.imported.columns import UNREAD, Columns, Row
 from matchers.logs.imported.format import NATIVE_KEY, Format
 from matchers.logs.imported.json_lines import line_of, read_lines
-from matchers.logs.imported.json_shapes import Content, Plan, Shapes, as_text, is_whole, picker
+from matchers.logs.imported.json_shapes import Contents, Plan, Shapes, as_text, is_whole, picker, rows_of
 from matchers.logs.imported.measured import Dumped, fields_of
 from matchers.logs.op_log import Phase
 from matchers.logs.source import LogSource
@@ -55,25 +55,27 @@ class _Reader:
         first, last = (every[0].at, every[-1].at + 1) if every else (0, 0)
         if [one.at for one in every] != [*range(first, last)]:
             raise OverflowError("top_indices has a number that is too large")
-        beside: list[tuple[str, str, Callable[[Sequence[Content]], list[Sequence[Any]]]]] = []
+        beside: list[tuple[str, str, Callable[[Contents], list[Sequence[Any]]]]] = []
         for fields, (name, dtype) in _BESIDE.items() if not self._columns.head else ():
             at, size, sizes = (record.get(f"{fields}_{what}") for what in ("offset", "bytes", "shape"))
             if is_whole(at) and is_whole(size) and isinstance(sizes, list):
                 beside.append((name, dtype, picker(at, size, record["rank"], *sizes)))
 
-        def read(lines: Sequence[int], contents: Sequence[Content]) -> Iterable[Any]:
+        def read(lines: Sequence[int], contents: Contents) -> Iterable[Any]:
             stages, blocks, *numbers, extras = pick(contents)
             layers, steps = ([*map(int, column)] for column in numbers)
-            every = zip(lines, stages, blocks, layers, steps, extras, contents, strict=True)
-            for line, stage, block, layer, step, extra, content in every:
+            chosen = contents.numbers[:, first:last].astype("<i8")
+            files = [(name, dtype, iter(rows_of(places(contents), len(lines)))) for name, dtype, places in beside]
+            every = zip(lines, stages, blocks, layers, steps, extras, chosen, strict=True)
+            for line, stage, block, layer, step, extra, indices in every:
                 place = f"{as_text(block)}.layers.{layer}{'' if extra is None else f'.mtp.{int(extra)}'}"
                 module, texts = f"step_{step}.{place}", {NATIVE_KEY: place}
                 of_row = {"inputs": UNREAD, "producers": (-1,), "phase": Phase.FORWARD, "texts": texts}
                 row = Row(line, module, as_text(stage), **of_row)  # type: ignore[arg-type] # by name
-                files = [(name, dtype, [int(*one) for one in places([content])]) for name, dtype, places in beside]
-                for name, _, at in files:
+                own = [(name, dtype, [*map(int, next(places))]) for name, dtype, places in files]
+                for name, _, at in own:
                     _refuse_other_size(name, at)
-                yield step, row, shape, np.array(content[first:last], "<i8"), files
+                yield step, row, shape, indices, own
 
         return read
 

@@ -7,7 +7,7 @@ import math
 import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
-from itertools import chain, islice, repeat, takewhile
+from itertools import islice, repeat, takewhile
 from pathlib import Path
 from typing import Any, Final, NamedTuple
 
@@ -24,6 +24,8 @@ from matchers.logs.imported.json_pieces import Pieces
 from matchers.logs.imported.json_shapes import (
     NOT_AS_EXPECTED,
     Content,
+    Contents,
+    Place,
     Shapes,
     is_double,
     is_number,
@@ -36,7 +38,7 @@ from matchers.logs.imported.json_shapes import (
 from matchers.logs.imported.makers import Makers
 from matchers.logs.imported.measured import Dumped, fields_of, printed
 from matchers.logs.imported.torch_file import read_torch
-from matchers.logs.input_statistics import FIELD, pack
+from matchers.logs.input_statistics import FIELD, PER_INPUT, pack
 from matchers.logs.op_log import NO_DIGEST, Phase
 from matchers.logs.source import LogSource
 
@@ -71,6 +73,7 @@ _OF_OUTPUTS: Final[Sequence[tuple[str, Any]]] = (
     ("digests", ()),
 )
 """Fields of a row that are about its outputs, and what they are without any."""
+_FORWARD, _BACKWARD = Phase.FORWARD, Phase.BACKWARD
 _SPOT = 256
 """Entries between two reports of progress."""
 
@@ -90,30 +93,26 @@ class _Name(NamedTuple):
 
     @classmethod
     def of(cls, text: str) -> _Name:
-        start, dot, last = text.rpartition(".")
-        if not dot:
-            raise ValueError
-        if text.startswith("Module."):
-            return cls._of_module(start)
-        return cls._of_function(start.rpartition(".")[0], last)
+        start, middle, last = text.rsplit(".", 2)
+        return cls._of(start, middle if start.startswith("Module.") else last)
 
     @classmethod
     @lru_cache(maxsize=4096)
-    def _of_module(cls, text: str) -> _Name:
-        _, *parts = text.split(".")
-        return cls(".".join(parts[:-2]), parts[-2], parts[-1])
-
-    @classmethod
-    @lru_cache(maxsize=4096)
-    def _of_function(cls, text: str, direction: str) -> _Name:
-        function = text.partition(".")[2]
+    def _of(cls, start: str, direction: str) -> _Name:
+        """The name without the number of the call."""
+        kind, _, function = start.partition(".")
+        if kind == "Module":
+            path, _, called = function.rpartition(".")
+            return cls(path, called, direction)
         bare = function.strip("_") if function.startswith("__") and function.endswith("__") else function
         return cls(None, bare, direction)
 
 
-_Tensor = tuple[float, tuple[Any, ...] | None, tuple[Any, ...], int, Any]
-"""A tensor of an entry: its norm, L1 where tensors were dumped, else L2, NaN if unknown; what no other result has, None
-if there is nothing; what the dump has by `_KNOWN`; its checksum, -1 if there is none; its file's name, or itself."""
+_Tensor = tuple[tuple[Any, ...], int, Any]
+"""A tensor of an entry: what it has by `_KNOWN`; its checksum, -1 if there is none; its file's name, or itself."""
+_Tensors = tuple[tuple[float, ...], tuple[Any, ...], tuple[_Tensor, ...]]
+"""Some tensors of an entry: their norms, L1 where tensors were dumped, else L2, NaN if unknown; for each what no other
+result has, None if there is nothing; and they."""
 _Output = tuple[str, str, Mapping[str, float]]
 """Shape, dtype and statistics of an output, as a row has them."""
 
@@ -124,13 +123,15 @@ class _Told:
     Attributes:
         known: what an entry has by `_KNOWN`, or where it has it.
         dimensions: their number.
+        numbers: places of those that it has by `_KNOWN`.
         plain: it has four numbers that are doubles, and neither checksum nor file, as almost always.
     """
 
     def __init__(self, told: Mapping[str, Any], kinds: set[str]) -> None:
         self._kinds = kinds
         self.known = [*map(told.get, _KNOWN)]
-        self._pick = picker(*self.known, told.get("md5"), told.get("data_name"))
+        self.numbers = [one.at for one in self.known[1:] if isinstance(one, Place)]
+        self._pick = picker(*self.known, told.get("md5", -1), told.get("data_name"))
         self._has_norm = "Norm" in told
         self._numbers = [(k, own) for k, (key, own) in enumerate(_STATISTICS, 1) if is_number(told.get(key))]
         self._norm_is_number = is_number(told.get("Norm"))
@@ -140,32 +141,32 @@ class _Told:
         self.dimensions = len(sizes)
         self._sizes = picker(*sizes) if all(map(is_whole, sizes)) else None
 
-    def read(self, contents: Sequence[Content]) -> list[_Tensor]:
-        """The tensor in each of some entries."""
+    def read(self, contents: Contents) -> list[Sequence[Any]]:
+        """The tensor in each of some entries: columns of its norm, what is known of it, and itself."""
         *known, checksums, names = self._pick(contents)
-        if self._usual(known):
-            values = [*zip(*known, repeat(-1))]  # also what is known of it
-            return [*zip(known[1], values, values, repeat(-1), repeat(None))]
-        return [*map(self._tensor, zip(*known, strict=True), checksums, names)]
+        if self._usual(contents):
+            values = [*zip(*known, checksums, strict=True)]
+            return [known[1], values, [*zip(values, checksums, names, strict=True)]]
+        return [*zip(*map(self._tensor, zip(*known, strict=True), checksums, names), strict=True)]
 
-    def outputs(self, contents: Sequence[Content]) -> Iterable[_Output]:
+    def outputs(self, contents: Contents) -> Iterable[_Output]:
         """Return the part of a row that tells the tensor, for each of some entries."""
         *known, _, _ = self._pick(contents)
         shapes = repeat("") if self._sizes is None else map(_shape, rows_of(self._sizes(contents), len(contents)))
         dtypes = [dtype.removeprefix("torch.") for dtype in known[0]]
         stats: Iterable[dict[str, float]] = map(self._stats, zip(*known, strict=True))
-        if self._usual(known):
+        if self._usual(contents):
             stats = stats_of([own for _, own in _STATISTICS], known[1:])
         return zip(shapes, dtypes, stats, strict=False)
 
-    def _usual(self, known: Sequence[Sequence[Any]]) -> bool:
+    def _usual(self, contents: Contents) -> bool:
         """True for numbers of entries that all are finite, with norms that are positive and not `_lost`."""
         if not self.plain:
             return False
-        numbers = np.array(known[1:], np.float64)
-        return bool(np.isfinite(numbers).all() and numbers[0].min() >= _SMALLEST)
+        numbers = contents.numbers[:, self.numbers]
+        return bool(np.isfinite(numbers).all() and numbers[:, 0].min() >= _SMALLEST)
 
-    def _tensor(self, values: tuple[Any, ...], checksum: Any, name: Any) -> _Tensor:
+    def _tensor(self, values: tuple[Any, ...], checksum: Any, name: Any) -> tuple[float, Any, _Tensor]:
         total = -1
         if isinstance(checksum, str):
             total = int(checksum, 16)
@@ -174,7 +175,7 @@ class _Told:
         if (norm == math.inf and _finite(values)) or _lost(norm, values):
             norm = math.nan
         # a view has another shape, and was not logged, perhaps
-        return norm, (*values, total) if total >= 0 or self._has_norm else None, values, total, name
+        return norm, (*values, total) if total >= 0 or self._has_norm else None, (values, total, name)
 
     def _stats(self, values: tuple[Any, ...]) -> dict[str, float]:
         """The statistics as a row has them."""
@@ -186,6 +187,12 @@ class _Told:
         if any(map(math.isinf, stats.values())) and _finite(values):
             stats = {name: value for name, value in stats.items() if not math.isinf(value)}
         return stats
+
+
+def _together(told: Sequence[_Told], contents: Contents) -> Iterable[_Tensors]:
+    """Some tensors of each of some entries."""
+    columns = [one.read(contents) for one in told]
+    return zip(*(rows_of([one[k] for one in columns], len(contents)) for k in range(3)), strict=True)
 
 
 def _tensors(value: Any, kinds: set[str]) -> list[_Told]:
@@ -200,15 +207,15 @@ class _Entry(NamedTuple):
         shape: what is the same in all entries of its shape.
         inputs, parameters, outputs: the tensors among arguments and results, in order.
         told: what a row has of each output.
-        statistics: of inputs, as `pack` makes them of what an entry has itself.
+        statistics: of inputs, packed, of what an entry has itself.
     """
 
     shape: _Shape
-    inputs: tuple[_Tensor, ...]
-    parameters: tuple[_Tensor, ...]
-    outputs: tuple[_Tensor, ...]
+    inputs: _Tensors
+    parameters: _Tensors
+    outputs: _Tensors
     told: tuple[_Output, ...]
-    statistics: str
+    statistics: bytes
 
 
 class _Shape:
@@ -230,35 +237,38 @@ class _Shape:
         parameters = {str(name): one for name, one in told.items() if _is_tensor(one)} if type(told) is dict else {}
         self.parameters = [*parameters]
         self._parameters = [_Told(one, kinds) for one in parameters.values()]
-        self._operations: dict[_Name, str] = {}
+        self._operations: dict[tuple[str, str], str] = {}
         self._dimensions = tuple([told.dimensions for told in self._inputs])
         self._plain = all(told.plain for told in self._inputs)
-        self._statistics = picker(*chain.from_iterable([(*told.known[2:], math.nan) for told in self._inputs]))
+        self._statistics = [at for told in self._inputs for at in told.numbers[1:]]
         self._gradients = cache(lambda: {str(name): _Shape({"output": one}, kinds) for name, one in entry.items()})
 
-    def entries(self, _lines: Sequence[int], contents: Sequence[Content]) -> Iterable[tuple[_Entry, Content]]:
+    def entries(self, _lines: Sequence[int], contents: Contents) -> Iterable[_Entry]:
         """Tell entries, many at once."""
         many = len(contents)
-        of_all = (self._inputs, self._parameters, self._outputs)
-        inputs, parameters, outputs = ([*rows_of([told.read(contents) for told in of], many)] for of in of_all)
+        inputs, *others = ([*_together(of, contents)] for of in (self._inputs, self._parameters, self._outputs))
         told = rows_of([[*one.outputs(contents)] for one in self._outputs], many)
-        texts = map(pack, rows_of(self._statistics(contents), many)) if self._plain else map(_statistics, inputs)
-        each = zip(repeat(self), inputs, parameters, outputs, told, texts)
-        return zip(map(new_row, repeat(_Entry), each), contents, strict=True)
+        texts: Iterable[bytes] = map(_statistics, inputs)
+        if self._plain and self._inputs:
+            numbers = np.full((many, len(self._inputs), PER_INPUT), np.nan)
+            numbers[:, :, :-1] = contents.numbers[:, self._statistics].reshape(many, -1, PER_INPUT - 1)
+            texts = pack(numbers)
+        return map(new_row, repeat(_Entry), zip(repeat(self), inputs, *others, told, texts))
 
     def operation(self, name: _Name) -> str:
         """The operation of an entry: that of a function is what it dispatches, by which other tools call it."""
-        if (found := self._operations.get(name)) is None:
+        of = name.op, name.direction
+        if (found := self._operations.get(of)) is None:
             found = f"{name.op}_{name.direction}" if name.direction == "backward" else name.op
             if name.module is None and name.direction != "backward":
                 found = dispatched(name.op, self._dimensions)
-            self._operations[name] = found
+            self._operations[of] = found
         return found
 
     def gradients(self, content: Content) -> Iterator[tuple[str, _Entry]]:
         """Yield those of parameters, by name, as outputs."""
         for name, shape in self._gradients().items():
-            ((entry, _),) = shape.entries([0], [content])
+            (entry,) = shape.entries([0], Contents([content]))
             yield name, entry
 
 
@@ -271,18 +281,31 @@ class _Reader:
         self._parents = _beside(columns, "construct.json")
         self._places = dict(_places(_beside(columns, "stack.json")))
         self._makers = Makers()
+        self._rows: list[tuple[Any, ...]] = []
+        """Rows that are not entered yet."""
+        self._number = 0
+        """Of the next row."""
         self._inside: set[str] = set()
         """Calls of modules in which a row lies."""
         self._made: dict[str, tuple[list[float], list[int]]] = {}
         """By the call of a module, what the calls of modules in it have returned: the norms and the rows."""
         self._last_backward: dict[str, int] = {}
         """By module the last row of its backward pass."""
-        self._saved: dict[str, tuple[list[float], list[int], list[float], int]] = {}
+        self._saved: dict[str, tuple[tuple[float, ...], list[int], tuple[float, ...], int]] = {}
         """By the forward call, what its backward pass reads beside gradients: norms and makers of inputs, norms of
         results, and its row."""
         folder = Path(columns.path).with_name("dump_tensor_data")
         self.tensors = None if columns.head or not folder.is_dir() else folder
         """The folder of the tensors, if there are any."""
+
+    def _add(self, row: tuple[Any, ...]) -> None:
+        self._rows.append(row)
+        self._number += 1
+
+    def flush(self) -> None:
+        """Hand on the rows so far."""
+        rows, self._rows = self._rows, []
+        self._columns.extend(rows)
 
     def enter(self, text: str, entry: _Entry, content: Content, line: int) -> None:
         """Add the rows of an entry."""
@@ -300,7 +323,9 @@ class _Reader:
         if self.tensors is not None:
             inputs, outputs = self._dumped(inputs), self._dumped(outputs)
             statistics = _statistics(inputs)
-        texts = {NATIVE_KEY: text}
+        norms, known, read = inputs
+        made, results, tensors = outputs
+        texts: dict[str, Any] = {NATIVE_KEY: text}
         location, stack = self._places.get(text, _NO_PLACE)
         if stack:
             texts["Stack"] = stack
@@ -308,34 +333,33 @@ class _Reader:
             texts[FIELD] = statistics
         if self._by_module and parameters:
             names = [f"{module}.{parameter}".lstrip(".") for parameter in shape.parameters]
-            texts["Parameter"] = ";".join([*[""] * len(inputs), *map(escape, names)])
-            inputs += parameters if self.tensors is None else self._dumped(parameters)
-        number = len(self._columns)
-        norms, known = [one[0] for one in inputs], [one[1] for one in inputs]
-        producers = [*map(self._makers.of, known)]
+            texts["Parameter"] = ";".join([*[""] * len(norms), *map(escape, names)])
+            more = parameters if self.tensors is None else self._dumped(parameters)
+            norms, known, read = norms + more[0], known + more[1], read + more[2]
+        number = self._number
+        producers = self._makers.of_all(known)
         if not backward and (nested := self._made.pop(text, None)):
-            norms += nested[0]
+            norms += tuple(nested[0])
             producers += nested[1]
         if backward and (saved := self._saved.pop(".forward".join(text.rsplit(".backward", 1)), None)):
-            read, makers, results, maker = saved
-            norms += read + results
-            producers += makers + [maker] * len(results)
-        size, dtype, norm, stats, counts, digests = self._told(told, outputs, texts)
+            before, makers, after, maker = saved
+            norms += before + after
+            producers += makers + [maker] * len(after)
+        size, dtype, norm, stats, counts, digests = self._told(told, tensors, texts)
         op = shape.operation(name)
-        phase = Phase.BACKWARD if backward else _PHASES.get(parent, Phase.FORWARD)
-        read_digests = _digests(inputs, len(norms)) if self.tensors else ()
+        phase = _BACKWARD if backward else _PHASES.get(parent, _FORWARD)
+        read_digests = _digests(read, len(norms)) if self.tensors else ()
         place = line, module, op, size, dtype, norm, norms, producers, location, phase
         told_of = stats, counts, digests, read_digests, shape.recompute, batch, texts
-        self._columns.add((*place, *told_of))
-        made = [one[0] for one in outputs]
+        self._add((*place, *told_of))
         if backward:
             self._last_backward[module] = number
         else:
             self._saved[text] = norms, producers, made, number
         if not text.startswith("Distributed."):  # what a collective returns may not be there yet
-            for tensor in outputs:
-                if tensor[1] is not None:
-                    self._makers.keep(tensor[1], number, known)
+            for result in results:
+                if result is not None:
+                    self._makers.keep(result, number, known)
         if name.module is not None and parent:
             within = self._made.setdefault(parent, ([], []))
             within[0].append(made[0] if made else math.nan)
@@ -350,11 +374,11 @@ class _Reader:
         for parameter, entry in gradients:
             producer = self._last_backward.get(module, -1)
             path = f"{module}.{parameter}" if module else parameter
-            outputs = entry.outputs if self.tensors is None else self._dumped(entry.outputs)
+            _, _, tensors = entry.outputs if self.tensors is None else self._dumped(entry.outputs)
             texts = {NATIVE_KEY: text}
-            shape, dtype, norms, stats, counts, digests = self._told(entry.told, outputs, texts)
+            shape, dtype, norms, stats, counts, digests = self._told(entry.told, tensors, texts)
             fields = {"stats": stats, "counts": counts, "digests": digests, "texts": texts, "phase": Phase.BACKWARD}
-            self._columns.add(
+            self._add(
                 Row(line, path, "gradient", shape, dtype, norms, UNREAD, (producer,), **fields)  # type: ignore[arg-type] # by name
             )
 
@@ -365,27 +389,25 @@ class _Reader:
         if not outputs:
             return "", "", (), {}, (), ()
         if self.tensors is not None:
-            read = [one[4] for one in outputs if isinstance(one[4], Dumped)]
+            read = [one for _, _, one in outputs if isinstance(one, Dumped)]
             if len(read) == len(outputs):
                 fields = fields_of(read)
                 texts.update(fields.pop("texts", {}))
                 return tuple([fields.get(name, empty) for name, empty in _OF_OUTPUTS])
-        (shape, dtype, stats), *others = told
-        for k, found in enumerate(others, 1):
+        shape, dtype, stats = told[0]
+        for k, found in enumerate(told[1:], 1) if len(told) > 1 else ():
             texts[f"Output {k}"] = printed(json.loads(found[0] or "null"), *found[1:])
-        if outputs[0][3] >= 0 and min(checksums := [one[3] for one in outputs]) >= 0:
+        if outputs[0][1] >= 0 and min(checksums := [checksum for _, checksum, _ in outputs]) >= 0:
             texts["User hash"] = ", ".join(map(str, checksums))
         return shape, dtype, (), stats, (), ()
 
-    def _dumped(self, tensors: Iterable[_Tensor]) -> tuple[_Tensor, ...]:
+    def _dumped(self, tensors: _Tensors) -> _Tensors:
         """Tensors, each with what its file has; without one, its norm is unknown."""
-        found: list[_Tensor] = []
-        for _, known, values, checksum, name in tensors:
-            read = self._read(name)
-            l1 = None if read is None else read.measured.l1
-            own = known if read is None else (read.measured.digest,)
-            found.append((math.nan if l1 is None else l1, own, values, checksum, read))
-        return tuple(found)
+        _, known, told = tensors
+        each = [(values, checksum, self._read(name)) for values, checksum, name in told]
+        norms = [math.nan if read is None or read.measured.l1 is None else read.measured.l1 for *_, read in each]
+        own = [of if read is None else (read.measured.digest,) for of, (*_, read) in zip(known, each, strict=True)]
+        return tuple(norms), tuple(own), tuple(each)
 
     def _read(self, name: object) -> Dumped | None:
         """The tensor of a file; None if it cannot be read."""
@@ -408,16 +430,16 @@ class _Reader:
         return (told if isinstance(told, str) else ""), -1
 
 
-def _statistics(inputs: Sequence[_Tensor]) -> str:
+def _statistics(inputs: _Tensors) -> bytes:
     """Statistics of inputs besides norms, as a log has them; empty if there are none, or digests tell all."""
     told, known = list[float](), False
-    for _, _, values, checksum, read in inputs:
+    for values, checksum, read in inputs[2]:
         numbers = values[2:5]
         known = known or (not isinstance(read, Dumped) and (checksum >= 0 or type(numbers[0]) is float))
         if not {*map(type, numbers)} <= _NUMBERS:
             numbers = tuple([value if type(value) in _NUMBERS else math.nan for value in numbers])
         told += (*numbers, checksum % _WHOLE if checksum >= 0 else math.nan)
-    return pack(told) if known else ""
+    return next(pack(np.array([told]))) if known else b""
 
 
 def _finite(values: tuple[Any, ...]) -> bool:
@@ -507,14 +529,15 @@ def _read(source: LogSource, columns: Columns) -> Iterator[None]:
     shapes = Shapes(lambda entry: _Shape(entry, kinds).entries)
     columns.form = f"{FORMAT.name} (statistics)"  # of a head, which ends before the checksums are known
     for some in shapes.told(pieces.entries("}", _next_entry, columns, shapes, named=True)):
-        for number, ((line, _, _, name), one) in enumerate(some):
+        for number, ((line, _, content, name), entry) in enumerate(some):
             try:
-                entry, content = one
                 reader.enter(name, entry, content, line)
             except NOT_AS_EXPECTED:
                 columns.problem(line, f"{name} is not an entry that can be read")
             if number % _SPOT == 0:
+                reader.flush()
                 yield
+    reader.flush()
     what = "tensors" if reader.tensors else max(kinds, default="statistics")
     columns.form = f"{FORMAT.name} ({what}, modules)" if level == "L0" else f"{FORMAT.name} ({what})"
 

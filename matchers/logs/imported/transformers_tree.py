@@ -22,7 +22,7 @@ from matchers.logs.imported.json_shapes import (
     NOT_AS_EXPECTED,
     OPEN,
     SPAN,
-    Content,
+    Contents,
     Entry,
     Plan,
     Shapes,
@@ -70,7 +70,7 @@ class _Tensor(NamedTuple):
 
 _Call = tuple[int, str, Sequence[tuple[Any, ...]], Sequence[tuple[Any, ...]]]
 """Line and path of a call, and `_TOLD` of each tensor that it returns and reads."""
-_Pick = Callable[[Sequence[Content]], list[Sequence[Any]]]
+_Pick = Callable[[Contents], list[Sequence[Any]]]
 
 
 def _plan(node: Any) -> Plan:
@@ -79,7 +79,7 @@ def _plan(node: Any) -> Plan:
     path, outputs, inputs = picker(node["module_path"]), [*map(_picker, made)], [*map(_picker, read)]
     printed = len(made) == 1 and not is_text(made[0].get("value"))
 
-    def told(lines: Sequence[int], contents: Sequence[Content]) -> Iterable[Row | _Call]:
+    def told(lines: Sequence[int], contents: Contents) -> Iterable[Row | _Call]:
         (paths,) = path(contents)
         if printed:
             with suppress(*NOT_AS_EXPECTED):  # a text is no number
@@ -245,7 +245,7 @@ def _split(content: bytes, shapes: Shapes) -> list[Entry] | None:
     while not found or open_:
         piece = content[at : at + SPAN]
         end = 0
-        for breaks, after, shape, told in shapes.many(piece):
+        for breaks, after, shape, told, _ in shapes.many(piece):
             if shape == CLOSED:
                 if not open_:
                     return None

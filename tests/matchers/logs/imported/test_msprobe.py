@@ -340,6 +340,13 @@ def test_rules_may_have_the_names_of_the_dump(tmp_path: Path) -> None:
     assert ignored == [key for key in OF_FUNCTIONS if key.endswith("linear_backward")]
 
 
+def test_a_function_without_a_name_is_an_operation(tmp_path: Path) -> None:
+    told = {"dtype": "torch.float32", "shape": [2], "Max": 1.0, "Min": 1.0, "Mean": 1.0, "Norm": 1.5}
+    log = read_log(msprobe(tmp_path, changes={"Torch..0.forward": {"input_args": [told], "output": [told]}}))
+    assert log.keys[len(log) - 1] == "<none>/op_1_<none>"
+    assert not compare(log, log).red.any()
+
+
 def test_a_further_output_that_differs_without_digests_is_red(tmp_path: Path) -> None:
     def log(name: str, norm: float) -> OpLog:
         told = {"dtype": "torch.float32", "shape": [2], "Max": 1.0, "Min": 1.0, "Mean": 1.0, "Norm": 1.5}
