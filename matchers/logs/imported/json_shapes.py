@@ -153,6 +153,7 @@ class Contents:
     """
 
     def __init__(self, contents: Sequence[Content]) -> None:
+        self._contents = contents
         groups = groupby(contents, itemgetter(0))
         parts = [split.taken([place for _, place in some]) for split, some in groups]
         self.numbers = parts[0][0] if len(parts) == 1 else np.concatenate([numbers for numbers, _ in parts])
@@ -160,6 +161,10 @@ class Contents:
 
     def __len__(self) -> int:
         return len(self.numbers)
+
+    def only(self, records: list[int]) -> Contents:
+        """Return the contents of some of the records."""
+        return Contents([self._contents[k] for k in records])
 
     def column(self, place: Place) -> list[Any]:
         """Return what stands at a place in each."""
@@ -219,14 +224,15 @@ class Shapes:
         """Yield entries, many at once, in their order, each with what the plan of its shape tells, or the error."""
         some = [*islice(entries, _FIRST)]
         while some:
-            told: list[Any] = [content for _, _, content, _ in some]
+            lines, shapes, contents, _ = zip(*some, strict=True)
+            told = [*contents]
             places = defaultdict[bytes, list[int]](list)
-            for k, (_, shape, _, _) in enumerate(some):
+            for k, shape in enumerate(shapes):
                 if shape is not None:
                     places[shape].append(k)
             for shape, own in places.items():
-                lines, contents = [some[k][0] for k in own], [told[k] for k in own]
-                for k, one in zip(own, self._of_shape(shape, lines, contents), strict=True):
+                take = itemgetter(*own, own[0])  # a tuple also of one
+                for k, one in zip(own, self._of_shape(shape, take(lines)[:-1], take(contents)[:-1]), strict=True):
                     told[k] = one
             yield [*zip(some, told, strict=True)]
             some = [*islice(entries, _MOST)]

@@ -39,17 +39,31 @@ class _Reader:
 
     def plan(self, record: Any) -> Plan:
         """Return what tells sequence, iteration and rows of records of this shape."""
-        wanted = (record[key] for key in ("schema_version", "sequence", "name"))
-        pick = picker(*wanted, *map(record.get, ("iteration", "microbatch", "phase")))
+        head = picker(record["schema_version"], record["sequence"], record.get("iteration"))
+        pick = picker(record["name"], *map(record.get, ("microbatch", "phase")))
         add = self._tensor(record["tensor"]) if record["event"] == "tensor" else self._event(record["fields"])
 
         def read(lines: Sequence[int], contents: Contents) -> Iterable[Any]:
-            versions, sequences, names, iterations, batches, phases = pick(contents)
+            versions, sequences, iterations = head(contents)
             if other := [k for k, version in enumerate(versions) if version != _KNOWN_VERSION]:
                 where = f"{self._columns.path}:{lines[other[0]]}: schema_version {as_text(versions[other[0]])}"
                 raise LogError(f"{where} of Megatron's determinism trace is unknown: expected {_KNOWN_VERSION}")
-            names = [*map(as_text, names)]
             steps = [None if one is None else int(one) for one in iterations]
+            told = map(float, sequences), steps
+            if (wanted := self._columns.step) is None:
+                return zip(*told, rows_of_records(lines, contents, steps), strict=True)
+            asked = [k for k, step in enumerate(steps) if step == wanted]
+            if not asked:
+                return zip(*told, repeat(()), strict=False)
+            some = [lines[k] for k in asked], contents.only(asked), [wanted] * len(asked)
+            found = iter(rows_of_records(*some))
+            return zip(*told, [next(found) if step == wanted else () for step in steps], strict=True)
+
+        def rows_of_records(
+            lines: Sequence[int], contents: Contents, steps: Sequence[int | None]
+        ) -> Iterable[Iterable[Row]]:
+            names, batches, phases = pick(contents)
+            names = [*map(as_text, names)]
             places = [name if at is None else f"iteration_{at}.{name}" for name, at in zip(names, steps, strict=True)]
             common = {
                 "line": lines,
@@ -60,7 +74,7 @@ class _Reader:
                 "producers": repeat((-1,)),
                 "texts": [{NATIVE_KEY: name} for name in names],
             }
-            return zip(map(float, sequences), steps, add(contents, common), strict=True)
+            return add(contents, common)
 
         return read
 

@@ -244,7 +244,7 @@ def test_records_of_one_shape_are_told_together_and_a_bad_one_by_itself() -> Non
     texts = ['{"a": 1.5, "b": "x1"}', '{"a": 2, "b": "x3"}', '{"a": 2.5, "b": "x2"}']
     assert [one for some in shapes.told(_entries(shapes, *texts)) for _, one in some] == [1189, 1191, 1190]
     assert [record["b"] for record in asked] == [Place(1, json_shapes.TEXTS[0])] * 2
-    assert together == [[0, 2], [1]]
+    assert together == [(0, 2), (1,)]
     damaged = iter([*_entries(shapes, texts[0], '{"a": 1.5, "b": "1-"}', "[]"), (9, None, KeyError("x"), "")])
     (some,) = shapes.told(damaged)
     assert [type(one) for _, one in some] == [int, ValueError, TypeError, KeyError]

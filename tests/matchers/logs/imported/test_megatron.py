@@ -12,6 +12,8 @@ import pytest
 
 from matchers.comparison import Comparison, compare
 from matchers.errors import LogError
+from matchers.logs.imported import megatron_determinism
+from matchers.logs.imported.columns import rows
 from matchers.logs.op_log import OpLog, Phase
 from matchers.logs.parser import read_log
 from matchers.logs.raw_record import raw_record
@@ -20,6 +22,7 @@ from matchers.runs.run import find_run, has_steps
 from matchers.status import Role, Status
 from matchers.verdict.expectation import Expect, Expectation
 from tests.builders import training_step, write_log
+from tests.matchers.contents import contents
 from tests.matchers.logs.imported.dumps import determinism, routing
 
 NAMES = [f"iteration_24.decoder.layer{layer}.input/op_0_boundary" for layer in (0, 1, 2)]
@@ -95,14 +98,22 @@ def test_ranks_are_told_by_the_names_of_files(tmp_path: Path) -> None:
     assert list(find_run(str(tmp_path)).paths) == [0, 3]
 
 
-def test_one_step_of_a_trace_is_read_alone(tmp_path: Path) -> None:
+def test_one_step_of_a_trace_is_read_alone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, (one, other) = tmp_path / "rank_000000.jsonl", (determinism("summary"), determinism("summary", 1))
     path.write_text(one + other.replace('"iteration":24', '"iteration":25'))
     log = read_log(path, step=25)
     assert {key.partition(".")[0] for key in log.keys} == {"iteration_25"}
     assert (len(log), log.line[0], raw_record(log, 0)[0]) == (5, 6, "{")
+    alone = log_of(tmp_path / "alone.jsonl", other.replace('"iteration":24', '"iteration":25'))
+    but = ("path", "content", "line", "problems", "problem_count")
+    assert contents(log, but=but) == contents(alone, but=but)
     run = find_run(str(tmp_path), step=25)
     assert (run.step, len(check_run(run).run.paths)) == (25, 1)
+    made: list[int] = []
+    with monkeypatch.context() as patch:
+        patch.setattr(megatron_determinism, "rows", lambda **of: made.append(len(of["line"])) or rows(**of))
+        read_log(path, step=25)
+    assert sum(made) == len(log), "no rows of the other step were made"
     with pytest.raises(LogError, match=r"no operations of step 7; its steps are 24, 25"):
         read_log(path, step=7)
     trace = log_of(tmp_path / "t.jsonl", routing() + routing().replace('"step": 0', '"step": 1'))
