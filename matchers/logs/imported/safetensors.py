@@ -149,17 +149,22 @@ def _read(source: Source, columns: Columns) -> Iterator[None]:
     rows: dict[str, Row] = {}
     files, order = _parts(source, columns.path)
     columns.form = FORMAT.name if order else f"{FORMAT.name} (order of names)"
-    for file in files:
-        with nullcontext(source) if file is None else LogSource(str(file)) as opened:
-            assert isinstance(opened, LogSource)
-            for name, number, tensor in entries(opened, str(file or columns.path), columns, data=not columns.head):
-                if name in rows:
-                    columns.problem(number, f"{file}: {name} is in another file, too, and was taken from there")
-                elif tensor is not None:
-                    rows[name] = _row(name, tensor)
-                    columns.waiting = len(rows)
-                    yield
-            columns.beside += 0 if file is None else opened.taken
+    for number_of_file, file in enumerate(files, 1):
+        try:
+            with nullcontext(source) if file is None else LogSource(str(file)) as opened:
+                assert isinstance(opened, LogSource)
+                for name, number, tensor in entries(opened, str(file or columns.path), columns, data=not columns.head):
+                    if name in rows:
+                        columns.problem(number, f"{file}: {name} is in another file, too, and was taken from there")
+                    elif tensor is not None:
+                        rows[name] = _row(name, tensor)
+                        columns.waiting = len(rows)
+                        yield
+                columns.beside += 0 if file is None else opened.taken
+        except (LogError, OSError) as error:  # costs this file alone
+            if number_of_file == len(files) and not rows:
+                raise
+            columns.problem(1, str(error))
     columns.partial, columns.waiting = columns.head, 0
     for line, name in enumerate(filter(rows.__contains__, order or sorted(rows, key=_returned)), 1):
         columns.add(rows[name]._replace(line=line))

@@ -71,6 +71,23 @@ def test_an_index_tells_the_order_unless_it_is_alphabetical(tmp_path: Path) -> N
         assert (list(log.modules), log.header.format) == (read, "safetensors" if names is ran else BY_NAME)
 
 
+def test_a_damaged_file_of_several_costs_its_own_tensors_alone(tmp_path: Path) -> None:
+    """Also one that is missing; where no file can be read there is no log."""
+    folder, index = folder_of(tmp_path / "acts"), tmp_path / "acts" / "a.safetensors.index.json"
+    ran = ["layers.10.mlp", "layers.0.mlp", "layers.2.attention"]
+    index.write_text(json.dumps({"weight_map": {name: f"{name}.safetensors" for name in ran}}))
+    (folder / "layers.0.mlp.safetensors").write_bytes(b"\5\0\0\0\0\0\0\0{x}")
+    (folder / "layers.2.attention.safetensors").unlink()
+    log = read_log(index)
+    assert list(log.modules) == ["layers.10.mlp"]
+    told = " ".join(problem.message for problem in log.problems)
+    assert "layers.0.mlp.safetensors:1: the header of the safetensors file is no JSON object" in told
+    assert "layers.2.attention.safetensors" in told
+    (folder / "layers.10.mlp.safetensors").write_bytes(b"")
+    with pytest.raises(LogError):
+        read_log(index)
+
+
 def test_an_index_names_no_files_elsewhere(tmp_path: Path) -> None:
     index = tmp_path / "a.safetensors.index.json"
     index.write_text(json.dumps({"weight_map": {"a": "../b.safetensors"}}))
