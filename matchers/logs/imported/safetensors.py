@@ -214,9 +214,17 @@ def index_files(content: bytes, path: str) -> dict[str, str]:
         told = {str(name): str(file) for name, file in json.loads(content)["weight_map"].items()}
     except (ValueError, RecursionError, KeyError, TypeError, AttributeError):
         raise LogError(f'{path}:1: the index of a checkpoint has no object "weight_map"') from None
-    if odd := next((file for file in told.values() if os.path.basename(file) != file or file in ("", ".", "..")), None):
+    if (odd := next((file for file in told.values() if not _is_file_name(file)), None)) is not None:
         raise LogError(f"{path}:1: {odd!r} in the index is not the name of a file beside it")
     return told
+
+
+def _is_file_name(text: str) -> bool:
+    """True for the name of a file in a folder, whether or not there is one."""
+    try:
+        return os.path.basename(text) == text not in ("", ".", "..") and b"\0" not in os.fsencode(text)
+    except UnicodeEncodeError:
+        return False
 
 
 def _native(source: Source, path: str, _: int, key: str) -> Iterator[str]:

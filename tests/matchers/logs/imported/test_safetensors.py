@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import math
+import re
 from pathlib import Path
 
 import numpy as np
@@ -88,10 +89,11 @@ def test_a_damaged_file_of_several_costs_its_own_tensors_alone(tmp_path: Path) -
         read_log(index)
 
 
-def test_an_index_names_no_files_elsewhere(tmp_path: Path) -> None:
+@pytest.mark.parametrize("name", ["../b.safetensors", "", "..", "\ud800", "b\0"])
+def test_an_index_names_no_files_elsewhere(name: str, tmp_path: Path) -> None:
     index = tmp_path / "a.safetensors.index.json"
-    index.write_text(json.dumps({"weight_map": {"a": "../b.safetensors"}}))
-    with pytest.raises(LogError, match=r"'../b.safetensors' in the index is not the name of a file beside it"):
+    index.write_text(json.dumps({"weight_map": {"a": name}}))
+    with pytest.raises(LogError, match=re.escape(f"{name!r} in the index is not the name of a file beside it")):
         read_log(index)
 
 
