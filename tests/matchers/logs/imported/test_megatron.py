@@ -13,7 +13,7 @@ import pytest
 from matchers.comparison import Comparison, compare
 from matchers.errors import LogError
 from matchers.logs.imported import megatron_determinism
-from matchers.logs.imported.columns import rows
+from matchers.logs.imported.columns import Row, rows
 from matchers.logs.op_log import OpLog, Phase
 from matchers.logs.parser import read_log
 from matchers.logs.raw_record import raw_record
@@ -110,8 +110,13 @@ def test_one_step_of_a_trace_is_read_alone(tmp_path: Path, monkeypatch: pytest.M
     run = find_run(str(tmp_path), step=25)
     assert (run.step, len(check_run(run).run.paths)) == (25, 1)
     made: list[int] = []
+
+    def noted(**columns: Any) -> list[Row]:
+        made.append(len(columns["line"]))
+        return rows(**columns)
+
     with monkeypatch.context() as patch:
-        patch.setattr(megatron_determinism, "rows", lambda **of: made.append(len(of["line"])) or rows(**of))
+        patch.setattr(megatron_determinism, "rows", noted)
         read_log(path, step=25)
     assert sum(made) == len(log), "no rows of the other step were made"
     with pytest.raises(LogError, match=r"no operations of step 7; its steps are 24, 25"):
