@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 from array import array
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from itertools import chain, repeat
 from operator import attrgetter, methodcaller
 from typing import Any, Final, NamedTuple
@@ -270,7 +271,7 @@ class Columns:
             stats=np.array([np.array(values) for values in self._stats.values()]),
             counts=counts,
             extra={
-                name: Texts(np.array(of_row), np.array(ids), [*map(_bytes, known)], _UNPACK.get(name))
+                name: Texts(np.array(of_row), np.array(ids), _encoded([*known]), _UNPACK.get(name))
                 for name, (of_row, ids, known) in self._texts.items()
             },
             problems=tuple(sorted(self._problems, key=attrgetter("line"))),  # what is before one may be read later
@@ -313,6 +314,15 @@ def _keys(columns: Mapping[str, NDArray[Any]], tables: Mapping[str, Sequence[str
     modules, ops = ([*tables[name], ""] for name in ("modules", "ops"))
     parts = zip(*(columns[name].tolist() for name in ("module", "counter", "op")), strict=True)
     return _bytes("".join([f"{modules[module]}/op_{counter}_{ops[op]}\n" for module, counter, op in parts]))
+
+
+def _encoded(texts: Sequence[Any]) -> list[bytes]:
+    """Each text in UTF-8; many at once where none has a line break, and none is packed."""
+    with suppress(TypeError):
+        found = _bytes("\n".join(texts)).split(b"\n")
+        if len(found) == len(texts):
+            return found
+    return [*map(_bytes, texts)]
 
 
 def _bytes(text: str | bytes) -> bytes:

@@ -233,6 +233,7 @@ class Calls:
 
     def _enter(self, calls: Iterable[Call]) -> None:
         made_by, of_norm, paths = self._maker, self._maker_of_norm, self._paths
+        maker_of, keep = made_by.get, of_norm.keep
         rows: list[tuple[Any, ...]] = []
         here = len(self._columns)
         for line, number, module, location, phase, op in calls:
@@ -245,9 +246,9 @@ class Calls:
             elif before or after:
                 self._each = 1
             if not inputs:
-                producers = [made_by.get(tensor, -1) for tensor in known]
+                producers = [*map(maker_of, known, repeat(-1))]
             elif len(known) == len(inputs):
-                producers = [made_by.get(tensor, _UNKNOWN) for tensor in known]
+                producers = [*map(maker_of, known, repeat(_UNKNOWN))]
                 if _UNKNOWN in producers:
                     either = zip(producers, inputs, strict=True)
                     producers = [of_norm.of(norm) if maker == _UNKNOWN else maker for maker, norm in either]
@@ -278,7 +279,7 @@ class Calls:
                     made_by[tensor] = row
             for norm in outputs:
                 if norm % 1 > 0:  # neither NaN nor infinite
-                    of_norm.keep(norm, row)
+                    keep(norm, row)
         self._columns.extend(rows)
 
     def _norms(self, values: Sequence[Any], tensors: int) -> tuple[Sequence[float], list[int]]:

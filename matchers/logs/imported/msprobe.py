@@ -316,8 +316,9 @@ class _Reader:
         parent, batch = self._parent(text) if self._parents else ("", -1)
         if name.module is not None and not self._by_module and (text in self._inside or not self._parents):
             return  # what was called in it has rows of its own
-        enclosing = text if name.module is not None else parent
-        module = (_Name.of(enclosing).module or "") if enclosing.startswith("Module.") else ""
+        module = name.module or ""
+        if name.module is None and parent.startswith("Module."):
+            module = _Name.of(parent).module or ""
         backward = name.direction == "backward"
         shape, inputs, parameters, outputs, told, statistics = entry
         if self.tensors is not None:
@@ -349,9 +350,8 @@ class _Reader:
         op = shape.operation(name)
         phase = _BACKWARD if backward else _PHASES.get(parent, _FORWARD)
         read_digests = _digests(read, len(norms)) if self.tensors else ()
-        place = line, module, op, size, dtype, norm, norms, producers, location, phase
-        told_of = stats, counts, digests, read_digests, shape.recompute, batch, texts
-        self._add((*place, *told_of))
+        self._add((line, module, op, size, dtype, norm, norms, producers, location, phase,
+            stats, counts, digests, read_digests, shape.recompute, batch, texts))  # fmt: skip
         if backward:
             self._last_backward[module] = number
         else:
