@@ -23,7 +23,7 @@ from matchers.ops.last_contents import GRADIENT, LastContents, Touch
 from matchers.ops.laws import law_of, on_lists
 from matchers.ops.run_info import of_call
 from matchers.ops.shapes import sharded_runs
-from matchers.ops.values import Result, records_changes
+from matchers.ops.values import Result, first_output, records_changes
 from matchers.pairing.pairing import Pairing
 from matchers.status import AGREE, RED, Status
 from matchers.verdict.arguments import unexplained
@@ -296,15 +296,15 @@ class _Judge:
         return replace(verdict, status=Status.CLOSE, reason=Reason.ROUNDING_EXPLAINED, limit=allowed)
 
     def _received(self, name: str, rows: tuple[int, int]) -> float:
-        """The error of the parameter's gradient where both logs name it; else the largest of what the writers read.
+        """The error of the parameter's gradient where both logs tell it; else the largest of what the writers read.
 
         A list holds the gradients of all parameters, and some are nothing but rounding.
         """
         gradient = self._base(name) + GRADIENT
         if gradient in self._a.last and gradient in self._b.last:
-            x, y = self._read(gradient)
+            x, y = (_made(*side, gradient) for side in ((self._a, self._flow.a), (self._b, self._flow.b)))
             (found,) = judge_results([x], [y], Limits(policy=self._policy))
-            if found.status in AGREE and np.isfinite(found.error):
+            if found.status in AGREE and not found.bound and np.isfinite(found.error):
                 return found.error
         makers = zip(self._errors, (self._flow.a[rows[0]], self._flow.b[rows[1]]), strict=True)
         return max((errors[maker] for errors, made in makers for maker in made.tolist() if maker >= 0), default=0.0)
@@ -357,6 +357,16 @@ class _Judge:
     def _base(self, name: str) -> str:
         """The parameter that a state belongs to; the name itself for a parameter or buffer."""
         return min(self._a.base(name), self._b.base(name), key=len)
+
+
+def _made(contents: LastContents, flow: Ragged, name: str) -> Result:
+    """What a run leaves in a named tensor, in full where the record that made it tells it."""
+    found, row, slot = contents.left(name), contents.last[name].row, contents.last[name].slot
+    maker = int(flow[row][slot]) if slot < len(flow[row]) else -1
+    if found.sketch or maker < 0 or found.digest is None:
+        return found
+    made = first_output(contents.log, maker)
+    return made if made.digest == found.digest else found
 
 
 def _same(x: Result, y: Result) -> bool:
