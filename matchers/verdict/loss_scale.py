@@ -27,7 +27,7 @@ from matchers.ops.shapes import numel
 from matchers.ops.sketch import decode_sketches, encode_sketch
 from matchers.ops.values import Result, written
 from matchers.pairing.pairing import Pairing
-from matchers.status import Status
+from matchers.status import AGREE, Status
 from matchers.verdict.case import Case, Judgement
 from matchers.verdict.judge import Verdicts, judge
 from matchers.verdict.judge_values import Limits
@@ -201,7 +201,12 @@ def _loss_scale(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> flo
         exact = abs(ratio[first] / factor - 1) < EXACT and scaled
         if exact or abs(middle / factor - 1) < _NEAR:
             return 1.0 if abs(_ratio_of_totals(a, b) / factor - 1) < _ABOUT else factor
-    # no layout tells the factor, such as one lest gradients vanish: what the optimizer reads does not have it
+    # no layout tells the factor, such as one lest gradients vanish: all gradients of the loss have it
+    low, high = a.stats[2:4, pairing.lead_a]
+    before = backward & (low < high) & ~a.recompute[pairing.lead_a] & (pairing.lead_a < pairing.lead_a[first])
+    if (before & one_of(verdicts.status, AGREE)).any():
+        return 1.0
+    # and what the optimizer reads does not
     totals = _ratio_of_totals(a, b, unknown=0.0)
     for factor in (middle, float(ratio[first]) or middle):
         if (abs(ratio[red] / factor - 1) < EXACT).mean() > _SHARE and _without(totals, factor):

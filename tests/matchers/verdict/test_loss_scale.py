@@ -255,6 +255,16 @@ def test_a_loss_that_one_run_scales_lest_gradients_vanish(b: dict[str, float], f
     assert bool(c.red.any()) == (factor == 1)
 
 
+@pytest.mark.parametrize(("later", "factor"), [(False, 1 / 1024), (True, 1.0)])
+def test_a_factor_that_gradients_have_from_a_layer_on_is_none_of_the_loss(later: bool, factor: float) -> None:
+    """As of a gradient that is cut in part within a layer; where gradients are clipped, the totals do not have it."""
+    steps, layer = step(1, scale=1024.0, undone=1024.0), f"layers.{LAYERS - 1}"
+    if later:
+        plain = {of.key: of for of in step(1)}
+        steps = [plain[of.key] if of.key == f"{layer}/op_1_mm" else of for of in steps]
+    assert compare(log(1), captured_log(steps)).loss_scale == factor
+
+
 @pytest.mark.parametrize("total", [2.0, 1.0])
 def test_totals_without_the_mean_leave_open_which_division_is_missing(total: float) -> None:
     """Of ranks that share the micro-batches of the other run: that of the loss, or that of the sum over ranks."""
