@@ -332,7 +332,7 @@ class _Judge:
         unlimited = limit > MOST_ALLOWED
         self.unearned = False
         most = 0.0 if received.doubted or received.alone else MOST_UNEARNED
-        if most < limit and (limit <= MOST_ALLOWED or received.alone) and received.earned < received.error:
+        if most < limit <= MOST_ALLOWED and received.earned < received.error:
             earned = times * (own + max(growth * received.earned, noise))
             unlimited = self.unearned = error > (DECIDED * math.sqrt(received.earned) if decided else earned)
             if unlimited and received.alone:  # where it may come from, is known

@@ -310,19 +310,14 @@ def test_what_is_not_judged_excuses_nothing() -> None:
     assert c.status[-3:].tolist() == [Status.NOT_JUDGED, Status.NOT_JUDGED, Status.EQUAL]
 
 
-@pytest.mark.parametrize(
-    ("dtype", "error", "expected"),
-    [("float32", 1e-5, Status.CLOSE), ("float32", 1.2e-3, Status.DIVERGED), ("bfloat16", 0.4, Status.DIVERGED)],
-)
-def test_an_operation_of_one_run_alone_explains_what_no_log_shows(dtype: str, error: float, expected: Status) -> None:
-    """Thirty roundings of bfloat16 would allow anything."""
-    x, last = summary(values(), dtype=dtype), values(seed=5)
+@pytest.mark.parametrize(("error", "expected"), [(1e-5, Status.CLOSE), (1.2e-3, Status.DIVERGED)])
+def test_an_operation_of_one_run_alone_explains_what_no_log_shows(error: float, expected: Status) -> None:
+    x, last = values(), values(seed=5)
 
     def log(result: Array, *inserted: Step) -> OpLog:
         steps = [Step(key=f"layers.{k}/op_0_mm", gives=[x], made=[f"layers.{k - 1}/op_0_mm"][:k]) for k in range(31)]
         before = [*steps, *inserted][-1]
-        given = summary(result, dtype=dtype)
-        read = Step(key="layers.31/op_0_mm", gives=[given], reads=[x], made=[before.key])
+        read = Step(key="layers.31/op_0_mm", gives=[result], reads=[x], made=[before.key])
         made = captured_log([*(replace(s, reads=[x] * len(s.made)) for s in steps), *inserted, read])
         for unseen in range(1, 31):
             made = without_values(made, unseen)
