@@ -273,8 +273,10 @@ def _beside_first(case: Case, judged: Judgement) -> Iterator[tuple[int, int, boo
         sides = ((case.a, case.flow.a, i), (judged.b, case.flow.b, int(case.j[k])))
         factor = max(_condition_of(*side, at, mean=at in means) for side in sides)
         if slot.error <= slot.limit * factor:
+            # a total without a digit that means anything is left out, as a mean is
+            far = not means and slot.limit * factor > MOST_ALLOWED >= factor * default_tolerance("float32")
             for each in means or [at]:
-                yield k, each, not means and slot.limit * factor > MOST_ALLOWED
+                yield k, each, far
 
 
 def _condition_of(log: OpLog, flow: Ragged, row: int, slot: int, *, mean: bool = False) -> float:

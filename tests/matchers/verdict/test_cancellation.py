@@ -55,6 +55,12 @@ def test_a_bias_gradient_is_as_far_off_as_its_terms() -> None:
     assert compare(log(total), log(np.float32(1.5) * total)).red.any()
 
 
+def test_a_row_is_judged_by_its_other_results_where_the_gradient_of_a_bias_is_rounding() -> None:
+    one, other = (np.float32(1e-6) * RNG.normal(size=8).astype(np.float32) for _ in range(2))
+    c = compare(log(one), log(other, np.nextafter(WEIGHT, np.float32(9))))
+    assert c.status[1] == Status.CLOSE
+
+
 @pytest.mark.parametrize("times", [1, 2])
 def test_noise_is_followed_through_a_view_that_no_log_has(times: int) -> None:
     logs = []
