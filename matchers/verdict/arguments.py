@@ -12,6 +12,7 @@ import math
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
+from itertools import product
 from typing import Any
 
 import numpy as np
@@ -238,7 +239,10 @@ def explained_by(a: OpLog, b: OpLog, i: int, j: int, difference: ArgumentDiffere
     if _flags(difference.a) and _flags(difference.b):
         return "results that one run does not need"
     pairs = list(_numbers(difference.a, difference.b))
-    if pairs and all(_of_dtype(v, w, *dtypes) or _extremes(v, w, a.dtypes, b.dtypes) for v, w in pairs):
+    # a mask is filled with the lowest number of what a run computes in, whatever dtype it has
+    if pairs and all(
+        _are_limits(v, w, dtypes[:1], dtypes[1:]) or _are_limits(v, w, a.dtypes, b.dtypes, 2) for v, w in pairs
+    ):
         return "the number of each dtype"
     layouts = any(a.header.run.get(name) != b.header.run.get(name) for name in ("world_size", "mesh"))
     layouts |= bool(a.members or b.members)
@@ -258,23 +262,10 @@ def explained_by(a: OpLog, b: OpLog, i: int, j: int, difference: ArgumentDiffere
     return "rounding" if close else ""
 
 
-def _of_dtype(v: float, w: float, *dtypes: str) -> bool:
-    """True if each is the lowest, largest or smallest distinguishable number of its dtype."""
-    x, y = (_LIMITS.get(name, ()) for name in dtypes)
-    return any(v == one and w == other for one, other in zip(x, y, strict=False))
-
-
-def _extremes(v: float, w: float, of_a: Iterable[str], of_b: Iterable[str]) -> bool:
-    """True if each is the lowest, or the largest, of a dtype that its run computes in, as a mask is filled with.
-
-    The mask may have another dtype in both.
-    """
-    return any(
-        v == _LIMITS[x][k] and w == _LIMITS[y][k]
-        for k in (0, 1)
-        for x in _LIMITS.keys() & of_a
-        for y in _LIMITS.keys() & of_b
-    )
+def _are_limits(v: float, w: float, of_a: Iterable[str], of_b: Iterable[str], kinds: int = 3) -> bool:
+    """True if both are the same of the first kinds of `_LIMITS`, one of a dtype of a and one of a dtype of b."""
+    names = product(_LIMITS.keys() & of_a, _LIMITS.keys() & of_b)
+    return any((v, w) in zip(_LIMITS[x][:kinds], _LIMITS[y][:kinds], strict=True) for x, y in names)
 
 
 def _in_float32(v: float, w: float) -> bool:

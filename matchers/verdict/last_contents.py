@@ -360,7 +360,7 @@ class _Judge:
 
 
 def _made(contents: LastContents, flow: Ragged, name: str) -> Result:
-    """What a run leaves in a named tensor, in full where the record that made it tells it."""
+    """The content that a run leaves in a named tensor, in full where the record that made it tells it."""
     found, row, slot = contents.left(name), contents.last[name].row, contents.last[name].slot
     maker = int(flow[row][slot]) if slot < len(flow[row]) else -1
     if found.sketch or maker < 0 or found.digest is None:

@@ -76,17 +76,19 @@ class Noise:
     def _follow(self, sums: Int64, first: int) -> None:
         """Follow the noise from its first record on; in lists, each tensor from those at its place."""
         log, inputs, outputs, values = self._log, self._log.inputs, self._log.outputs, self._values
+        if not len(outputs.value):
+            return
         fresh = self.outputs.copy()
         fresh[outputs.start[sums[outputs.count[sums] > 0]]] = True
         read = _bits_read(log)
         left = read != NO_DIGEST
         left[: inputs.start[min(first + 1, len(log))]] = False  # what was read before has the same bits by chance
+        made = _bits_made(log)
         # what is read of the only result of a record, though no record made these bits, is a view of it
-        views = left & (self._flow.value >= 0) & ~is_among(read, distinct(_bits_made(log, np.arange(len(fresh)))))
+        views = left & (self._flow.value >= 0) & ~is_among(read, distinct(made))
         views &= (outputs.count == 1)[self._flow.value]
         maker = outputs.start[np.where(views, self._flow.value, 0)]
-        known = is_among(read, distinct(_bits_made(log, np.flatnonzero(fresh))))
-        if not (left & (known | (views & fresh[maker]))).any():
+        if not (left & (is_among(read, distinct(made[fresh])) | (views & fresh[maker]))).any():
             return
         written = np.flatnonzero(values.slot < 0)
         row = np.append(outputs.row, values.maker[written])
@@ -94,9 +96,7 @@ class Noise:
         noise = np.concatenate((self.outputs, self.written[written]))
         fresh = np.append(fresh, np.zeros(len(written), bool))
         digests = values.digest[written] if _by_digests(log) else np.full(len(written), NO_DIGEST)
-        bits = np.concatenate(
-            (read, _bits_made(log, np.arange(len(outputs.value))), _bits(digests, values.l1[written]))
-        )
+        bits = np.concatenate((read, made, _bits(digests, values.l1[written])))
         reader = inputs.row
         # of a list that is changed in place, as many tensors as were changed from the first one on
         changes = row[len(outputs.value) :]
@@ -172,13 +172,12 @@ def _bits_read(log: OpLog) -> Hash:
     return _bits(log.input_digests.value if _by_digests(log) else np.full(len(norms), NO_DIGEST), norms)
 
 
-def _bits_made(log: OpLog, at: Int64) -> Hash:
-    """The bits of some outputs, of their places among all."""
-    digests = np.full(len(at), NO_DIGEST)
+def _bits_made(log: OpLog) -> Hash:
+    """The bits of each output."""
+    digests = np.full(len(log.outputs.value), NO_DIGEST)
     if _by_digests(log):
-        row = log.outputs.owner(at)
-        digests = log.digests.at(row, at - log.outputs.start[row], NO_DIGEST)
-    return _bits(digests, log.outputs.value[at])
+        digests = log.digests.at(log.outputs.row, _places(log.outputs), NO_DIGEST)
+    return _bits(digests, log.outputs.value)
 
 
 def _mixes(law: Law) -> bool:

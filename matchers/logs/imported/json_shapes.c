@@ -309,8 +309,9 @@ static int64_t value(Split *s, int64_t i)
 
    A record is five numbers: line breaks before it, the place after it, and the number of numbers, strings and hard numbers
    up to its end. Between values there may be spaces, commas and colons; with `by_line` line breaks alone, and each value
-   fills its line. With `names`, each value has a name before it, without escapes, that is no part of it. With `nest`, a record ends where its list begins, as if that were `[0]` and the last in it, the records of
-   the list follow, and then one of the shape `]`. `used`: bytes of shapes, strings, hard numbers and names. */
+   fills its line. With `names`, each value has a name before it, without escapes, that is no part of it. With `nest`, a record
+   ends where its list begins, as if that were `[0]` and the last in it, the records of the list follow, and then one of the
+   shape `]`. `used`: bytes of shapes, strings, hard numbers and names. */
 int64_t json_split(const uint8_t *text, int64_t size, const char *apart, const char *nest, int by_line, int last,
                    int64_t most, int64_t *record, uint8_t *shape, double *numbers, uint8_t *strings, int64_t *hard_number,
                    uint8_t *hard, uint8_t *names, int64_t *used)

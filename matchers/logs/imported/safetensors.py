@@ -222,9 +222,10 @@ def index_files(content: bytes, path: str) -> dict[str, str]:
 def _is_file_name(text: str) -> bool:
     """True for the name of a file in a folder, whether or not there is one."""
     try:
-        return os.path.basename(text) == text not in ("", ".", "..") and b"\0" not in os.fsencode(text)
+        plain = os.path.basename(text) == text and b"\0" not in os.fsencode(text)
     except UnicodeEncodeError:
         return False
+    return plain and text not in ("", ".", "..")
 
 
 def _native(source: Source, path: str, _: int, key: str) -> Iterator[str]:
