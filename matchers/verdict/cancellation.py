@@ -77,11 +77,20 @@ def _root_mean(log: OpLog, rows: Int64, numel: Float64) -> Float64:
 
 
 def _further_terms(log: OpLog, row: int, l1: float) -> tuple[float, float]:
-    """L2 norm and number of elements of the output after the first that has this L1 norm; NaN if none has."""
+    """L2 norm and number of elements of the output after the first that has this L1 norm.
+
+    If none has, the least norm of a part of the first output, whose number of elements is unknown; NaN if unknown.
+    """
     for k, value in enumerate(log.outputs[row][1:].tolist(), start=1):
         if abs(value - l1) <= RESOLUTION * l1 and (result := further_output(log, row, k)) is not None:
             return max(result.l2, 0.0), float(math.prod(result.shape or (0,)))
-    return math.nan, math.nan
+    return _least_of_part(log, row, l1), math.nan
+
+
+def _least_of_part(log: OpLog, row: int, l1: float) -> float:
+    """The least L2 norm of a slice of a first output by its L1 norm, as if it had all of the elements; or NaN."""
+    elements = log.counts[0, row]
+    return l1 / math.sqrt(elements) if elements > 0 and l1 < log.outputs.first()[row] else math.nan
 
 
 def without_noise(case: Case, judged: Judgement) -> Judgement:
@@ -150,7 +159,8 @@ def without_noise(case: Case, judged: Judgement) -> Judgement:
     told = np.flatnonzero((unjudged | sums) & (factor > 1))
     cancellation = dict(zip(told.tolist(), factor[told].tolist(), strict=True))
     names = frozenset((*noise[0].names(), *noise[1].names()))
-    return replace(judged, verdicts=verdicts, b=b, noise=names, cancellation=cancellation)
+    errors = {(k, slot): judged.verdicts.slots[k].error for k, slot, _ in beside}
+    return replace(judged, verdicts=verdicts, b=b, noise=names, cancellation=cancellation, beside=errors)
 
 
 def _with_zeros(a: LastContents, b: LastContents) -> frozenset[str]:
@@ -283,6 +293,8 @@ def _condition_of(log: OpLog, flow: Ragged, row: int, slot: int, *, mean: bool =
     """As of `condition`, for a result of a record that is a sum, or a mean, of its first input; 0 if unknown."""
     maker = int(flow[row][0]) if len(flow[row]) else -1
     result = further_output(log, row, slot) if slot > 0 else written(log, row).get(-1 - slot)
-    if maker < 0 or result is None or not result.l2 > 0 or log.outputs.first()[maker] != log.inputs.first()[row]:
+    if maker < 0 or result is None or not result.l2 > 0:
         return 0.0
-    return float(log.stats[1, maker] / result.l2 * (result.numel / numel(log)[log.shape[maker]] if mean else 1.0))
+    l1, whole = log.inputs.first()[row], numel(log)[log.shape[maker]]
+    terms = log.stats[1, maker] if l1 == log.outputs.first()[maker] else _least_of_part(log, maker, l1)
+    return float(np.nan_to_num(terms / result.l2 * (result.numel / whole if mean else 1.0)))

@@ -126,6 +126,7 @@ class Judgement:
         noise: names of parameters and states of an optimizer that are noise.
         scaled: bool[p], losses and gradients that differ by `loss_scale`.
         cancellation: by pair, how many times a sum that cancels its terms are.
+        beside: by pair and slot (see `Values`), the error of such a sum among results that are judged without it.
         loss_scale: the factor between the gradients of a and those of b before they are reduced.
         arithmetic: the differences that float arithmetic explains; None unless requested.
         contents: what each run leaves in named tensors.
@@ -141,6 +142,7 @@ class Judgement:
     settled: Bool
     scaled: Bool
     cancellation: Mapping[int, float] = field(default_factory=dict)
+    beside: Mapping[tuple[int, int], float] = field(default_factory=dict)
     noise: frozenset[str] = frozenset()
     loss_scale: float = 1.0
     arithmetic: Arithmetic | None = None

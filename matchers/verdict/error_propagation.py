@@ -36,6 +36,7 @@ from numpy.typing import NDArray
 from matchers.arrays import Bool, Float64, columns, one_of
 from matchers.ops.dataflow import decided_by_floats
 from matchers.ops.laws import additions
+from matchers.ops.values import further
 from matchers.status import Status
 from matchers.verdict.case import Case, Judgement
 from matchers.verdict.expectation import Expect
@@ -201,7 +202,7 @@ def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: floa
     by_others = decided_by_floats(a)[case.i] | decided_by_floats(b)[case.j] | ~of.decided
     whole = of.whole & by_others & ~settled
     masks = {"settled": settled, "parts": found.parts, "whole": whole}
-    nodes = Nodes(a, b, pairing, of.own, coarsest, ranked=of.ranked, **masks)
+    nodes = Nodes(a, b, pairing, of.own, coarsest, values=_of_values(case, found, of), **masks)
     # a term of each micro-batch differs by design, and hands on what it receives; positions in parts pick others
     terms = terms_of_micro_batches(case) & (status >= Status.SHAPE) & ~of.whole
     known = ~settled & np.isfinite(verdicts.error) & ~terms
@@ -280,6 +281,19 @@ def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: floa
             errors[k], earned[k] = max(errors[k], came), max(earned[k], min(came, received.earned))
     alone = np.array(walk.chosen) & (np.arange(nodes.nothing + 1) >= n)
     return replace(judge.result, chosen=(alone[nodes.a[:-1]], alone[nodes.b[:-1]])), judge.limit
+
+
+def _of_values(case: Case, found: Judgement, of: PropagationColumns) -> Float64:
+    """float64[v + 1], the errors of values of a that the verdicts of their pairs do not show: as of `Nodes.values`.
+
+    The last entry is that of an unknown value.
+    """
+    values, n = further(case.a), len(case.a)
+    out = np.full(n + len(values) + 1, np.nan)
+    out[case.i] = of.ranked
+    for (k, slot), error in found.beside.items():
+        out[[n + v for v in values.of(int(case.i[k])) if values.slot[v] == slot]] = error
+    return out
 
 
 class _Judge:

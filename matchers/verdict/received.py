@@ -35,14 +35,14 @@ class Nodes:
         parts: bool, a pair of different parts of a tensor, whose norms cannot be compared.
         settled: bool, a pair that agrees.
         whole: bool, a pair of different whole numbers.
-        ranked: float64, of a pair of values and their places, which was judged by these, the error of the values; NaN
-            for others.
+        values: float64, by value of a (see `values_read`), its error where its pair was judged by another result: of
+            numbers and their places, by these; NaN for others.
     """
 
     def __init__(
-        self, a: OpLog, b: OpLog, pairing: Pairing, own: Float64, coarsest: float, *, ranked: Float64, **of_pairs: Bool
+        self, a: OpLog, b: OpLog, pairing: Pairing, own: Float64, coarsest: float, *, values: Float64, **of_pairs: Bool
     ) -> None:
-        """The nodes of two logs; `own`, `ranked` and masks by pair, `coarsest` as of `rounding`."""
+        """The nodes of two logs; `own` and masks by pair, `coarsest` as of `rounding`."""
         self.pairs = len(pairing)
         alone_a, alone_b = np.flatnonzero(pairing.of_a < 0), np.flatnonzero(pairing.of_b < 0)
         self.nothing = self.pairs + len(alone_a) + len(alone_b)
@@ -50,7 +50,7 @@ class Nodes:
         self.a[alone_a], self.b[alone_b] = np.split(np.arange(self.pairs, self.nothing), [len(alone_a)])
         masks = {"sure": pairing.confidence >= UNSURE, "placed": ~pairing.assembled, **of_pairs}
         rest = np.zeros(self.nothing + 1 - self.pairs, bool)
-        self.ranked = np.append(ranked, np.full(len(rest), np.nan))
+        self.values = values
         self.sure, self.placed, self.parts, self.settled, self.whole = (
             np.append(masks[name], rest) for name in ("sure", "placed", "parts", "settled", "whole")
         )
@@ -194,9 +194,11 @@ def _by_place(a: OpLog, b: OpLog, pairing: Pairing, flow: DataFlow, nodes: Nodes
     excuses = ~outside | ((error <= MOST_ALLOWED) & ~((x == np.floor(x)) & (y == np.floor(y))))
     score = np.fmax(*(_magnitude(log, made) for log, made in ((a, made_a), (b, made_b))))
     # the values at the places that noise decides differ by noise, as those that they are the largest of
-    valued = both & (u == v) & np.isfinite(nodes.ranked[u])
-    valued[valued] = _reads_first(a, i[valued], place[valued]) & _reads_first(b, j[valued], place[valued])
-    error = np.where(valued, nodes.ranked[u], error)
+    valued = both & (u == v) & np.isfinite(nodes.values).any()
+    told = np.full(len(u), np.nan)
+    told[valued] = nodes.values[Ragged(a.inputs.start, values_read(a)).at(i[valued], place[valued], -1)]
+    valued = np.isfinite(told)
+    error = np.where(valued, told, error)
     change, outside = np.where(valued, np.minimum(change, error), change), outside | valued
     u, v = (np.where(outside, nodes.nothing, node) for node in (u, v))
     return Inputs(
@@ -210,12 +212,6 @@ def _by_place(a: OpLog, b: OpLog, pairing: Pairing, flow: DataFlow, nodes: Nodes
         nodes.whole[u] | nodes.whole[v],
         crossed,
     )
-
-
-def _reads_first(log: OpLog, rows: Int64, place: Int64) -> Bool:
-    """bool: an input is the first output of its maker."""
-    read = Ragged(log.inputs.start, values_read(log)).at(rows, place, -1)
-    return (read >= 0) & (read < len(log))
 
 
 def _reads_alone_in_a_part(log: OpLog, made: Ragged, of: Int32, lead: Int64, place: Int64) -> Bool:

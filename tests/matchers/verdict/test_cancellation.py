@@ -61,6 +61,39 @@ def test_a_row_is_judged_by_its_other_results_where_the_gradient_of_a_bias_is_ro
     assert c.status[1] == Status.CLOSE
 
 
+@pytest.mark.parametrize(("part", "red"), [(1.0, False), (1e-7, True)])
+def test_the_terms_may_be_a_slice_of_a_result(part: float, red: bool) -> None:
+    """The gradient of one of several tensors that were joined; its norm is known as a part of the whole."""
+    back, key = {"phase": "backward"}, "norm/op_1_native_layer_norm_backward"
+    read, logs = np.float32(part) * TERMS[:, :4], []
+    for _ in range(2):
+        total = np.float32(1e-7) * RNG.normal(size=4).astype(np.float32)
+        steps = [
+            Step(key="next/op_0_mm", gives=[TERMS], fields=back),
+            Step(key=key, reads=[read], gives=[GRADIENT, WEIGHT, total], made=["next/op_0_mm"], fields=back),
+        ]
+        logs.append(captured_log(steps))
+    assert compare(logs[0], logs[1]).red.any() == red
+
+
+@pytest.mark.parametrize(("times", "red"), [(1.0, False), (1.2, True)])
+def test_what_reads_a_sum_that_its_row_is_judged_without_receives_its_error(times: float, red: bool) -> None:
+    """Three digits of it mean something, so that a factor between the two is seen."""
+    key, back = "norm/op_1_native_layer_norm_backward", {"phase": "backward"}
+    total = np.float32(1e-2) * RNG.normal(size=8).astype(np.float32)
+    shift = np.sign(total) * np.array([1e-5, -1e-5, 0, 0, 0, 0, 0, 0], np.float32)  # which no norm shows
+    logs = []
+    for factor, of in ((1.0, total), (times, total + shift)):
+        steps = [
+            Step(key="next/op_0_mm", gives=[TERMS], fields=back),
+            Step(key=key, reads=[TERMS], gives=[GRADIENT, WEIGHT, of], made=["next/op_0_mm"], fields=back),
+            Step(key="norm/op_2_mul", reads=[of], gives=[np.float32(factor) * of], made=[f"{key}[2]"], fields=back),
+        ]
+        logs.append(captured_log(steps))
+    c = compare(logs[0], logs[1], expectation=Expectation(Expect.REDUCTION_ORDER))
+    assert c.red.any() == red
+
+
 @pytest.mark.parametrize("times", [1, 2])
 def test_noise_is_followed_through_a_view_that_no_log_has(times: int) -> None:
     logs = []

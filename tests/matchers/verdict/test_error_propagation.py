@@ -337,7 +337,7 @@ def test_a_collective_of_one_run_alone_rounds_if_it_adds_up(op: str, rounds: boo
     c = compare(captured_log([first]), captured_log([first, inserted]))
     no = np.zeros(len(c.pairing), bool)
     zero = no.astype(np.float64)
-    nodes = Nodes(c.a, c.b, c.pairing, zero, 0.0, ranked=zero + np.nan, settled=no, parts=no, whole=no)
+    nodes = Nodes(c.a, c.b, c.pairing, zero, 0.0, values=zero + np.nan, settled=no, parts=no, whole=no)
     assert (nodes.own[nodes.b[1]] > 0) == rounds
 
 

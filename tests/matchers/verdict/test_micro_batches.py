@@ -367,7 +367,7 @@ def test_an_operation_of_one_micro_batch_alone_brings_no_error_that_excuses() ->
     c = compare(captured_log(steps(1, 1.0)), captured_log(steps(4, 1.5)), expectation=ORDER)
     no = np.zeros(len(c.pairing), bool)
     zero = no.astype(np.float64)
-    nodes = Nodes(c.a, c.b, c.pairing, zero, 0.0, ranked=zero + np.nan, settled=no, parts=no, whole=no)
+    nodes = Nodes(c.a, c.b, c.pairing, zero, 0.0, values=zero + np.nan, settled=no, parts=no, whole=no)
     assert c.flow is not None
     read = Inputs.of(c.a, c.b, c.pairing, c.flow, nodes)
     assert not read.error[read.node == int(c.pair[at(c, "n/op_2_add")])].any()
