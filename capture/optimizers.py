@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 import weakref
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from typing import Any
@@ -58,7 +57,7 @@ class SteppedParameters:
 
     def __init__(self) -> None:
         self._has_gradient: dict[int, bool] = {}
-        self._groups: dict[int, list[dict[str, Any]]] = {}
+        self._groups: dict[int, list[tuple[dict[str, Any], list[int]]]] = {}
 
     def learn(self, optimizer: Any) -> None:
         """Note an optimizer's parameters and gradients: before it steps and, as it may compute them itself, after.
@@ -88,20 +87,30 @@ class SteppedParameters:
             found["others"] = others
         return found | {"not_held": not_held[:_MAX_NAMES], "no_gradient": without[:_MAX_NAMES]}
 
-    def settings(self) -> list[dict[str, Any]]:
-        """Return the entry of the run info about what the optimizers are set to."""
-        return [group for groups in self._groups.values() for group in groups][:_MAX_NAMES]
+    def settings(self, parameters: Iterable[tuple[str, torch.Tensor]]) -> list[dict[str, Any]]:
+        """Return the entry of the run info about what the optimizers are set to; of several groups with their names.
+
+        Args:
+            parameters: as of `as_json`.
+        """
+        groups = [group for groups in self._groups.values() for group in groups][:_MAX_NAMES]
+        if len(groups) < 2:
+            return [settings for settings, _ in groups]
+        names = {id(parameter): name for name, parameter in parameters}
+        return [settings | {"names": [names[of] for of in held if of in names]} for settings, held in groups]
 
 
-def _settings(optimizer: Any) -> list[dict[str, Any]]:
-    """Return what an optimizer is set to, ready for JSON: its class and, of groups that are set alike, the settings."""
-    counts: Counter[tuple[tuple[str, Any], ...]] = Counter()
+def _settings(optimizer: Any) -> list[tuple[dict[str, Any], list[int]]]:
+    """Return what an optimizer is set to: of groups that are set alike, class and settings for JSON, and parameters."""
+    found: dict[tuple[tuple[str, Any], ...], list[int]] = {}
     for group in optimizer.param_groups:
         held = ((str(name), tuple(value) if isinstance(value, list) else value) for name, value in group.items())
         values = [(name, value) for name, value in held if _is_setting(value)]
-        counts[tuple(values + _steps(optimizer.state, group["params"]))] += len(group["params"])
+        found.setdefault(tuple(values + _steps(optimizer.state, group["params"])), []).extend(map(id, group["params"]))
     name = type(optimizer).__qualname__
-    return [{"optimizer": name, "parameters": n, **arguments_json(values)} for values, n in counts.items()]
+    return [
+        ({"optimizer": name, "parameters": len(held), **arguments_json(values)}, held) for values, held in found.items()
+    ]
 
 
 def _steps(states: Any, parameters: Sequence[Any]) -> list[tuple[str, Any]]:

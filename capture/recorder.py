@@ -539,7 +539,7 @@ class Recorder:
                 run["flat_parameters"] = flat
             if optimizer:
                 run["optimizer"] = optimizer
-            if settings := self._window.optimizers.settings():
+            if settings := self._window.optimizers.settings(parameters):
                 run["optimizer_settings"] = settings
             if self._keeping is not None and self._keeping.grafting is not None:
                 run["grafts"] = self._keeping.grafting.as_json()

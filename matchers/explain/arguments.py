@@ -42,7 +42,7 @@ def asked_otherwise(c: Comparison, row: int) -> str:
     if log.phase[record] == Phase.OPTIMIZER:
         settings = optimizer_differences(c.a.header.run, c.b.header.run)
         if settings:
-            return ", ".join(ArgumentDifference(*each).text for each in settings)
+            return ", ".join(each.text for each in settings)
     told = argument_reasons(c, row)
     left = [difference for difference, why in told if not why]
     if not left and c.cause[row] and c.role[row] == Role.ORIGIN:  # its inputs agree: the form explains nothing here

@@ -201,16 +201,19 @@ def asked_elsewhere(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
 
 
 def judge_settings(case: Case, found: Judgement) -> Judgement:
-    """Claim the record of a that first updates a parameter, where optimizers were set otherwise.
+    """Claim the record of a that first updates a parameter that the optimizers were set otherwise for.
 
     Unless an operation of the optimizers is red already, or what the runs leave is bitwise equal.
     """
     a, pairing, verdicts = case.a, case.pairing, found.verdicts
-    if not optimizer_differences(a.header.run, case.b.header.run) or _ends_equal(a, case.b):
+    settings = optimizer_differences(a.header.run, case.b.header.run)
+    if not settings or _ends_equal(a, case.b):
         return found
     in_step = a.phase == Phase.OPTIMIZER
     told = [(a if side == "a" else case.b).phase[row] for side, row in found.red_records]
-    updating = marked([row for written in case.contents[0].writers.values() for row in written], len(a))
+    writers, concerned = case.contents[0].writers, {name for each in settings for name in each.parameters}
+    names = concerned & writers.keys() or writers.keys()
+    updating = marked([row for name in names for row in writers[name]], len(a))
     rows = np.flatnonzero(in_step & updating) if (in_step & updating).any() else np.flatnonzero(in_step)
     if not len(rows) or Phase.OPTIMIZER in told or (verdicts.status[in_step[pairing.lead_a]] >= Status.SHAPE).any():
         return found

@@ -18,7 +18,7 @@ from matchers.laws.law import Form
 from matchers.laws.register import law
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import OpLog, Phase
-from matchers.ops.arguments import shown, tells_arguments
+from matchers.ops.arguments import tells_arguments
 from matchers.ops.batch_numbers import micro_batch_numbers
 from matchers.ops.dataflow import DataFlow
 from matchers.ops.laws import collective, positions, rows_where
@@ -156,8 +156,9 @@ def _incomplete(log: OpLog, side: str) -> Iterator[Note]:
 
 
 def _optimizers(a: OpLog, b: OpLog) -> Iterator[Note]:
-    for name, x, y in optimizer_differences(a.header.run, b.header.run):
-        text = f"the optimizer's {name} is {shown(x)} in a and {shown(y)} in b"
+    for each in optimizer_differences(a.header.run, b.header.run):
+        x, y = each.values
+        text = f"the optimizer's {each.name} is {x} in a and {y} in b{each.whose}"
         yield Note(Severity.SUSPICIOUS, "optimizer", text)
 
 

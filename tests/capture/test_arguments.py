@@ -248,6 +248,7 @@ def test_the_settings_of_optimizers_are_in_the_run_info(script: Script) -> None:
     assert (decayed["optimizer"], decayed["parameters"], other["parameters"]) == ("AdamW", 2, 2)
     assert (decayed["lr"], decayed["betas"], decayed["eps"]) == (1e-3, [0.9, 0.95], 1e-8)
     assert (decayed["weight_decay"], other["weight_decay"]) == (0.1, 0.0)
+    assert (decayed["names"], other["names"]) == (["0.weight", "2.weight"], ["0.bias", "2.bias"])
 
 
 @pytest.mark.parametrize("fused", [False, True])

@@ -330,6 +330,40 @@ def test_settings_of_optimizers_are_compared_but_for_their_implementation(tmp_pa
     assert [note.text for note in c.comparability.grave] == ["the optimizer's lr is 0.1 in a and 0.2 in b"]
 
 
+@pytest.mark.parametrize(
+    ("decayed", "told"),
+    [
+        ([["b"], ["w", "n"]], "the optimizer's weight_decay is 0.0 in a and 0.1 in b for n"),
+        (
+            [["b", "w"], ["n"]],
+            "the optimizer's weight_decay is [0.0, 0.1] in a and [0.1, 0.0] in b for n and 1 more parameter",
+        ),
+        ([["module.b", "module.n"], ["module.w"]], ""),
+        ([["x"], ["y"]], ""),
+    ],
+)
+def test_settings_are_compared_by_the_parameters_that_both_runs_name(
+    tmp_path: Path, decayed: list[list[str]], told: str
+) -> None:
+    """Two groups with the same two settings, which hold other parameters in one run."""
+
+    def groups(names: list[list[str]]) -> list[dict[str, Any]]:
+        return [{"weight_decay": decay, "names": of} for decay, of in zip((0.0, 0.1), names, strict=True)]
+
+    runs = groups([["n", "b"], ["w"]]), groups([names[::-1] for names in decayed])
+    c = compare(
+        *(log(tmp_path, side, None, run={"optimizer_settings": run}) for side, run in zip("ab", runs, strict=True))
+    )
+    assert [note.text for note in c.comparability.grave] == [told] * bool(told)
+
+
+def test_a_single_group_holds_all_that_the_other_run_names(tmp_path: Path) -> None:
+    one = [{"lr": 0.1, "weight_decay": 0.0}]
+    other = [{"lr": 0.1, "names": ["w"], "weight_decay": 0.0}, {"lr": 0.2, "names": ["b"], "weight_decay": 0.0}]
+    c = compare(*(log(tmp_path, of, None, run={"optimizer_settings": run}) for of, run in (("a", one), ("b", other))))
+    assert [note.text for note in c.comparability.grave] == ["the optimizer's lr is 0.1 in a and 0.2 in b for b"]
+
+
 def test_rows_are_found_by_their_arguments(tmp_path: Path) -> None:
     c = compare(log(tmp_path, "a", {"eps": 1e-5, "dim": -1}), log(tmp_path, "b", {"eps": 1e-6, "dim": 1}, **CLOSE))
     row = pair(c)
