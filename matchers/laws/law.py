@@ -140,6 +140,7 @@ class Law:
         running_mean: position of a running mean that it moves towards that.
         results: number of its outputs, the first ones, that are results; what follows is memory for its backward pass
             alone, which its kernel fills as it likes, or not at all.
+        width: position of the tensor, the queries, whose last dimension decides `scale` where that is not given.
         of_scores: the magnitude of the argument is the factor by which its error grows.
     """
 
@@ -170,6 +171,7 @@ class Law:
     mean: int | None = None
     running_mean: int | None = None
     results: int | None = None
+    width: int | None = None
     of_scores: bool = False
     amplifies: Amplifies = Amplifies.LITTLE
     collective: Collective | None = None

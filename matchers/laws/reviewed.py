@@ -84,6 +84,20 @@ _RANDOM: Final = (
         _FUSED_ATTENTION,
         {"amplifies": Amplifies.HIDDEN_SCORES},
     ),
+    _Entry(
+        "divides by the root of the queries' width, where no scale is given",
+        f"{_FUSED_ATTENTION} _scaled_dot_product_attention_math scaled_dot_product_attention _flash_attention_forward "
+        "_efficient_attention_forward _cudnn_attention_forward",
+        {"width": 0},
+    ),
+    _Entry(
+        "and so does its derivative, which reads the gradient before them",
+        "_scaled_dot_product_flash_attention_backward _scaled_dot_product_efficient_attention_backward "
+        "_scaled_dot_product_cudnn_attention_backward _scaled_dot_product_flash_attention_for_cpu_backward "
+        "_scaled_dot_product_fused_attention_overrideable_backward _flash_attention_backward "
+        "_efficient_attention_backward _cudnn_attention_backward",
+        {"width": 1},
+    ),
 )
 
 _ELEMENTS: Final = (

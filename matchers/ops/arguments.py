@@ -5,6 +5,7 @@ Columns compare the texts of whole fields; only records whose texts differ are r
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -16,6 +17,7 @@ from matchers.logs.columns import Strings
 from matchers.logs.op_log import OpLog
 from matchers.ops.json_values import parsed_object
 from matchers.ops.laws import law_of
+from matchers.ops.shapes import dimensions
 
 __all__ = ["ArgumentDifference", "argument_differences", "argument_texts", "arguments_of", "forms_of",
     "odd_arguments", "overload_of", "place_of_output", "returns_all_asked", "shown", "tells_arguments",
@@ -161,7 +163,10 @@ def argument_differences(a: OpLog, b: OpLog, i: int, j: int) -> tuple[ArgumentDi
     have by the same name are compared: what one lacks may be implied. Of numbers that enter a tensor, too: a log has
     those of small ones.
     """
-    x, y = arguments_of(a, i), arguments_of(b, j)
+    x, y = dict(arguments_of(a, i)), dict(arguments_of(b, j))
+    for given, lacks, log, row in ((x, y, b, j), (y, x, a, i)):
+        if "scale" in given and "scale" not in lacks and (scale := _scale(log, row)) is not None:
+            lacks["scale"] = scale
     every = overload_of(a, i) == overload_of(b, j) and not law_of(a, i).enters
     names = dict.fromkeys([*x, *y]) if every else [name for name in x if name in y]
     return tuple(
@@ -169,6 +174,14 @@ def argument_differences(a: OpLog, b: OpLog, i: int, j: int) -> tuple[ArgumentDi
         for name in names
         if not _alike(name, x.get(name), y.get(name))
     )
+
+
+def _scale(log: OpLog, row: int) -> float | None:
+    """The scale of the scores of a record that was given none; None if unknown."""
+    if (place := law_of(log, row).width) is None or place >= len(read := tensors_read(log, row)):
+        return None
+    shape = dimensions(read[place][1])
+    return 1 / math.sqrt(shape[-1]) if shape and shape[-1] > 0 else None
 
 
 def odd_arguments(log: OpLog, rows: Int64, start: Int64, lead: Int64) -> dict[int, bytes]:

@@ -28,6 +28,7 @@ from matchers.pairing.anchors import (
     same_values,
 )
 from matchers.pairing.assignment import NEAREST, UNPAIRED, WINDOW, State, chances, compete, leftovers, nearest_of_kind
+from matchers.pairing.crossed import uncross
 from matchers.pairing.detours import detours
 from matchers.pairing.evidence import (
     Lesson,
@@ -139,6 +140,7 @@ def align(f: Features) -> Alignment:
         i, j = nearest_of_kind(f, rows_a, rows_b, order, nearest, window)
         score, blind = _weighed(f, state, order, weights, i, j)
         compete(state, i, j, score, np.where(blind, max(least, _BLIND), least))
+    uncross(f, state, weights.values)
     i, j = found_elsewhere(f, state)
     near = order.distance(i, j) <= WINDOW
     i, j = i[near], j[near]

@@ -11,6 +11,7 @@ up to its log odds.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import IntEnum
 from typing import Any
 
 import numpy as np
@@ -19,7 +20,7 @@ from numpy.typing import NDArray
 from matchers.arrays import Bool, Float64, Int64, columns
 from matchers.pairing.features import Features, LogFeatures
 
-__all__ = ["Lesson", "Observed", "Order", "StructureEvidence", "ValueEvidence", "observe"]
+__all__ = ["Flow", "Lesson", "Observed", "Order", "StructureEvidence", "ValueEvidence", "flow", "observe", "value_bins"]
 
 ValueBins = tuple[Int64, Int64, Int64]
 
@@ -187,7 +188,7 @@ def observe(f: Features, i: Int64, j: Int64, order: Order, of_a: Int64, of_b: In
         location=location,
         shift=_binned(order.distance(i, j), _SHIFT_EDGES),
         repeat=_repeat(a, b, i, j, of_a, of_b),
-        flow=_flow(a, b, i, j, of_a, of_b),
+        flow=flow(a, b, i, j, of_a, of_b),
         near=_near(i, j, of_a, of_b),
         around=_around(i, j, of_a),
     )
@@ -226,8 +227,18 @@ def _repeat(a: LogFeatures, b: LogFeatures, i: Int64, j: Int64, of_a: Int64, of_
     return out
 
 
-def _flow(a: LogFeatures, b: LogFeatures, i: Int64, j: Int64, of_a: Int64, of_b: Int64) -> Int64:
-    """0 nothing known about the producers, 1 they are partners, 2 they are not, 3 both occur."""
+class Flow(IntEnum):
+    """What is known of the producers of two rows."""
+
+    UNKNOWN = 0
+    PARTNERS = 1
+    ELSEWHERE = 2
+    """They have other partners."""
+    BOTH = 3
+
+
+def flow(a: LogFeatures, b: LogFeatures, i: Int64, j: Int64, of_a: Int64, of_b: Int64) -> Int64:
+    """A `Flow` for each of the pairs (i[k], j[k]), given the partners known so far (-1: none)."""
     agree = np.zeros(len(i), bool)
     conflict = np.zeros(len(i), bool)
     for made_a, made_b in zip(a.producers, b.producers, strict=True):
@@ -236,7 +247,9 @@ def _flow(a: LogFeatures, b: LogFeatures, i: Int64, j: Int64, of_a: Int64, of_b:
         partner, partner_of_b = of_a[p], of_b[q]
         agree |= known & (partner == q)
         conflict |= known & (partner != q) & ((partner >= 0) | (partner_of_b >= 0))
-    return np.where(agree, np.where(conflict, 3, 1), np.where(conflict, 2, 0))
+    return np.where(
+        agree, np.where(conflict, Flow.BOTH, Flow.PARTNERS), np.where(conflict, Flow.ELSEWHERE, Flow.UNKNOWN)
+    )
 
 
 def _near(i: Int64, j: Int64, of_a: Int64, of_b: Int64) -> Int64:
@@ -337,7 +350,11 @@ class ValueEvidence:
 
     def score(self, seen: Observed) -> Float64:
         """Log odds that each candidate is right, by its numbers alone."""
-        return sum((w[getattr(seen, name)] for name, w in self.weights.items()), np.zeros(len(seen.out)))
+        return self.of((seen.out, seen.inputs, seen.profile))
+
+    def of(self, bins: ValueBins) -> Float64:
+        """The same, of `value_bins`."""
+        return sum((w[of] for w, of in zip(self.weights.values(), bins, strict=True)), np.zeros(len(bins[0])))
 
 
 class StructureEvidence:

@@ -25,7 +25,8 @@ from matchers.ops.values import first_outputs, further, records_changes
 from matchers.status import Status
 from matchers.verdict.digests import DigestComparison, altered_by_one_run, compare_digests, returns_nothing
 from matchers.verdict.judge_values import Differences, Limits, ValueVerdicts, untaken_in_both
-from matchers.verdict.lists import judge_lists
+from matchers.verdict.lists import ALIKE, in_other_order, judge_lists
+from matchers.verdict.other_order import in_another_order
 from matchers.verdict.reason import UNSIZED, Reason
 from matchers.verdict.relative_error import relative
 from matchers.verdict.slots import SlotVerdict, deciding, worst
@@ -178,7 +179,7 @@ def judge(
     moved |= _transposed(a, b, i, j)
     with np.errstate(invalid="ignore"):
         beyond = (differences.estimate > most.tensors) & ~differences.beyond(most)
-    moved |= _reads_in_another_order(a, b, i, j, beyond)
+    moved |= _reads_in_another_order(a, b, i, j, beyond) | in_another_order(a, b, i, j, beyond & np.isnan(rtol))
     of_values = differences.verdicts(most, moved)
     found = Verdicts(
         **{column.name: getattr(of_values, column.name) for column in fields(of_values)},
@@ -364,8 +365,6 @@ _ORDERLESS = sum(1 << STATISTICS.index(name) for name in ("L2 norm", "Min", "Max
 """Bits of `OpLog.present`: statistics that do not depend on the order of the elements."""
 
 
-_ALIKE = 1e-3
-"""Largest relative difference of numbers that are the same in two layouts."""
 _LAYOUTS = 3
 """Least number of pairs with other shapes and the same numbers that show another layout throughout."""
 
@@ -379,7 +378,7 @@ def other_layouts(a: OpLog, b: OpLog, i: Int64, j: Int64) -> bool:
     if len(k) < _LAYOUTS:
         return False
     found = Differences(first_outputs(a, i[k]), first_outputs(b, j[k]))
-    alike = found.compared & ~found.nonfinite & (np.maximum(found.norms, found.extremes) <= _ALIKE)
+    alike = found.compared & ~found.nonfinite & (np.maximum(found.norms, found.extremes) <= ALIKE)
     return int(np.count_nonzero(alike)) >= _LAYOUTS
 
 
@@ -388,8 +387,7 @@ def _reads_in_another_order(a: OpLog, b: OpLog, i: Int64, j: Int64, among: Bool)
     out = np.zeros(len(i), bool)
     for k in np.flatnonzero(among & (a.inputs.count[i] >= _LAYOUTS)).tolist():
         x, y = a.inputs[int(i[k])], b.inputs[int(j[k])]
-        if len(x) == len(y) and not np.allclose(x, y, _ALIKE, 0.0):
-            out[k] = np.allclose(np.sort(x), np.sort(y), _ALIKE, 0.0)
+        out[k] = in_other_order(x, y, a.dtype_text(int(i[k])))
     return out
 
 

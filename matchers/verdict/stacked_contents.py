@@ -16,7 +16,7 @@ import numpy as np
 from matchers.ops.combine import combine
 from matchers.ops.last_contents import GRADIENT, LastContents
 from matchers.ops.share import Holds, Share
-from matchers.ops.stacks import parts_of_stack, singles
+from matchers.ops.stacks import modules_of, parts_of_stack, singles
 from matchers.ops.values import Result, as_values, result
 from matchers.status import Status
 from matchers.verdict.content_verdicts import ContentVerdict
@@ -100,6 +100,10 @@ def _together(parts: Sequence[Result], shape: tuple[int, ...] | None) -> Result:
 def _stacks(a: LastContents, b: LastContents) -> Iterator[_Stack]:
     own = singles(a, b), singles(b, a)
     for side in (0, 1):
-        for name, (numel, l1) in own[side].items():
-            if parts := parts_of_stack(name, numel, l1, own[1 - side]):
-                yield _Stack(side, name, parts)
+        left, proven = dict(own[side]), set[tuple[str, tuple[str, str]]]()
+        for _ in range(2):  # the second time, what norms alone do not prove
+            for name, (numel, l1) in [*left.items()]:
+                if parts := parts_of_stack(name, numel, l1, own[1 - side], proven):
+                    yield _Stack(side, name, parts)
+                    proven.add(modules_of(name, parts))
+                    del left[name]

@@ -330,6 +330,15 @@ def test_settings_of_optimizers_are_compared_but_for_their_implementation(tmp_pa
     assert [note.text for note in c.comparability.grave] == ["the optimizer's lr is 0.1 in a and 0.2 in b"]
 
 
+@pytest.mark.parametrize(("scale", "red"), [(1 / 8**0.5, False), (8**-0.5, False), (1 / 4**0.5, True)])
+def test_a_scale_that_is_not_given_is_the_root_of_the_width(tmp_path: Path, scale: float, red: bool) -> None:
+    op_name = "_scaled_dot_product_flash_attention_for_cpu"
+    one = log(tmp_path, "a", {"scale": scale}, op_name=op_name, forms=";")
+    other = log(tmp_path, "b", {}, op_name=op_name, forms=";", **CLOSE)
+    assert compare(one, other).red.any() == red
+    assert compare(other, one).red.any() == red
+
+
 @pytest.mark.parametrize(
     ("decayed", "told"),
     [
