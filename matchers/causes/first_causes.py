@@ -223,7 +223,8 @@ class _Search:
         # other operations made it in each run: what differs is known by its numbers only
         both = marked_at(self.alone, reads.a) & marked_at(self.alone, reads.b) & (c.verdict[reads.row] != Status.NAN)
         suspect = (extra_a | extra_b | both) & ~reads.equal & ~self.explained[reads.row] & ~self._reads_parts
-        suspect &= (c.reason != Reason.OTHER_START)[reads.row]
+        # what was asked otherwise on inputs that agree needs no other explanation
+        suspect &= ~one_of(c.reason, (Reason.OTHER_START, Reason.ARGUMENTS))[reads.row]
         given = _given(c)
         suspect &= ~(marked_at(given, reads.a) | marked_at(given, reads.b))
         unshown = np.flatnonzero(suspect & ~reads.differs & both)

@@ -7,7 +7,7 @@ such as a forward pass, is no part of a branch where the results of that stretch
 
 from __future__ import annotations
 
-from collections.abc import Set as AbstractSet
+from collections.abc import Sequence
 from functools import cached_property
 
 import numpy as np
@@ -54,8 +54,8 @@ class Branches:
 
     def _start(self, *ends: int) -> int:
         branches = [self._branch(end) for end in ends]
-        every = set(ends).union(*branches)
-        found = [row for branch in branches for row in branch if row in ends or self._ends_in(row, every)]
+        theirs = self._leading_only(ends, branches)
+        found = [row for branch in branches for row in branch if row in theirs]
         # of what prepares a step a log has only what the step reads: the other run may have it, too
         found = [row for row in found if not self._prepares(row)] or found
         odd = [row for row in found if self.is_odd(row)]
@@ -106,14 +106,18 @@ class Branches:
         blind = self._c.by_row(lambda log: rows_where(log, lambda law: law.blind))
         return ~marked(self._flow.value[~blind[self._flow.row]], len(self._c))
 
-    def _ends_in(self, row: int, branches: AbstractSet[int]) -> bool:
-        """False for an operation that unpaired ones of other branches read, too: a mask of all layers."""
-        log, record = self._c.shown(row)
-        readers = self._rows[self._among.row[self._among.value == self._number[row]]]
-        return all(
-            reader in branches or log.phase[self._c.shown(reader)[1]] != log.phase[record]
-            for reader in readers.tolist()
-        )
+    def _leading_only(self, ends: Sequence[int], branches: Sequence[Sequence[int]]) -> set[int]:
+        """The rows of branches that lead to nothing unpaired but their ends: no mask, or table, of all layers."""
+        found = set(ends)
+        for row in sorted(set().union(*branches) - found, reverse=True):
+            log, record = self._c.shown(row)
+            readers = self._rows[self._among.row[self._among.value == self._number[row]]]
+            if all(
+                reader in found or log.phase[self._c.shown(reader)[1]] != log.phase[record]
+                for reader in readers.tolist()
+            ):
+                found.add(row)
+        return found
 
     @cached_property
     def _places(self) -> dict[tuple[bool, tuple[str, str, int]], set[str]]:

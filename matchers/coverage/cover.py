@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Float64, Int32, Int64, marked, one_of
+from matchers.arrays import Bool, Float64, Int32, Int64, marked, numbered_together, one_of
 from matchers.coverage.calls import around_call, made_of_result
 from matchers.laws.law import Form
 from matchers.logs.columns import Ragged
@@ -76,6 +76,7 @@ def covers(c: Rows, kept: tuple[Bool, Bool] | None) -> NDArray[np.int8]:
             absent[at[upstream(flow, wrote, np.ones(len(log), bool))]] = False
         cover[left & vouched & ~absent] = Cover.COVERED
         cover[_same_totals(c, cover == Cover.UNCOVERED)] = Cover.COVERED
+        cover[_same_counts(c, cover == Cover.UNCOVERED)] = Cover.COVERED
         for log, at, flow in ((c.a, c.at_a, c.flow.a), (c.b, c.at_b, c.flow.b)):
             cover[at[_exact_copies(log, flow, cover[at] == Cover.COVERED, agrees[at])]] = Cover.COMPARED
     return cover
@@ -198,6 +199,24 @@ def _same_totals(c: Rows, left: Bool) -> Bool:
     for (own, at, flow), (rows, _), matched in zip(alone, ends, same, strict=True):
         leads = upstream(flow, rows[matched], own)
         found[at[leads & own]] = True
+    return found
+
+
+def _same_counts(c: Rows, left: Bool) -> Bool:
+    """bool[r]: unpaired counters of an optimizer's steps, of parameters that the other run has in one, with the count
+    of pairs that are equal.
+
+    Args:
+        left: bool[r], rows that are not compared.
+    """
+    found = np.zeros(len(c), bool)
+    for log, at in ((c.a, c.at_a), (c.b, c.at_b)):
+        counts = (log.phase == Phase.OPTIMIZER) & (numel(log)[log.shape] == 1) & log.updates
+        bits = np.stack((log.op, log.digests.first(missing=NO_DIGEST).view(np.int64)))
+        rows = np.flatnonzero(counts & left[at] & (c.pair[at] < 0) & ~is_mark(bits[1].view(np.uint64)))
+        equal = np.flatnonzero(counts & (c.verdict[at] == Status.EQUAL))
+        ids = numbered_together(*np.concatenate((bits[:, rows], bits[:, equal]), axis=1))
+        found[at[rows[np.isin(ids[: len(rows)], ids[len(rows) :])]]] = True
     return found
 
 

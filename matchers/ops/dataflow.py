@@ -20,8 +20,10 @@ from matchers.logs.columns import Ragged
 from matchers.logs.hashing import float_bits, mix
 from matchers.logs.op_log import NO_DIGEST, OpLog, once_per_log
 from matchers.ops.collectives import awaiting, unfinished
+from matchers.ops.json_values import hex_digest
 from matchers.ops.laws import by_law, in_place, on_lists
 from matchers.ops.placement import REDUCED, merged_records
+from matchers.ops.start import known_digests
 from matchers.ops.values import further
 
 __all__ = [
@@ -238,9 +240,14 @@ def fed_by(flow: Ragged, start: Bool | Int64 | Int32 | list[int], through: Bool)
     return marked(flow.row[reached[flow.value]], len(through))
 
 
-def _depending(flow: Ragged) -> Bool:
+def _depending(log: OpLog, flow: Ragged) -> Bool:
+    given = flow.value < 0
+    if np.array_equal(log.input_digests.start, flow.start):
+        found = map(hex_digest, known_digests(log.header.run, "buffer_digests").values())
+        buffers = [digest for digest in found if digest is not None]
+        given &= ~np.isin(log.input_digests.value, np.array(buffers, np.uint64))
     every = np.ones(len(flow), bool)
-    return spread(flow.start, flow.value, marked(flow.row[flow.value < 0], len(flow)), every, rounds=len(flow))
+    return spread(flow.start, flow.value, marked(flow.row[given], len(flow)), every, rounds=len(flow))
 
 
 class DataFlow:
@@ -259,12 +266,12 @@ class DataFlow:
 
     @cached_property
     def depends_a(self) -> Bool:
-        """bool[n_a]: records that read what no operation made, or what such a record made."""
-        return _depending(self.a)
+        """bool[n_a]: records that read what no operation made and is no buffer, or what such a record made."""
+        return _depending(self._logs[0], self.a)
 
     @cached_property
     def depends_b(self) -> Bool:
-        return _depending(self.b)
+        return _depending(self._logs[1], self.b)
 
     @cached_property
     def readers_a(self) -> Readers:

@@ -99,7 +99,7 @@ def judge_arguments(case: Case, found: Judgement) -> Judgement:
     # what Python computed from a tensor follows from a difference of that
     entering = rows_where(a, lambda law: law.enters, i[k])
     real = [
-        any((row < first and not shard) or not (enters or _computed(each)) for each in told)
+        any((row <= first and not shard) or not (enters or _computed(each)) for each in told)
         for row, told, enters, shard in zip(i[k], left, entering, of_shards[k], strict=True)
     ]
     which = k[np.array(real, bool)]

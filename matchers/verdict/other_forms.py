@@ -23,7 +23,7 @@ from matchers.status import AGREE, Status
 from matchers.verdict.case import Case, Judgement
 from matchers.verdict.digests import shared_inputs
 from matchers.verdict.reason import Reason
-from matchers.verdict.tolerance import EPSILON
+from matchers.verdict.tolerance import EPSILON, MOST_ALLOWED
 
 __all__ = ["hiding", "left_of_form", "without_other_forms"]
 
@@ -43,6 +43,8 @@ def without_other_forms(case: Case, judged: Judgement) -> Judgement:
     repeats = verdicts.inputs_equal & (a.inputs.count[i] > 0) & ~doubt
     other = (verdicts.status >= Status.SHAPE) & ~repeats & ~a.updates[i] & ~judged.parts
     doubt &= other
+    # as far as sketches tell, one value with an error: another form has other values
+    other &= doubt | verdicts.bound | ~(verdicts.error <= MOST_ALLOWED)
     # a copy that is only sent to another rank is no result
     other &= ~(case.flow.readers_a.none[i] | case.flow.readers_b.none[j]) | (copies(a)[i] & copies(b)[j])
     other &= doubt | ~(_is_applied(a, case.flow.a)[i] | _is_applied(b, case.flow.b)[j])

@@ -130,3 +130,24 @@ def test_an_input_of_another_operation_differs_though_its_norm_does_not() -> Non
     assert causes(c) == ["m/op_0_cumsum"]
     [row] = np.flatnonzero(c.cause).tolist()
     assert "input 0 already differs: a reads m.gate/op_0_mul, b reads m.up/op_0_mul" in headline(c, row)
+
+
+def test_a_table_of_all_layers_begins_no_branch_of_one() -> None:
+    """Nor do operations that lead to it alone."""
+
+    def log(op: str, *, tables: bool, bug: float = 0.0) -> list[Step]:
+        steps, x, made = [], X, "embed/op_0_mm"
+        steps.append(Step(key=made, reads=[X + 1], made=[""], gives=[X]))
+        if tables:
+            steps.append(Step(key="m/op_0_cos", reads=[X], made=[made], gives=[np.cos(X)]))
+            steps.append(Step(key="m/op_1_exp", reads=[np.cos(X)], made=["m/op_0_cos"], gives=[np.exp(X / 9)]))
+        for layer in range(3):
+            key, value = f"layers.{layer}.m/op_0_{op}", x * np.float32(0.1 + bug * (layer == 1))
+            reads, makers = ([x, np.exp(X / 9)], [made, "m/op_1_exp"]) if tables else ([x], [made])
+            steps.append(Step(key=key, reads=reads, made=makers, gives=[value + (1 if tables else 2)]))
+            x, made = value.sum(0, keepdims=True) + X, f"layers.{layer}.m/op_9_sum"
+            steps.append(Step(key=made, reads=[value + (1 if tables else 2)], made=[key], gives=[x]))
+        return steps
+
+    c = compare(captured_log(log("mul", tables=True)), captured_log(log("sub", tables=False, bug=0.01)))
+    assert causes(c) == ["layers.1.m/op_0_mul"]

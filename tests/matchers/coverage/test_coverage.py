@@ -358,3 +358,20 @@ def test_what_differs_is_covered_if_all_that_reads_it_agrees(
     assert not c.red.any()
     assert c.coverage.cover[0] == cover
     assert "not judged, " in agreement(c) or c.coverage.parts
+
+
+@pytest.mark.parametrize(("steps", "covered"), [(1, True), (2, False)])
+def test_a_counter_of_steps_that_repeats_others_is_covered(steps: int, covered: bool) -> None:
+    """One run has a weight in one, and so one counter, for which the other has two."""
+    x, in_step = np.ones((4, 4), np.float32), {"phase": "optimizer"}
+    before, after = np.float32(0).reshape(()), np.float32(1).reshape(())
+
+    def counter(module: str, count: np.ndarray) -> Step:
+        parameters = [f"{module}.weight.step"]
+        return Step(
+            key=f"{module}/op_0_add_", reads=[before], gives=[count], fields={**in_step, "parameters": parameters}
+        )
+
+    one = [Step(key="m/op_0_mm", gives=[x]), counter("m", after)]
+    known = compare(captured_log([*one, counter("n", np.float32(steps).reshape(()))]), captured_log(one)).coverage
+    assert known.a.uncovered == (0 if covered else 1)

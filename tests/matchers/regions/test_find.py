@@ -10,7 +10,9 @@ import pytest
 
 from matchers.comparison import Comparison, compare
 from matchers.explain.regions import RegionFacts, regions_of
+from matchers.logs.op_log import OpLog
 from tests.builders import Op, op
+from tests.captured import Array, Step, captured_log, summary
 from tests.matchers.drifted_logs import made_up_log
 
 
@@ -101,3 +103,25 @@ def test_so_do_the_constants_that_it_is_made_of() -> None:
 def test_equal_logs_have_no_regions() -> None:
     a = model(fused=True)
     assert not list(regions_of(compared(a, a)))
+
+
+@pytest.mark.parametrize("buffer", [True, False])
+def test_a_table_that_is_made_of_a_buffer_connects_no_layers(buffer: bool) -> None:
+    """Of positions, as a rotation has it; of what the step is given, it would."""
+    x = np.arange(1.0, 9.0, dtype=np.float32)
+
+    def log(name: str, table: Array, ops: Sequence[str]) -> OpLog:
+        steps = [Step(key=f"model/op_0_{name}", reads=[x], made=[""], gives=[table])]
+        value, made = np.float32(2) * x, "embed/op_0_mm"
+        steps.append(Step(key=made, reads=[value + 1], made=[""], gives=[value]))
+        for k in range(2):
+            for n, op_name in enumerate(ops):
+                key, gives = f"layers.{k}.attn/op_{n}_{op_name}", value * np.float32(3 + n + len(ops))
+                steps.append(Step(key=key, reads=[value, table], made=[made, f"model/op_0_{name}"], gives=[gives]))
+                value, made = gives, key
+            value, made = np.tanh(x) + np.float32(k), f"layers.{k}.o/op_0_mm"
+            steps.append(Step(key=made, reads=[gives], made=[key], gives=[value]))
+        return captured_log(steps, buffer_digests={"table": f"{summary(x).digest:016x}"} if buffer else {})
+
+    c = compare(log("cos", np.cos(x), ["mul"]), log("sin", np.sin(x), ["sub", "sinh"]))
+    assert ("layers.1.attn" in [region.module for region in regions_of(c)]) == buffer

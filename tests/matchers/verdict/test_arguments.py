@@ -360,16 +360,16 @@ def test_settings_are_compared_by_the_parameters_that_both_runs_name(
         return [{"weight_decay": decay, "names": of} for decay, of in zip((0.0, 0.1), names, strict=True)]
 
     runs = groups([["n", "b"], ["w"]]), groups([names[::-1] for names in decayed])
-    c = compare(
-        *(log(tmp_path, side, None, run={"optimizer_settings": run}) for side, run in zip("ab", runs, strict=True))
-    )
+    a, b = (log(tmp_path, side, None, run={"optimizer_settings": run}) for side, run in zip("ab", runs, strict=True))
+    c = compare(a, b)
     assert [note.text for note in c.comparability.grave] == [told] * bool(told)
 
 
 def test_a_single_group_holds_all_that_the_other_run_names(tmp_path: Path) -> None:
     one = [{"lr": 0.1, "weight_decay": 0.0}]
     other = [{"lr": 0.1, "names": ["w"], "weight_decay": 0.0}, {"lr": 0.2, "names": ["b"], "weight_decay": 0.0}]
-    c = compare(*(log(tmp_path, of, None, run={"optimizer_settings": run}) for of, run in (("a", one), ("b", other))))
+    a, b = (log(tmp_path, of, None, run={"optimizer_settings": run}) for of, run in (("a", one), ("b", other)))
+    c = compare(a, b)
     assert [note.text for note in c.comparability.grave] == ["the optimizer's lr is 0.1 in a and 0.2 in b for b"]
 
 

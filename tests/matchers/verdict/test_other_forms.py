@@ -18,6 +18,7 @@ from matchers.verdict.expectation import Expect, Expectation
 from matchers.verdict.reason import Reason
 from matchers.verdict.without_consequence import _multiples
 from tests.builders import Op, op
+from tests.captured import Step, captured_log
 from tests.matchers.drifted_logs import made_up_log
 
 KEYS = op("attn.k/op_0_mm", 1.25, shape=(2, 8), inputs=[9.0])
@@ -342,3 +343,29 @@ def test_what_reads_a_shape_or_another_output_does_not_show_that_a_form_agrees()
     c = compare(made_up_log(classified(None)), made_up_log(classified(1.5)))
     shown = [c.shown(int(row)) for row in c.cause.nonzero()[0]]
     assert [log.keys[record] for log, record in shown] == ["head/op_1_mul"]
+
+
+@pytest.mark.parametrize(("error", "red"), [(1e-2, True), (None, False)])
+def test_what_is_off_by_little_is_no_other_form(error: float | None, red: bool) -> None:
+    """A value with an error, between operations of one run, though a loss behind them is insensitive."""
+    rng = np.random.default_rng(8)
+    x, value, noise = (rng.normal(size=(8, 8)).astype(np.float32) for _ in range(3))
+
+    def log(before: str, between: np.ndarray, after: str) -> OpLog:
+        given, made = (np.sinh(x), f"m/op_0_{before}") if before else (x, "in/op_0_mm")
+        steps = [Step(key="in/op_0_mm", reads=[x + 1], made=[""], gives=[x])]
+        if before:
+            steps.append(Step(key=made, reads=[x], made=["in/op_0_mm"], gives=[given]))
+        steps.append(Step(key="m/op_1_tanh", reads=[given], made=[made], gives=[between]))
+        given, made = between, "m/op_1_tanh"
+        if after:
+            steps.append(Step(key=f"m/op_2_{after}", reads=[given], made=[made], gives=[np.cosh(value)]))
+            given, made = np.cosh(value), f"m/op_2_{after}"
+        steps.append(Step(key="m/op_3_sum", reads=[given], made=[made], gives=[value.sum(0)]))
+        return captured_log(steps)
+
+    other = noise if error is None else value + np.float32(error) * noise
+    c = compare(
+        log("sinh", value, ""), log("", other, "cosh"), RuleSet((PairRule(a=("m/op_1_tanh",), b=("m/op_1_tanh",)),))
+    )
+    assert c.red.any() == red
