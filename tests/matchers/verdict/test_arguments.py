@@ -226,6 +226,12 @@ def test_a_number_that_enters_was_computed_if_it_has_the_digits_of_float32(
     assert (compare(a, b).reason[1] == Reason.ARGUMENTS) == red
 
 
+def test_a_computed_number_of_the_first_red_row_follows_from_nothing(tmp_path: Path) -> None:
+    one, other = ({"scale": 12**-0.5 / k} for k in (1, 2))
+    c = compare(log(tmp_path, "a", one), log(tmp_path, "b", other, value=2.5, digest="0f"))
+    assert c.reason[pair(c)] == Reason.ARGUMENTS
+
+
 @pytest.mark.parametrize("forms", ["", "[4,8];int64[4]", "[4,8];[]"])
 def test_dimensions_are_those_of_the_largest_tensor(tmp_path: Path, forms: str) -> None:
     """Not those of an index of one dimension, in which all are the same."""
