@@ -29,6 +29,7 @@ from matchers.ops.values import Result, written
 from matchers.pairing.pairing import Pairing
 from matchers.status import AGREE, Status
 from matchers.verdict.case import Case, Judgement
+from matchers.verdict.digests import shared_inputs
 from matchers.verdict.judge import Verdicts, judge
 from matchers.verdict.judge_values import Limits
 from matchers.verdict.reason import Reason
@@ -59,7 +60,8 @@ def without_scale(case: Case, found: Judgement) -> Judgement:
     scaled = (verdicts.status == Status.DIVERGED) & _scaled_pairs(a, b, pairing, factor, case.flow)
     again = np.flatnonzero(scaled)
     i, j = case.i[again], case.j[again]
-    b = _scaled(b, j, factor, case.flow, _totals_beside(a, b, i, j))
+    whole = _totals_beside(a, b, i, j), _read_beside(case, a, b)
+    b = _scaled(b, j, factor, case.flow, *whole)
     fresh = judge(a, b, i, j, case.rtol[again], case.policy)
     # the numbers in the logs are not the same
     agrees = one_of(fresh.status, (Status.SAME_PRINT, Status.CLOSE))
@@ -321,18 +323,27 @@ def _totals_beside(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
     return found
 
 
-def _scaled(b: OpLog, records: Int64, factor: float, flow: DataFlow, whole: Bool) -> OpLog:
+def _read_beside(case: Case, a: OpLog, b: OpLog) -> Bool:
+    """bool[inputs of b]: inputs of pairs whose norm is a's as it is, such as the weight that a mean loss divides by."""
+    _, _, ours, theirs = shared_inputs(a, b, case.i, case.j)
+    found = np.zeros(len(b.inputs.value), bool)
+    x, y = a.inputs.value[ours], b.inputs.value[theirs]
+    found[theirs] = np.abs(x - y) <= _NEAR_WHOLE * np.abs(y)
+    return found
+
+
+def _scaled(b: OpLog, records: Int64, factor: float, flow: DataFlow, whole: Bool, read: Bool) -> OpLog:
     """Log b with the results of some records multiplied by the factor, also where they are read.
 
     Args:
-        whole: bool[outputs of b], those that are not.
+        whole, read: bool[outputs of b], bool[inputs of b], those that are not.
     """
     rows = marked(records, len(b))
     stats = b.stats.copy()
     stats[:, rows] *= factor
     outputs, digests = _times(b.outputs, b.digests, rows[b.outputs.row] & ~whole, factor)
     made = flow.b.value
-    inputs, input_digests = _times(b.inputs, b.input_digests, (made >= 0) & rows[made], factor)
+    inputs, input_digests = _times(b.inputs, b.input_digests, (made >= 0) & rows[made] & ~read, factor)
     extra = dict(b.extra)
     for name, texts in b.extra.items():
         which = [row for row in texts if rows[row]]

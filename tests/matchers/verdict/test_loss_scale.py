@@ -279,3 +279,37 @@ def test_totals_without_the_mean_leave_open_which_division_is_missing(total: flo
     said = "UNDECIDED: a divides the loss by 2; b lacks that, or a mean over its 2 ranks"
     assert (headline(c, int(c.at_a[0])) == said) == (total == 2)
     assert c.red.any() == (total == 2)
+
+
+@pytest.mark.parametrize("off", [1.0, 1.002])
+def test_the_weight_that_a_mean_loss_divides_by_has_no_factor(off: float) -> None:
+    """It would bring an error to its gradient, by which nothing behind it is judged."""
+    samples = np.concatenate(BATCHES)
+
+    def steps(batches: int, off: float) -> list[Step]:
+        out = []
+        for k, x in enumerate(np.split(samples, batches)):
+            scores, many = x @ WEIGHTS[0], np.array(len(x), np.float32)
+            loss, forward = np.array(scores.mean(), np.float32), {"micro_batch": k}
+            gradient = (np.sign(scores) / many).astype(np.float32)
+            of, again = f"loss/op_{2 * k}_nll_loss_forward", f"loss/op_{2 * k + 1}_nll_loss_backward"
+            begin = f"score/op_{2 * k}_mm"
+            backward = {"micro_batch": k, "phase": "backward"}
+            out += [
+                Step(key=begin, gives=[scores], reads=[x], fields=forward),
+                Step(key=of, gives=[loss, many], reads=[scores], made=[begin], fields=forward),
+                Step(key=again, gives=[gradient], reads=[scores, many], made=[begin, of], fields=backward),
+                Step(
+                    key=f"score/op_{2 * k + 1}_mm",
+                    gives=[gradient @ WEIGHTS[0].T * np.float32(off)],
+                    reads=[gradient],
+                    made=[again],
+                    fields=backward,
+                ),
+            ]
+        return out
+
+    a, b = (captured_log(steps(n, of), batch_ranks=n) for n, of in ((1, 1.0), (2, off)))
+    c = compare(a, b, expectation=ORDER)
+    assert c.loss_scale == 0.5
+    assert [c.a.keys[int(c.row_a[row])] for row in np.flatnonzero(c.red)] == ["score/op_1_mm"] * (off != 1)
