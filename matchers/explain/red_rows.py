@@ -105,11 +105,15 @@ def _diverged(of: Subject) -> str:
 
 
 def _other_data(of: Subject) -> str:
-    given = next((one for one in of.inputs if one.producer_a < 0 and one.producer_b < 0 and one.a != one.b), None)
+    given = next((one for one in of.inputs if one.a != one.b and _whole(one.a, one.b)), None)
     if given is None:
         return f"{difference(of)}; {inputs_agree(of)}"
     a, b = (f"{float(norm):,.0f}" for norm in (given.a, given.b))
     return f"{given.title}, whole numbers that the step was given, differs: L1 norm {a} in a, {b} in b"
+
+
+def _whole(*norms: str) -> bool:
+    return all(norm and float(norm).is_integer() for norm in norms)
 
 
 def _what_follows(of: Subject) -> str:

@@ -14,8 +14,10 @@ from numpy.typing import NDArray
 
 from matchers.arrays import Bool, Int32, Int64, marked, one_of
 from matchers.logs.columns import Ragged
+from matchers.logs.op_log import OpLog
 from matchers.ops.arguments import tensors_read
-from matchers.ops.dataflow import WHOLE, downstream
+from matchers.ops.dataflow import WHOLE, decided_by_floats, downstream, whole_numbers
+from matchers.ops.shapes import numel
 from matchers.status import AGREE, Status
 from matchers.verdict.case import Case, Judgement
 from matchers.verdict.digests import shared_inputs
@@ -54,7 +56,7 @@ def _given_otherwise(case: Case, k: Int64, status: NDArray[np.int8]) -> Bool:
     """
     a, b = case.a, case.b
     at, place, at_a, at_b = shared_inputs(a, b, case.i[k], case.j[k])
-    given = (case.flow.a.value[at_a] < 0) & (case.flow.b.value[at_b] < 0)
+    given = _given(a, case.flow.a)[at_a] & _given(b, case.flow.b)[at_b]
     x, y, pair = a.inputs.value[at_a], b.inputs.value[at_b], case.made_by(at_a, at_b)
     agrees = (pair >= 0) & one_of(status, AGREE)[pair]
     found = marked(k[at[given & (x != y) & (x * a.batches != y * b.batches)]], len(case.pairing))
@@ -64,6 +66,12 @@ def _given_otherwise(case: Case, k: Int64, status: NDArray[np.int8]) -> Bool:
         reads = [tensors_read(log, int(rows[row])) for log, rows in ((a, case.i), (b, case.j))]
         found[row] = all(of[n][0].startswith(WHOLE) for of in reads for n in others if n < len(of))
     return found
+
+
+def _given(log: OpLog, flow: Ragged) -> Bool:
+    """bool, of all inputs: no operation made it, or one that computes with nothing but whole numbers, of several."""
+    prepared = whole_numbers(log) & ~decided_by_floats(log) & (numel(log)[log.shape] > 1)
+    return np.append(prepared, True)[flow.value]
 
 
 def terms_of_micro_batches(case: Case) -> Bool:

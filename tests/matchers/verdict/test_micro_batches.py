@@ -240,9 +240,13 @@ def test_an_order_that_a_product_shows_to_be_right_is_not_blamed(order: list[int
     assert causes(wrong) == ["n/op_2_sin"]
 
 
+@pytest.mark.parametrize("prepared", [False, True])
 @pytest.mark.parametrize("odd", [0, 3])
-def test_targets_that_differ_over_all_micro_batches_are_told(odd: int) -> None:
-    """The loss of each micro-batch is a term, of which nothing tells the whole; whole numbers add up."""
+def test_targets_that_differ_over_all_micro_batches_are_told(odd: int, prepared: bool) -> None:
+    """The loss of each micro-batch is a term, of which nothing tells the whole; whole numbers add up.
+
+    Also where a run shifts them first.
+    """
 
     def steps(batches: int, targets: np.ndarray[Any, Any]) -> list[Step]:
         out = []
@@ -252,6 +256,9 @@ def test_targets_that_differ_over_all_micro_batches_are_told(odd: int) -> None:
             out.append(Step(key=f"loss/op_{2 * k}_tanh", reads=[x], gives=[scores], fields=fields))
             loss = np.array(np.float32(-scores[np.arange(len(y)), y].mean()))
             key, made = f"loss/op_{2 * k + 1}_nll_loss_forward", [f"loss/op_{2 * k}_tanh", ""]
+            if prepared and batches > 1:
+                made[1] = f"data/op_{k}_roll"
+                out.append(Step(key=made[1], reads=[y], gives=[y], fields={"micro_batch": k, "phase": "prepare"}))
             out.append(Step(key=key, reads=[scores, y], gives=[loss], made=made, fields=fields))
         return out
 
@@ -260,10 +267,13 @@ def test_targets_that_differ_over_all_micro_batches_are_told(odd: int) -> None:
     wrong[-1] += odd
     c = compare(captured_log(steps(1, right)), captured_log(steps(2, wrong)), expectation=ORDER)
     loss = at(c, "loss/op_1_nll_loss_forward")
-    assert causes(c) == (["loss/op_1_nll_loss_forward"] if odd else [])
-    told = "FIRST CAUSE: input 1, whole numbers that the step was given, differs: L1 norm 16 in a, 19 in b"
+    begins = [c.b.keys[int(c.row_b[row])] for row in np.flatnonzero(c.cause)]
+    assert begins == ["data/op_1_roll" if prepared else "loss/op_3_nll_loss_forward"] * bool(odd)
+    told = f"{'CONSEQUENCE' if prepared else 'FIRST CAUSE'}: input 1, whole numbers that the step was given, differs"
     assert headline(c, loss) == (
-        told if odd else "not judged: a term of each micro-batch; what they add up to is judged"
+        f"{told}: L1 norm 16 in a, 19 in b"
+        if odd
+        else "not judged: a term of each micro-batch; what they add up to is judged"
     )
 
 
