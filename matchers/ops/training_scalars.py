@@ -88,13 +88,17 @@ def _before_scaling(log: OpLog, flow: Ragged, product: int) -> int:
 def _gradient_norm(log: OpLog, flow: Ragged, scalar: Bool) -> int | None:
     """Return the record of the norm by which clipping changes gradients; None if it clips parts of them apart.
 
-    The norms of parts are read by that of all. What ranks reduce is a norm of a part, too.
+    The norms of parts are read by that of all. What ranks reduce is a norm of a part, too. A power is a norm if it is a
+    root: written out, the square of a gradient of one element is none.
     """
     working = log.phase == Phase.GRADIENTS
     norms = working & rows_where(log, lambda law: law.form in (Form.NORM, Form.POWER))
     carries = working & (norms | scalar | rows_where(log, lambda law: law.form is Form.JOIN))
     read = flow.value[norms[flow.row] & (flow.value >= 0)]
     total = norms & scalar & ~upstream(flow, read, carries)
+    with np.errstate(divide="ignore", invalid="ignore", over="ignore"):
+        root = abs(log.outputs.first() ** 2 / log.inputs.first() - 1) < _EXACT
+    total &= root | ~rows_where(log, lambda law: law.form is Form.POWER)
     reached = downstream(flow, total, working)
     if np.count_nonzero(total) != 1 or not (reached & ~carries).any() or (reached & collective(log)).any():
         return None

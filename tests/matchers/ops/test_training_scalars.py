@@ -75,6 +75,16 @@ def test_a_log_without_the_fill_or_clipping_tells_neither(log: Any) -> None:
     assert found.gradient_norm is None
 
 
+@pytest.mark.parametrize(("power", "told"), [(math.sqrt(NORM), math.sqrt(NORM)), (NORM**2, None)])
+def test_a_power_is_the_norm_of_all_if_it_is_a_root(log: Any, power: float, told: float | None) -> None:
+    """The square of a gradient of one element is a number, too."""
+    made = scalar("clip/op_0_sum", NORM, phase="gradients")
+    total = scalar("clip/op_1_pow", power, made, phase="gradients")
+    clipped = op("clip/op_2_mul_", 4.0, inputs=[15.0, power], producers=["head/op_10_mm", total.key], phase="gradients")
+    norm = training_scalars(log([*step_of(), made, total, clipped])).gradient_norm
+    assert norm == (None if told is None else pytest.approx(told))
+
+
 def test_parts_that_are_clipped_apart_have_no_norm_of_all(log: Any) -> None:
     first, again = clipping(), clipping(2.5)
     for one in again:
