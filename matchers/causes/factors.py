@@ -3,6 +3,7 @@
 Gradients of a part of the loss are off by a factor, and one number on the way from the loss to them is multiplied by
 just that: by an operation of one run alone, or by another number in each run. Where micro-batches divide a batch, a
 term may equal the whole by that very factor, and such numbers are not judged: nothing red leads from one to the other.
+So may the gradients of a batch that ranks divide, until they average them: then the totals are off by the factor.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from matchers.ops.laws import rows_where
 from matchers.ops.shapes import numel
 from matchers.rows import Rows
 from matchers.status import Status
+from matchers.verdict.loss_scale import ratio_of_totals
 from matchers.verdict.reason import Reason
 from matchers.verdict.tolerance import EPSILON
 
@@ -31,6 +33,7 @@ _SAME, _LEAST = 1e-3, 1e-2
 def blame_factors(found: Causes) -> Causes:
     """Blame what scales the loss in place of gradients that it scales; the rows between are not judged."""
     c = found.c
+    _blame_scaled_totals(found)
     scaled = found.cause & c.red & (c.pair >= 0) & (c.phase == Phase.BACKWARD) & one_of(c.reason, BY_SIZE)
     rows = np.flatnonzero(scaled)
     if not len(rows):
@@ -56,6 +59,27 @@ def blame_factors(found: Causes) -> Causes:
     verdict, reason = c.verdict.copy(), c.reason.copy()
     verdict[coincide], reason[coincide] = Status.NOT_JUDGED, Reason.MICRO_BATCH_TERM
     return replace(found, c=replace(c, verdict=verdict, reason=reason))
+
+
+def _blame_scaled_totals(found: Causes) -> None:
+    """Blame what one run alone scales the loss by, if all gradients are off by that, in place of what follows from it.
+
+    In place of a mean over ranks, which data parallel training takes by itself.
+    """
+    c = found.c
+    passes = one_of(c.phase, (Phase.FORWARD, Phase.BACKWARD))
+    later = found.cause & (c.phase != Phase.FORWARD)
+    if not (later & (c.pair < 0)).any() or (c.red & (c.pair >= 0) & passes).any():
+        return
+    times = ratio_of_totals(c.a, c.b)
+    if abs(times - 1) < _LEAST:
+        return
+    number = c.by_row(lambda log: numel(log)[log.shape] == 1) & (c.pair < 0) & passes
+    like = np.flatnonzero(np.abs(_gains(c, number) / times - 1) <= _SAME)
+    if len(like):
+        follows = later & (c.reached(marked(like, len(c)).astype(np.uint64)) != 0)
+        for row in np.flatnonzero(follows).tolist():
+            found.acquit(row, for_=int(like[0]))
 
 
 def _gains(c: Rows, number: Bool) -> Float64:

@@ -35,7 +35,7 @@ from matchers.verdict.judge_values import Limits
 from matchers.verdict.reason import Reason
 from matchers.verdict.slots import SlotVerdict, judge_results
 
-__all__ = ["EXACT", "mean_or_loss", "terms_without_factor", "without_scale"]
+__all__ = ["EXACT", "mean_or_loss", "ratio_of_totals", "sizes_of_totals", "terms_without_factor", "without_scale"]
 
 EXACT = 1e-5
 """Relative deviation of a ratio that is the factor, as printed numbers tell it."""
@@ -202,14 +202,14 @@ def _loss_scale(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> flo
         scaled = abs(math.log(middle)) > abs(math.log(factor)) / 2 or (abs(ratio[losses] / factor - 1) < EXACT).any()
         exact = abs(ratio[first] / factor - 1) < EXACT and scaled
         if exact or abs(middle / factor - 1) < _NEAR:
-            return 1.0 if abs(_ratio_of_totals(a, b) / factor - 1) < _ABOUT else factor
+            return 1.0 if abs(ratio_of_totals(a, b) / factor - 1) < _ABOUT else factor
     # no layout tells the factor, such as one lest gradients vanish: all gradients of the loss have it
     low, high = a.stats[2:4, pairing.lead_a]
     before = backward & (low < high) & ~a.recompute[pairing.lead_a] & (pairing.lead_a < pairing.lead_a[first])
     if (before & one_of(verdicts.status, AGREE)).any():
         return 1.0
     # and what the optimizer reads does not
-    totals = _ratio_of_totals(a, b, unknown=0.0)
+    totals = ratio_of_totals(a, b, unknown=0.0)
     for factor in (middle, float(ratio[first]) or middle):
         if (abs(ratio[red] / factor - 1) < EXACT).mean() > _SHARE and _without(totals, factor):
             return factor
@@ -226,8 +226,21 @@ def mean_or_loss(a: OpLog, b: OpLog, pairing: Pairing, pair: int) -> int:
     if one == other or not (number and rows_where(a, lambda law: law.scales, pairing.lead_a[pair])):
         return 0
     ratio, factor = float(_ratio(a, b, pairing)[pair]), one / other
-    undivided = abs(ratio / factor - 1) < EXACT and abs(_ratio_of_totals(a, b) / factor - 1) < _ABOUT
+    undivided = abs(ratio / factor - 1) < EXACT and abs(ratio_of_totals(a, b) / factor - 1) < _ABOUT
     return max(one, other) if undivided and min(one, other) == 1 else 0
+
+
+def sizes_of_totals(a: OpLog, b: OpLog, pairing: Pairing, which: Bool) -> Bool:
+    """bool[p]: of some pairs, numbers made of gradients that differ by the factor between all of these.
+
+    As the norm by which they are clipped: what is clipped by it agrees, though the gradients do not.
+    """
+    found = which & (a.phase[pairing.lead_a] == Phase.GRADIENTS) & (numel(a)[a.shape[pairing.lead_a]] == 1)
+    if found.any() and abs((totals := ratio_of_totals(a, b)) - 1) > _NEAR:
+        ratio = _ratio(a, b, pairing)
+        with np.errstate(divide="ignore", invalid="ignore"):
+            return found & (np.minimum(np.abs(ratio / totals - 1), np.abs(ratio * totals - 1)) < _NEAR_WHOLE)
+    return np.zeros_like(found)
 
 
 def _without(totals: float, factor: float) -> bool:
@@ -237,7 +250,7 @@ def _without(totals: float, factor: float) -> bool:
     return max(factor, 1 / factor) > _FAR**2 and 1 / _FAR < totals < _FAR
 
 
-def _ratio_of_totals(a: OpLog, b: OpLog, *, unknown: float = 1.0) -> float:
+def ratio_of_totals(a: OpLog, b: OpLog, *, unknown: float = 1.0) -> float:
     """The gradients that a's optimizer reads / those of b's, each against its parameter, which may be a shard of it.
 
     The median of all parameters; `unknown` where no log tells.

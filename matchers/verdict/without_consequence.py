@@ -18,6 +18,7 @@ from matchers.regions.find import OPEN, find_regions
 from matchers.status import AGREE, Status
 from matchers.verdict.case import Case, Judgement
 from matchers.verdict.judge import Verdicts
+from matchers.verdict.loss_scale import sizes_of_totals
 from matchers.verdict.other_forms import hiding, left_of_form
 from matchers.verdict.reason import Reason
 from matchers.verdict.tolerance import EPSILON, default_tolerance
@@ -42,8 +43,9 @@ def without_consequence(case: Case, judged: Judgement) -> Judgement:
 
     To the bit, unless the user expects rounding. Not where both runs have the same operations in a module, or read what
     another makes otherwise: they were given something else, if not a multiple of the same. A difference that is nearly
-    all there in the results is none of form, however small, such as another eps. What stays red elsewhere, also in the
-    backward pass, has a cause of its own. A user's rule says which operations are partners, whatever they lead to.
+    all there in the results is none of form, however small, such as another eps, nor is the norm of gradients that are
+    all off by it. What stays red elsewhere, also in the backward pass, has a cause of its own. A user's rule says which
+    operations are partners, whatever they lead to.
     """
     pairing, verdicts = case.pairing, judged.verdicts
     red = verdicts.status >= Status.SHAPE
@@ -57,6 +59,7 @@ def without_consequence(case: Case, judged: Judgement) -> Judgement:
     formed = (verdicts.status == Status.SHAPE) | (verdicts.reason == Reason.ARGUMENTS) | _in_other_form(case)
     formed[other] |= _multiples(case, np.flatnonzero(other))
     other &= formed
+    other &= ~sizes_of_totals(case.a, case.b, pairing, other)
     while other.any():  # what is none of form is red, and so are the results of what leads to it
         found = other & _leaves_nothing(case, verdicts, other, kept)
         if (found == other).all():

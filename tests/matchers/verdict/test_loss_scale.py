@@ -11,7 +11,7 @@ from matchers.comparison import compare
 from matchers.explain.sentences import headline
 from matchers.logs.op_log import OpLog, Phase
 from matchers.verdict.expectation import Expect, Expectation
-from tests.captured import Step, as_parts, captured_log
+from tests.captured import Array, Step, as_parts, captured_log
 
 RNG = np.random.default_rng(2)
 LAYERS = 5
@@ -313,3 +313,53 @@ def test_the_weight_that_a_mean_loss_divides_by_has_no_factor(off: float) -> Non
     c = compare(a, b, expectation=ORDER)
     assert c.loss_scale == 0.5
     assert [c.a.keys[int(c.row_a[row])] for row in np.flatnonzero(c.red)] == ["score/op_1_mm"] * (off != 1)
+
+
+def clipped(ranks: int, share: float = 1.0) -> OpLog:
+    """A mean over samples, and its gradient, which is clipped to a norm of 1; two ranks average theirs.
+
+    Args:
+        share: by how much a run divides the loss before.
+    """
+    steps, total, updates = list[Step](), np.zeros((6, 6), np.float32), {"phase": "gradients", "micro_batch": -1}
+
+    def add(key: str, gives: Array, reads: list[Array], made: list[str], **fields: Any) -> str:
+        steps.append(Step(key=key, gives=[gives.astype(np.float32)], reads=reads, made=made, fields=fields))
+        return key
+
+    for k, x in enumerate(np.split(np.concatenate(BATCHES), ranks)):
+        begun, of, back = np.array(1.0), {"micro_batch": k}, {"micro_batch": k, "phase": "backward"}
+        scores = add(f"score/op_{2 * k}_mm", x @ WEIGHTS[0], [x], [""], **of)
+        mean = np.array((x @ WEIGHTS[0]).mean())
+        loss = add(f"loss/op_{4 * k}_mean", mean, [x @ WEIGHTS[0]], [scores], **of)
+        if share != 1:
+            loss = add(f"loss/op_{4 * k + 1}_div", mean / share, [mean], [loss], **of)
+        made = add(f"train/op_{k}_ones_like", begun, [mean / share], [loss], **of)
+        if share != 1:
+            made = add(f"loss/op_{4 * k + 2}_div", begun / share, [begun], [made], **back)
+        spread = np.full((len(x), 6), 1 / share / len(x) / 6)
+        made = add(f"loss/op_{4 * k + 3}_mean_backward", spread, [begun / share], [made], **back)
+        total = total + x.T @ spread / ranks
+        made = add(f"score/op_{2 * k + 1}_mm", x.T @ spread, [spread], [made], **back)
+    if ranks > 1:
+        made = add("reduce/op_0_allreduce_", total, [total * ranks], [made], parameters=["w.grad"], **updates)
+    squares, norm = total**2, np.sqrt((total**2).sum())
+    read, reads = made, total
+    if ranks > 1:
+        read, reads = add("clip/op_0_square", squares, [total], [made], **updates), squares
+    read = add("clip/op_1_linalg_vector_norm", np.array(norm), [reads], [read], **updates)
+    inverse = add("clip/op_2_reciprocal", np.array(1 / norm), [np.array(norm)], [read], **updates)
+    given = [total.astype(np.float32), np.array(1 / norm, np.float32)]
+    fields = {**updates, "parameters": ["w.grad", ""]}
+    unit = add("clip/op_3_mul", total / norm, given, [made, inverse], **fields)
+    fields = {"phase": "optimizer", "micro_batch": -1, "parameters": ["w", "w.grad"]}
+    add("w/op_0_sub", WEIGHTS[0] - total / norm, [WEIGHTS[0], total / norm], ["", unit], **fields)
+    return captured_log(steps, batch_ranks=ranks)
+
+
+@pytest.mark.parametrize("share", [1.0, 2.0])
+def test_clipping_hides_no_factor_of_all_gradients(share: float) -> None:
+    """What is clipped agrees. What scales the loss is named, not the mean over ranks."""
+    c = compare(clipped(1), clipped(2, share), expectation=ORDER)
+    assert c.red.any() == (share != 1)
+    assert [c.b.keys[int(c.row_b[row])] for row in np.flatnonzero(c.cause)] == ["loss/op_1_div"] * (share != 1)
