@@ -141,6 +141,7 @@ class Law:
         results: number of its outputs, the first ones, that are results; what follows is memory for its backward pass
             alone, which its kernel fills as it likes, or not at all.
         width: position of the tensor, the queries, whose last dimension decides `scale` where that is not given.
+        adds_rows: its result are sums of rows of its first input, at places that another one gives.
         of_scores: the magnitude of the argument is the factor by which its error grows.
     """
 
@@ -172,6 +173,7 @@ class Law:
     running_mean: int | None = None
     results: int | None = None
     width: int | None = None
+    adds_rows: bool = False
     of_scores: bool = False
     amplifies: Amplifies = Amplifies.LITTLE
     collective: Collective | None = None

@@ -40,6 +40,7 @@ _ARITHMETIC: Final = (
     _Entry("adds up and divides by the number", "mean", {"form": Form.MEAN}),
     _Entry("the root of a sum of powers", "linalg_vector_norm norm", {"form": Form.NORM}),
     _Entry("sums of other terms", "nansum logsumexp var std prod", {"form": Form.REDUCTION}),
+    _Entry("a row of a table has the gradients of all its readers", "embedding_dense_backward", {"adds_rows": True}),
     _Entry("rows times columns; the first factor comes first", "mm bmm linear", {"form": Form.PRODUCT, "factor": 0}),
     _Entry("the product is added to the first tensor", "addmm baddbmm", {"form": Form.PRODUCT, "factor": 1}),
     _Entry(

@@ -56,7 +56,8 @@ def read_unsummed(
 
 
 def _summed(log: OpLog, flow: Ragged, placed: Bool, partial: Bool, ranks: AbstractSet[int]) -> Bool:
-    """bool[n]: nothing reads the result, or a collective that reduces it does, perhaps after it was scaled or moved.
+    """bool[n]: nothing reads the result, or a collective that reduces it does, perhaps after it was scaled, moved or
+    added up.
 
     One among other ranks alone adds up no terms of these.
     """
@@ -66,7 +67,7 @@ def _summed(log: OpLog, flow: Ragged, placed: Bool, partial: Bool, ranks: Abstra
     for row in (row for row in groups if reduces[row]):
         members = integers((parsed_object(groups[row]) or {}).get("ranks"))
         among[row] = members is None or len(ranks & set(members)) != 1
-    linear = rows_where(log, lambda law: law.linear)
+    linear = rows_where(log, lambda law: law.linear or law.adds_rows or law.form is Form.SUM)
     unread = np.bincount(flow.value[flow.value >= 0], minlength=len(log)) == 0
     # a buffer that nothing reads is perhaps read under another name
     ends = among | (unread & rows_where(log, lambda law: law.form is Form.FILL))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import replace
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -14,16 +15,18 @@ from numpy.typing import NDArray
 from matchers.comparison import Comparison, compare
 from matchers.explain.sentences import headline
 from matchers.logs.op_log import OpLog
-from matchers.ops.placement import MERGED
+from matchers.ops.dataflow import sources
+from matchers.ops.placement import MERGED, NOT_SUMMED
 from matchers.ops.run_info import contradictions
 from matchers.ops.share import Holds
 from matchers.rules.model import LayoutRule, RuleSet, Side
 from matchers.rules.scope import reach
 from matchers.runs.layouts.read import layouts_differ, read_both
+from matchers.runs.layouts.unsummed import read_unsummed
 from matchers.runs.run import Run, find_run
 from matchers.status import Status
 from matchers.verdict.expectation import Expect, Expectation
-from tests.captured import Step, write_captured
+from tests.captured import Step, captured_log, write_captured
 from tests.matchers.runs.layouts.ranks import compared, write_ranks
 
 Array = NDArray[np.float32]
@@ -79,6 +82,20 @@ def test_terms_that_no_collective_adds_up_are_told(tmp_path: Path) -> None:
     (told,) = contradictions(c.b.header.run)
     assert told.startswith("layers.0.down/op_0_mm: a term on each rank")
     assert not contradictions(one_and_two(tmp_path / "summed", 1.0).b.header.run)
+
+
+@pytest.mark.parametrize("op", ["embedding_dense_backward", "sum", "relu"])
+def test_sums_of_terms_may_be_added_up_in_their_place(op: str) -> None:
+    """As the gradient of a table of positions, whose heads are on ranks; what is no sum misleads."""
+    term = np.ones((8, 8), np.float32)
+    steps = [Step(key="down/op_0_mm", gives=[term], reads=[term]), Step(key=f"table/op_0_{op}", gives=[term])]
+    steps.append(Step(key="table/op_1_allreduce_", gives=[term], fields={"group": GROUP}))
+    for made, read in pairwise(steps):
+        read.reads, read.made = made.gives, [made.key]
+    log, none = captured_log(steps), np.zeros(3, bool)
+    holds = np.array([Holds.PARTIAL, Holds.PARTIAL, Holds.UNKNOWN], np.int8)
+    told = read_unsummed(log, sources(log), holds, none, none, [0, 1], {0, 1})
+    assert told == ({0: NOT_SUMMED} if op == "relu" else {})
 
 
 def test_a_copy_that_is_read_beside_the_sum_is_the_first_cause(tmp_path: Path) -> None:
