@@ -14,6 +14,7 @@ from hatchling.builders.hooks.plugin.interface import BuildHookInterface
 
 _SOURCES = (
     "matchers/graph.c",
+    "matchers/joins.c",
     "matchers/logs/imported/json_shapes.c",
     "matchers/logs/reader.c",
     "numtui/terminal/restore.c",

@@ -26,8 +26,6 @@ __all__ = [
     "Int64",
     "columns",
     "distinct",
-    "first_equal",
-    "is_among",
     "longest_rising",
     "marked",
     "marked_at",
@@ -65,13 +63,6 @@ def distinct(values: NDArray[_Value]) -> NDArray[_Value]:
     """The distinct values, ascending: `np.unique`, which loads numpy.ma for it, as much code as a third of numpy."""
     ordered = np.sort(values)
     return ordered[np.append(True, ordered[1:] != ordered[:-1])[: len(ordered)]]
-
-
-def is_among(values: NDArray[_Value], ascending: NDArray[_Value]) -> Bool:
-    """bool: the values that are among others, which are in ascending order."""
-    if not len(ascending):
-        return np.zeros(len(values), bool)
-    return np.asarray(ascending[np.minimum(np.searchsorted(ascending, values), len(ascending) - 1)] == values)
 
 
 def one_of(codes: NDArray[np.int8], members: Sequence[int]) -> Bool:
@@ -130,17 +121,6 @@ def owners(start: Int64) -> Int64:
     """int64: the list that each value belongs to, of lists with these starts: `repeat` by counts, faster."""
     many = int(start[-1])
     return np.cumsum(np.bincount(start[1:-1], minlength=many + 1)[:many])
-
-
-def first_equal(keys: NDArray[Any], among: NDArray[Any]) -> Int64:
-    """int64[keys]: the place of the first one that is equal among other keys; -1 where none is."""
-    order = stable_order(np.concatenate((among, keys)))
-    ordered = np.concatenate((among, keys))[order]
-    new = np.append(True, ordered[1:] != ordered[:-1])[: len(order)]
-    first = np.empty(len(order), np.int64)
-    first[order] = order[new][np.cumsum(new) - 1]
-    found = first[len(among) :]
-    return np.where(found < len(among), found, -1)
 
 
 def longest_rising(values: Sequence[int]) -> Int64:

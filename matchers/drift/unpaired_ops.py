@@ -9,7 +9,7 @@ from typing import Literal
 
 import numpy as np
 
-from matchers.arrays import Int64, is_among, one_of
+from matchers.arrays import Int64, one_of
 from matchers.drift.pair_names import PairNames, Side, same_prints
 from matchers.drift.suggestion import Finding, allowed, found_by, instances
 from matchers.laws.law import Form
@@ -83,7 +83,8 @@ def _same_result(names: PairNames) -> Iterator[tuple[int, int]]:
 def _step_before(side: Side, row: int, fused: str) -> tuple[str, ...]:
     """The op of the preceding row, if it is unpaired, in the same module, and part of the other op's name."""
     log, before = side.log, row - 1
-    if not is_among(np.array([before]), side.unpaired)[0] or log.module[before] != log.module[row]:
+    at = np.searchsorted(side.unpaired, before)
+    if before not in side.unpaired[at : at + 1] or log.module[before] != log.module[row]:
         return ()
     step, op = log.op_name(before), log.op_name(row)
     return (step,) if step != op and step in fused and law(op).base in fused and fused != op else ()

@@ -13,7 +13,8 @@ from enum import Enum
 
 import numpy as np
 
-from matchers.arrays import Bool, Hash, Int64, first_equal, one_of, stable_order
+from matchers.arrays import Bool, Hash, Int64, one_of, stable_order
+from matchers.joins import first_equal
 from matchers.logs.hashing import mix
 from matchers.logs.op_log import NO_DIGEST, OpLog, Phase
 from matchers.ops.last_contents import LastContents

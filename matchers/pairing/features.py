@@ -15,7 +15,8 @@ from typing import Any, NamedTuple, TypeVar
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Float64, Hash, Int32, Int64, columns, first_equal, marked, numbered, stable_order
+from matchers.arrays import Bool, Float64, Hash, Int32, Int64, columns, marked, numbered, stable_order
+from matchers.joins import first_equal
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import _U, float_bits, mix, shared_ids
 from matchers.logs.op_log import OpLog, Phase

@@ -14,7 +14,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from matchers.arrays import Bool, Hash, Int64, distinct, is_among, numbered, stable_order
+from matchers.arrays import Bool, Hash, Int64, numbered, stable_order
+from matchers.joins import first_equal
 from matchers.laws.law import Form
 from matchers.logs.hashing import float_bits, mix
 from matchers.logs.op_log import Phase
@@ -109,7 +110,7 @@ class _Search:
     def groups(self) -> list[Parts]:
         """The groups that were not known before."""
         size = numel(self._wholes.log)[self._wholes.log.shape[self._candidates]]
-        sizes = distinct(_code(self._wholes, self._candidates) + float_bits(size))
+        sizes = _code(self._wholes, self._candidates) + float_bits(size)
         single = np.flatnonzero(self._free & (self._parts.log.outputs.count == 1))
         for slot in range(_READ):
             single = single[self._free[single] & (self._parts.arity[single] > slot)]
@@ -133,7 +134,7 @@ class _Search:
         """Of some rows those of one op that read one tensor in this slot, two or more, together of the size of a whole.
 
         Args:
-            sizes: the ops of the wholes with their numbers of elements, ascending.
+            sizes: the ops of the wholes with their numbers of elements.
         """
         log = self._parts.log
         read = log.inputs.value[log.inputs.start[rows] + slot]
@@ -144,7 +145,7 @@ class _Search:
         starts = np.flatnonzero(np.concatenate(([True], key[1:] != key[:-1], [True])))
         if len(rows):
             together = np.add.reduceat(numel(log)[log.shape[rows]], starts[:-1])
-            fits = is_among(_code(self._parts, rows[starts[:-1]]) + float_bits(together), sizes)
+            fits = first_equal(_code(self._parts, rows[starts[:-1]]) + float_bits(together), sizes) >= 0
             for k in np.flatnonzero((np.diff(starts) > 1) & fits).tolist():
                 yield rows[starts[k] : starts[k + 1]].tolist()
 

@@ -9,7 +9,8 @@ from __future__ import annotations
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Int64, distinct, is_among, marked, one_of, stable_order
+from matchers.arrays import Bool, Float64, Int64, distinct, marked, one_of, stable_order
+from matchers.joins import first_equal
 from matchers.logs.op_log import Phase
 from matchers.ops.laws import collective
 from matchers.ops.shapes import numel
@@ -143,7 +144,7 @@ def _alike(place: Int64, numbers: Float64, of_a: Bool, tolerance: float) -> Int6
 
 def _shared(key: Int64, of_a: Bool) -> Bool:
     """bool: rows whose key occurs on both sides."""
-    return is_among(key, np.sort(key[of_a])) & is_among(key, np.sort(key[~of_a]))
+    return (first_equal(key, key[of_a]) >= 0) & (first_equal(key, key[~of_a]) >= 0)
 
 
 def _several_ops(alike: Int64, op: Int64, of_a: Bool) -> Bool:

@@ -9,7 +9,8 @@ from typing import Any
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Hash, Int64, distinct, is_among, numbered
+from matchers.arrays import Bool, Float64, Hash, Int64, distinct, numbered
+from matchers.joins import first_equal
 from matchers.laws.law import Form, Law
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import float_bits
@@ -85,10 +86,10 @@ class Noise:
         left[: inputs.start[min(first + 1, len(log))]] = False  # what was read before has the same bits by chance
         made = _bits_made(log)
         # what is read of the only result of a record, though no record made these bits, is a view of it
-        views = left & (self._flow.value >= 0) & ~is_among(read, distinct(made))
+        views = left & (self._flow.value >= 0) & (first_equal(read, made) < 0)
         views &= (outputs.count == 1)[self._flow.value]
         maker = outputs.start[np.where(views, self._flow.value, 0)]
-        if not (left & (is_among(read, distinct(made[fresh])) | (views & fresh[maker]))).any():
+        if not (left & ((first_equal(read, made[fresh]) >= 0) | (views & fresh[maker]))).any():
             return
         written = np.flatnonzero(values.slot < 0)
         row = np.append(outputs.row, values.maker[written])

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from matchers.arrays import first_equal, numbered, numbered_together, owners, stable_order
+from matchers.arrays import numbered, numbered_together, owners, stable_order
 
 _WORD = st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3) | st.integers(2**16 - 2, 2**16 + 2)
 _SIGNED = st.lists(_WORD)
@@ -46,12 +46,6 @@ def test_rows_are_numbered_in_ascending_order(rows: list[tuple[int, int, int]]) 
     number = numbered_together(*np.array(rows, np.int64).reshape(-1, 3).T)
     distinct = sorted(set(rows))
     assert number.tolist() == [distinct.index(row) for row in rows]
-
-
-@given(keys=st.lists(st.integers(0, 9)), among=st.lists(st.integers(0, 9)))
-def test_the_first_equal_key_is_found(keys: list[int], among: list[int]) -> None:
-    found = first_equal(np.array(keys, np.uint64), np.array(among, np.uint64))
-    assert found.tolist() == [among.index(key) if key in among else -1 for key in keys]
 
 
 @given(counts=st.lists(st.integers(0, 3)))
