@@ -2,6 +2,7 @@
 
 #include <stdint.h>
 #include <stdlib.h>
+#include <string.h>
 
 static uint64_t place(uint64_t key, int bits)
 {
@@ -34,4 +35,27 @@ int64_t joins_first_equal(int64_t n, const uint64_t *keys, int64_t many, const u
     }
     free(taken);
     return 1;
+}
+
+/* Lines of n rows: the text of each column, by its number in the table of the column (-1: none), without the newline
+   after it. Returns how many bytes they are; they are written if there is a place for them. */
+int64_t joins_lines(int64_t n, int64_t columns, const uint8_t *const *blob, const int64_t *const *start,
+                    const int64_t *const *number, uint8_t *out)
+{
+    int64_t at = 0;
+    for (int64_t row = 0; row < n; row++) {
+        for (int64_t column = 0; column < columns; column++) {
+            int64_t which = number[column][row];
+            if (which < 0)
+                continue;
+            int64_t from = start[column][which], size = start[column][which + 1] - 1 - from;
+            if (out)
+                memcpy(out + at, blob[column] + from, (size_t)size);
+            at += size;
+        }
+        if (out)
+            out[at] = '\n';
+        at++;
+    }
+    return at;
 }

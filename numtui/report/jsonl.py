@@ -17,7 +17,8 @@ from numpy.typing import NDArray
 from matchers.arrays import Float64, Int32, Int64, distinct, marked, numbered
 from matchers.comparison import Comparison
 from matchers.explain.reason_facts import has_limit, reason_facts, with_names
-from matchers.logs.columns import decode
+from matchers.joins import Texts, joined_lines
+from matchers.logs.columns import TextTable
 from matchers.logs.op_log import OpLog, Phase
 from matchers.pairing.pairing import Method
 from matchers.status import Role, Status
@@ -28,16 +29,13 @@ if TYPE_CHECKING:
 
 __all__ = ["ERROR", "write", "write_jsonl"]
 
-Texts = NDArray[np.object_]
-"""JSON fragments (`str`), one per row."""
-
-_CHUNK = 4096
+_CHUNK = 1 << 14
+_BETWEEN_KEYS = ['","b_key":"', '","b_key":null', ',"b_key":"', ',"b_key":null']
+"""By whether there is a key of a, and of b: the quotes around keys, and the second one's name."""
 _CONFIDENCE_STEPS = 1000
 """Three decimals of confidence: more would be noise, and would differ between machines."""
 ERROR = "%.6g"
 """Error with as many digits as the norms behind it."""
-_SPREAD = 8
-"""Maximum ratio of looked-up to requested records for a single lookup."""
 _DENSE = 1 << 18
 """Maximum number of codes that have a table of texts, most of it empty."""
 
@@ -53,25 +51,49 @@ def write_jsonl(c: Comparison, out: TextIO) -> None:
         return
     keys_a, keys_b = _Keys(c.a), _Keys(c.b)
     numbers_a, numbers_b = _Numbers('{"a":', len(c.a)), _Numbers(',"b":', len(c.b))
+    quotes = [_table(texts) for texts in ([',"a_key":"', ',"a_key":null'], _BETWEEN_KEYS, ['"', ""])]
     groups = _groups(c)
     verdict, place, facts = _verdict(c), _place(c), _facts(c)
-    pieces = np.empty((min(len(c), _CHUNK), 12), object)
-    pieces[:, 4], pieces[:, 6] = ',"a_key":', ',"b_key":'
     for start in range(0, len(c), _CHUNK):
         rows = slice(start, start + _CHUNK)
-        records_a, records_b = c.row_a[rows], c.row_b[rows]
-        lines = pieces[: len(records_a)]
-        numbers_a.fill(lines[:, 0:2], records_a)
-        numbers_b.fill(lines[:, 2:4], records_b)
-        lines[:, 5], lines[:, 7] = keys_a.of(records_a), keys_b.of(records_b)
-        lines[:, 8], lines[:, 9], lines[:, 10] = verdict[rows], _errors(c.error[rows]), place[rows]
-        lines[:, 11] = facts[rows]
-        while groups and groups[-1][0] < start + len(lines):
-            row, members_a, members_b = groups.pop()
-            at_a, at_b = _value(list(map(str, members_a))), _value(list(map(str, members_b)))
-            of_a, of_b = _value([keys_a[k] for k in members_a]), _value([keys_b[k] for k in members_b])
-            lines[row - start, :8] = '{"a":', at_a, ',"b":', at_b, ',"a_key":', of_a, ',"b_key":', of_b
-        out.write("".join(lines.ravel().tolist()))
+        records_a, records_b = c.row_a[rows].astype(np.int64), c.row_b[rows].astype(np.int64)
+        lacks_a, lacks_b = (records_a < 0).astype(np.int64), (records_b < 0).astype(np.int64)
+        columns = [
+            *numbers_a.of(records_a),
+            *numbers_b.of(records_b),
+            (*quotes[0], lacks_a),
+            keys_a.of(records_a),
+            (*quotes[1], 2 * lacks_a + lacks_b),
+            keys_b.of(records_b),
+            (*quotes[2], lacks_b),
+        ]
+        members = []
+        while groups and groups[-1][0] < start + len(records_a):
+            members.append(groups.pop())
+        own = np.full(len(records_a), -1)
+        own[[row - start for row, _, _ in members]] = np.arange(len(members))
+        for _, _, number in columns:
+            number[own >= 0] = -1
+        columns.append((*_table([_of_group(keys_a, keys_b, *sides) for _, *sides in members]), own))
+        columns += [_some(verdict, rows), _errors(c.error[rows]), _some(place, rows), _some(facts, rows)]
+        out.write(joined_lines(columns))
+
+
+def _of_group(keys_a: _Keys, keys_b: _Keys, a: list[int], b: list[int]) -> str:
+    """Return the records of a group on both sides, and their keys."""
+    at_a, at_b = _value(list(map(str, a))), _value(list(map(str, b)))
+    of_a, of_b = _value([keys_a[k] for k in a]), _value([keys_b[k] for k in b])
+    return f'{{"a":{at_a},"b":{at_b},"a_key":{of_a},"b_key":{of_b}'
+
+
+def _some(texts: Texts, rows: slice) -> Texts:
+    return texts[0], texts[1], texts[2][rows]
+
+
+def _table(texts: Iterable[str]) -> tuple[bytes, Int64]:
+    """Return texts of one line each as a table of `joined_lines`."""
+    table = TextTable("".join(f"{text}\n" for text in texts).encode("ascii"))
+    return table.blob, table.start
 
 
 class _Numbers:
@@ -79,16 +101,17 @@ class _Numbers:
 
     def __init__(self, before: str, records: int) -> None:
         """`before`: text before each number."""
-        thousands = [f"{before}{k}" for k in range(1, records // 1000 + 1)]
-        self._thousands = np.array([before, *thousands, before], object)
-        # below a thousand without leading zeros; the last entry of both serves -1
-        self._rest = np.array([*map(str, range(1000)), *(f"{k:03}" for k in range(1000)), "null"], object)
+        self._thousands = _table([before, *(f"{before}{k}" for k in range(1, records // 1000 + 1)), f"{before}null"])
+        self._null = records // 1000 + 1
+        # below a thousand without leading zeros
+        self._rest = _table([*map(str, range(1000)), *(f"{k:03}" for k in range(1000))])
 
-    def fill(self, pieces: Texts, records: Int32) -> None:
-        """Write the pieces of some records, null for -1, into two columns."""
+    def of(self, records: Int64) -> tuple[Texts, Texts]:
+        """Return the pieces of some records, null for -1."""
         thousands, rest = np.divmod(records, 1000)
-        pieces[:, 0] = self._thousands[thousands]
-        pieces[:, 1] = self._rest[np.where(records < 0, -1, rest + 1000 * (thousands > 0))]
+        lacks = records < 0
+        rest = np.where(lacks, -1, rest + 1000 * (thousands > 0))
+        return (*self._thousands, np.where(lacks, self._null, thousands)), (*self._rest, rest)
 
 
 def _groups(c: Comparison) -> list[tuple[int, list[int], list[int]]]:
@@ -135,14 +158,15 @@ def _verdict(c: Comparison) -> Texts:
 
 
 def _errors(errors: Float64) -> Texts:
-    """Return `error` as text. JSON has neither NaN nor infinity: both are null."""
-    texts = np.full(len(errors), "0.0", object)
+    """Return `error`. JSON has neither NaN nor infinity: both are null."""
     finite = np.isfinite(errors)
-    texts[~finite] = "null"
+    number = np.where(finite, 0, 1)
     other = np.flatnonzero(finite & (errors != 0))
+    number[other] = 2 + np.arange(len(other))
     # in one text: a call for each takes half as long again
-    texts[other] = (f"{ERROR}\n" * len(other) % tuple(errors[other].tolist())).split("\n")[:-1]
-    return texts
+    texts = "0.0\nnull\n" + f"{ERROR}\n" * len(other) % tuple(errors[other].tolist())
+    table = TextTable(texts.encode("ascii"))
+    return table.blob, table.start, number
 
 
 def _place(c: Comparison) -> Texts:
@@ -215,15 +239,16 @@ def _place(c: Comparison) -> Texts:
 
 def _facts(c: Comparison) -> Texts:
     """Return `reason_facts` and the end of the line."""
-    texts = np.full(len(c), "{}}\n", object)
+    number = np.zeros(len(c), np.int64)
     limited = np.flatnonzero(has_limit(c))
     limits = distinct(c.tolerance[limited])
-    of_limits = np.array([f'{{"limit":{ERROR % limit}}}}}\n' for limit in limits.tolist()], object)
-    texts[limited] = of_limits[np.searchsorted(limits, c.tolerance[limited])]
+    number[limited] = 1 + np.searchsorted(limits, c.tolerance[limited])
+    texts = ["{}}", *(f'{{"limit":{ERROR % limit}}}}}' for limit in limits.tolist())]
     for row in np.flatnonzero(with_names(c)).tolist():
+        number[row] = len(texts)
         told = (f'"{name}":{_fact(value)}' for name, value in reason_facts(c, row).items())
-        texts[row] = f"{{{','.join(told)}}}}}\n"
-    return texts
+        texts.append(f"{{{','.join(told)}}}}}")
+    return (*_table(texts), number)
 
 
 def _fact(value: float | str) -> str:
@@ -247,40 +272,30 @@ def _per_combination(columns: Sequence[NDArray[Any]], fragment: Callable[..., st
     example = np.full(size, -1)
     example[code] = np.arange(len(code))
     used = np.flatnonzero(example >= 0)
-    texts = np.empty(size, object)
-    texts[used] = [fragment(*v) for v in zip(*(c[example[used]].tolist() for c in columns), strict=True)]
-    of_row: Texts = texts[code]
-    return of_row
+    number = np.empty(size, np.int64)
+    number[used] = np.arange(len(used))
+    of_combinations = zip(*(c[example[used]].tolist() for c in columns), strict=True)
+    return (*_table(fragment(*values) for values in of_combinations), number[code])
 
 
 class _Keys:
-    """Keys of a log as JSON strings, on demand; null for -1 (no record on this side)."""
+    """Keys of a log as JSON strings."""
 
     def __init__(self, log: OpLog) -> None:
         self._keys = log.keys
         self._plain = log.keys.plain
-        self._first, self._texts = 0, np.array(["null"], object)
-        """The first record of those that were asked for last, and their texts, then null."""
 
     def __getitem__(self, record: int) -> str:
-        at = record - self._first
-        return str(self._texts[at]) if 0 <= at < len(self._texts) - 1 else json_string(self._keys[record])
+        return json_string(self._keys[record])
 
-    def of(self, records: Int32) -> Texts:
-        """Return the keys of some records."""
-        last = int(records.max())
-        first = int(records.min(where=records >= 0, initial=max(last, 0)))
-        if last - first > _SPREAD * len(records):
-            return np.array([self[record] if record >= 0 else "null" for record in records.tolist()], object)
-        self._first, self._texts = first, np.array([*self._between(first, last + 1), "null"], object)
-        return self._texts[np.where(records < 0, -1, records - first)]
-
-    def _between(self, first: int, end: int) -> Iterable[str]:
-        if not self._plain or first == end:
-            return map(json_string, self._keys[first:end])
-        start = self._keys.start
-        text = decode(self._keys.blob[start[first] : start[end] - 1])
-        return f'"{text}"'.replace("\n", '"\n"').split("\n")  # quoted all at once
+    def of(self, records: Int64) -> Texts:
+        """Return the keys of some records, without quotes."""
+        if self._plain:
+            return self._keys.blob, self._keys.start, records.copy()
+        there = np.flatnonzero(records >= 0)
+        number = np.full(len(records), -1)
+        number[there] = np.arange(len(there))
+        return (*_table(self[record][1:-1] for record in records[there].tolist()), number)
 
 
 def _values(column: NDArray[Any], row: Int32) -> Int64:
