@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import numpy as np
 
@@ -255,6 +255,8 @@ class DataFlow:
 
     def __init__(self, a: OpLog, b: OpLog) -> None:
         self._logs = a, b
+        self.last_nodes: tuple[object, Any] = None, None
+        """The last pairing that `regions.find` saw, and its nodes."""
 
     @cached_property
     def a(self) -> Ragged:

@@ -99,21 +99,16 @@ def find_regions(
         status: int8[p], the verdict of each pair.
         understood: False if ranks compute for each other what neither log shows.
     """
-    n_a, n_b = len(a), len(b)
-    # a pair is one node: the number of its record in a
-    node_a, node_b = np.arange(n_a), np.arange(n_a, n_a + n_b)
-    for node, of in ((node_a, pairing.of_a), (node_b, pairing.of_b)):
-        node[of >= 0] = pairing.lead_a[of[of >= 0]]
-    nodes = np.concatenate((node_a, node_b))
+    at = _Nodes.of(a, b, pairing, flow)
+    node_a, node_b, runs, pair = at.a, at.b, at.runs, at.pair
+    nodes = len(pair)
     opens = [np.append(OPEN[status], True)[of] & ~log.recompute for log, of in ((a, pairing.of_a), (b, pairing.of_b))]
-    is_open = np.concatenate(opens) & marked(nodes, n_a + n_b)
-    runs = (flow.a.start, flow.a.value, node_a), (flow.b.start, flow.b.value, node_b)
-    depends = _depending(runs, marked(np.concatenate((node_a[flow.depends_a], node_b[flow.depends_b])), n_a + n_b))
-    connects, constant = is_open & depends, is_open & ~depends
-    phase = np.concatenate((a.phase, b.phase))
+    is_open = np.concatenate(opens) & at.used
+    connects, constant = is_open & at.depends, is_open & ~at.depends
+    phase = at.phase
     edges, same = _between(runs, is_open, is_open), common(pairing.lead_a, pairing.lead_b, *runs, is_open)
     links = [np.concatenate(of) for of in zip(edges, same, strict=True)]
-    region = np.full(n_a + n_b, -1, np.int64)
+    region = np.full(nodes, -1, np.int64)
     region[connects] = _connected(links, connects, phase)[connects]
     if constant.any():
         # a constant belongs to the first region that reads it, or constants made of it; else positions are one of
@@ -128,15 +123,10 @@ def find_regions(
     phase_of = np.zeros(many, np.int8)
     phase_of[region[connects]] = phase[connects]
 
-    pair = np.concatenate((pairing.of_a, pairing.of_b)).astype(np.int64)
     judged = ~is_open & (pair >= 0)
-    # what reads a shape alone tells nothing of the values, but the losses are known
-    blind = np.concatenate([rows_where(log, lambda law: law.blind) for log in (a, b)])
-    if _same_losses(a, b):
-        blind[np.concatenate((backward_begins(a), n_a + backward_begins(b)))] = False
     maker, reader = _between(runs, judged, inside)
     inputs = Ragged.distinct(region[reader], pair[maker], many)
-    maker, reader = _between(runs, inside, judged & ~blind)
+    maker, reader = _between(runs, inside, judged & ~at.blind)
     outputs = Ragged.distinct(region[maker], pair[reader], many)
     red = judged & np.append(status >= Status.SHAPE, False)[pair]
     maker, reader = _between(runs, red, judged)
@@ -150,6 +140,60 @@ def find_regions(
         inputs,
         outputs,
     )
+
+
+@columns
+class _Nodes:
+    """The operations of both logs, a pair as one node: the number of its record in a.
+
+    Attributes:
+        a, b: int64[n_a], int64[n_b], the node of each record.
+        used: bool[n_a + n_b], there is such a node; so by node are all others.
+        depends: it reads in a run what no operation made, or what such a node made.
+        blind: what reads it tells nothing of its values.
+        pair: int64, of each record.
+    """
+
+    a: Int64
+    b: Int64
+    runs: tuple[Lists, Lists]
+    used: Bool
+    depends: Bool
+    phase: NDArray[np.int8]
+    blind: Bool
+    pair: Int64
+
+    @classmethod
+    def of(cls, a: OpLog, b: OpLog, pairing: Pairing, flow: DataFlow) -> _Nodes:
+        """The nodes, which a comparison asks for several times."""
+        last = flow.last_nodes  # another thread may replace it
+        if last[0] is not pairing:
+            last = flow.last_nodes = pairing, cls._made(a, b, pairing, flow)
+        found: _Nodes = last[1]
+        return found
+
+    @classmethod
+    def _made(cls, a: OpLog, b: OpLog, pairing: Pairing, flow: DataFlow) -> _Nodes:
+        n_a, n_b = len(a), len(b)
+        node_a, node_b = np.arange(n_a), np.arange(n_a, n_a + n_b)
+        for node, of in ((node_a, pairing.of_a), (node_b, pairing.of_b)):
+            node[of >= 0] = pairing.lead_a[of[of >= 0]]
+        runs = (flow.a.start, flow.a.value, node_a), (flow.b.start, flow.b.value, node_b)
+        begins = marked(np.concatenate((node_a[flow.depends_a], node_b[flow.depends_b])), n_a + n_b)
+        # what reads a shape alone tells nothing of the values, but the losses are known
+        blind = np.concatenate([rows_where(log, lambda law: law.blind) for log in (a, b)])
+        if _same_losses(a, b):
+            blind[np.concatenate((backward_begins(a), n_a + backward_begins(b)))] = False
+        return cls(
+            node_a,
+            node_b,
+            runs,
+            marked(np.concatenate((node_a, node_b)), n_a + n_b),
+            _depending(runs, begins),
+            np.concatenate((a.phase, b.phase)),
+            blind,
+            np.concatenate((pairing.of_a, pairing.of_b)).astype(np.int64),
+        )
 
 
 def _same_losses(a: OpLog, b: OpLog) -> bool:
