@@ -86,7 +86,7 @@ class Noise:
         left[: inputs.start[min(first + 1, len(log))]] = False  # what was read before has the same bits by chance
         made = _bits_made(log)
         # what is read of the only result of a record, though no record made these bits, is a view of it
-        views = left & (self._flow.value >= 0) & (first_equal(read, made) < 0)
+        views = left & (self._flow.value >= 0) & _unmade(log)
         views &= (outputs.count == 1)[self._flow.value]
         maker = outputs.start[np.where(views, self._flow.value, 0)]
         if not (left & ((first_equal(read, made[fresh]) >= 0) | (views & fresh[maker]))).any():
@@ -179,6 +179,12 @@ def _bits_made(log: OpLog) -> Hash:
     if _by_digests(log):
         digests = log.digests.at(log.outputs.row, _places(log.outputs), NO_DIGEST)
     return _bits(digests, log.outputs.value)
+
+
+@once_per_log
+def _unmade(log: OpLog) -> Bool:
+    """bool: the inputs whose bits no record made."""
+    return first_equal(_bits_read(log), _bits_made(log)) < 0
 
 
 def _mixes(law: Law) -> bool:
