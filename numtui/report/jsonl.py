@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 __all__ = ["ERROR", "write", "write_jsonl"]
 
-_CHUNK = 1 << 14
+_CHUNK = 1 << 11
 _BETWEEN_KEYS = ['","b_key":"', '","b_key":null', ',"b_key":"', ',"b_key":null']
 """By whether there is a key of a, and of b: the quotes around keys, and the second one's name."""
 _CONFIDENCE_STEPS = 1000
