@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from array import array
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from itertools import chain, repeat
 from operator import attrgetter, methodcaller
@@ -16,7 +16,9 @@ from numpy.typing import NDArray
 from capture.log_format import escape
 from matchers.arrays import Int32, stable_order
 from matchers.logs.columns import KeyColumn, Ragged, Strings, Texts
-from matchers.logs.input_statistics import FIELD, unpack
+from matchers.logs.imported.format import NATIVE_KEY
+from matchers.logs.input_statistics import FIELD as INPUT_STATISTICS
+from matchers.logs.input_statistics import unpack
 from matchers.logs.op_log import COUNTS, STATISTICS, Header, OpLog, Phase, Problem
 from matchers.logs.records import LISTS, MAX_PROBLEMS, Contents, refuse_excess
 
@@ -37,8 +39,11 @@ _NUMBERS: Final = {
 """Columns of an `OpLog` that a row has a number for."""
 _BITS: Final = {name: 1 << k for k, name in enumerate(STATISTICS)}
 """Those of `OpLog.present`."""
-_UNPACK: Final = {FIELD: unpack}
-"""Fields of which a row may have a packed text."""
+_OWN: Final[Mapping[str, tuple[str, Callable[[bytes], bytes] | None]]] = {
+    "native": (NATIVE_KEY, None),
+    "statistics": (INPUT_STATISTICS, unpack),
+}
+"""Fields of a row that are texts which hardly another row has: their names, and what unpacks them."""
 _BATCH: Final = 1024
 """Rows that become columns together."""
 _NOT_OF_A_COLUMN: Final = (TypeError, ValueError, OverflowError, AttributeError)
@@ -68,6 +73,8 @@ class Row(NamedTuple):
         recompute: it ran once before, in the forward pass.
         micro_batch: from 0; -1 if unknown.
         texts: further fields of docs/log-format.md.
+        native: the name that the other tool gives it; empty if it has none.
+        statistics: of inputs, packed; empty if unknown.
     """
 
     line: int
@@ -87,6 +94,8 @@ class Row(NamedTuple):
     recompute: bool = False
     micro_batch: int = -1
     texts: Mapping[str, str] = {}
+    native: str = ""
+    statistics: bytes = b""
 
 
 new_row: Final = tuple.__new__
@@ -147,6 +156,8 @@ class Columns:
         self._counts: dict[int, Sequence[int]] = {}
         self._texts: dict[str, tuple[array[int], array[int], dict[str, int]]] = {}
         """By name the rows that have the field, the numbers of their texts, and these."""
+        self._own: dict[str, list[Any]] = {name: [] for name in _OWN}
+        """By name the texts of all rows, empty where one has none."""
         self._problems: list[Problem] = []
         self._problem_count = 0
 
@@ -195,8 +206,8 @@ class Columns:
         stats, present = _told(fields["stats"])
         named = dict.fromkeys(chain.from_iterable(fields["texts"]))
         texts = {name: [of.get(name) for of in fields["texts"]] for name in named}
-        for name, told in texts.items():
-            (b"" if name in _UNPACK else "").join(filter(None, told))  # fails for what is no text
+        for told in (*texts.values(), fields["native"]):
+            "".join(filter(None, told))  # fails for what is no text
         # all is well: from here on nothing fails
         self._key_size += sum(map(len, chain(fields["module"], fields["op"])))
         self._present += present
@@ -213,6 +224,8 @@ class Columns:
             of_row, ids, known = self._texts.setdefault(name, (array("i"), array("i"), {}))
             of_row.extend([k for k, text in enumerate(told, self._many) if text is not None])
             ids.extend([known.setdefault(text, len(known)) for text in told if text is not None])
+        for name, all_rows in self._own.items():
+            all_rows += fields[name]
         self._many += len(rows)
 
     def _interned(self, table: str, texts: Sequence[str]) -> list[int]:
@@ -260,6 +273,14 @@ class Columns:
             name: np.array(self._numbers[name]).astype(kind) for name, kind in _NUMBERS.items()
         }
         columns["counter"] = _counted(columns["module"])
+        extra = {
+            name: Texts(np.array(of_row), np.array(ids), _encoded([*known]))
+            for name, (of_row, ids, known) in self._texts.items()
+        }
+        for field, (name, unpacked) in _OWN.items():
+            if some := [*filter(None, self._own[field])]:
+                where = np.flatnonzero([*map(bool, self._own[field])]).astype(np.int32)
+                extra[name] = Texts(where, np.arange(len(some), dtype=np.int32), _encoded(some), unpacked)
         counts = np.full((len(COUNTS), many), -1)
         if self._counts:
             counts[:, list(self._counts)] = np.array(list(self._counts.values())).T
@@ -270,10 +291,7 @@ class Columns:
             present=np.frombuffer(bytes(self._present), np.uint8),
             stats=np.array([np.array(values) for values in self._stats.values()]),
             counts=counts,
-            extra={
-                name: Texts(np.array(of_row), np.array(ids), _encoded([*known]), _UNPACK.get(name))
-                for name, (of_row, ids, known) in self._texts.items()
-            },
+            extra=extra,
             problems=tuple(sorted(self._problems, key=attrgetter("line"))),  # what is before one may be read later
             problem_count=self._problem_count,
             complete=False if self.cut_off and not self.partial else None,

@@ -12,7 +12,6 @@ from typing import Any, Final, NamedTuple
 from matchers.laws.law import Kind
 from matchers.laws.register import law
 from matchers.logs.imported.columns import Columns
-from matchers.logs.imported.format import NATIVE_KEY
 from matchers.logs.imported.json_shapes import HOLE, apart_of, as_text, rows_of
 from matchers.logs.imported.makers import Makers
 from matchers.logs.op_log import Phase
@@ -26,7 +25,7 @@ _NUMBER = re.compile(rf"t(?:\$({HOLE}|\d+))?: \w+\[")
 _DTENSOR = re.compile(rf"dt(?:\$(?:{HOLE}|\d+))?: \w+\[")
 _UNKNOWN: Final = -2
 _NONE: Final[list[int]] = []
-_NO_STATISTICS: Final[Mapping[str, float]] = {}
+_EMPTY: Final[Mapping[str, Any]] = {}
 _FIRST_LIST = re.compile(r"\[(?:'[^']*'(?:, )?)+\]")
 """A list of tensors as the first argument."""
 _DTYPES: Final[Mapping[str, str]] = {
@@ -225,7 +224,7 @@ class Calls:
             self._hashed = any(op.outputs or op.inputs for *_, op in calls)
             calls, self._waiting = (self._waiting, []) if self._hashed else ([], self._waiting)
             self._columns.waiting = len(self._waiting)
-        self._enter([call for call in calls if (op := call[-1]).outputs or op.inputs or op.form.unhashed])
+        self._enter(calls)
 
     def finish(self) -> None:
         """Add the calls of a log without any hash."""
@@ -233,11 +232,13 @@ class Calls:
 
     def _enter(self, calls: Iterable[Call]) -> None:
         made_by, of_norm, paths = self._maker, self._maker_of_norm, self._paths
-        maker_of, keep = made_by.get, of_norm.keep
+        maker_of, keep, hashed = made_by.get, of_norm.keep, self._hashed
         rows: list[tuple[Any, ...]] = []
         here = len(self._columns)
         for line, number, module, location, phase, op in calls:
             form, shape, known, results, norms, before, after, tensors = op
+            if hashed and not (after or before or form.unhashed):
+                continue
             inputs, outputs, whole = before, after, _NONE
             if not norms:
                 many = (form.read, form.made) if tensors is None else tensors
@@ -263,14 +264,12 @@ class Calls:
                     continue  # gives Python a number
                 if not results and form.writes:
                     results = known[: form.written]
-                texts = {NATIVE_KEY: number} if number else {}
-                if whole:
-                    texts["User hash"] = ", ".join(map(str, whole))
+                texts = {"User hash": ", ".join(map(str, whole))} if whole else _EMPTY
                 path = paths.get(module)
                 if path is None:
                     path = self._path(module)
                 rows.append((line, path, form.name, shape, form.dtype, outputs, inputs, producers, location, phase,
-                    _NO_STATISTICS, (), (), (), False, -1, texts))  # fmt: skip
+                    _EMPTY, (), (), (), False, -1, texts, number, b""))  # fmt: skip
                 here += 1
                 if form.unfinished:
                     outputs = ()

@@ -6,7 +6,7 @@ import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import lru_cache
-from itertools import repeat
+from itertools import count, repeat
 from typing import Any, NamedTuple
 
 from matchers.errors import LogError
@@ -78,7 +78,7 @@ def _read(source: LogSource, columns: Columns) -> Iterator[None]:
     shapes, backward = Shapes(_plan, _APART), False
     for some in shapes.told(_open(source, columns).entries("]", _next_call, columns, shapes)):
         found: list[Call] = []
-        for number, ((line, _, _, _), one) in enumerate(some, first):
+        for ((line, _, _, _), one), number in zip(some, map(str, count(first)), strict=False):
             if type(one) is tuple:
                 depth, own, of_forward, op = one
                 if nesting.depth >= depth:
@@ -90,7 +90,7 @@ def _read(source: LogSource, columns: Columns) -> Iterator[None]:
                     location = _location(of_forward if is_backward else own)
                     if phase is not Phase.OPTIMIZER and own:
                         phase = Phase.BACKWARD if is_backward else Phase.OTHER if backward else Phase.FORWARD
-                found.append((line, str(number), nesting.module, location, phase, op))
+                found.append((line, number, nesting.module, location, phase, op))
             elif type(one) is _Annotation:
                 nesting.enter(*one)
             elif one is not None:

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from matchers.errors import LogError
 from matchers.logs.imported.columns import UNREAD, Columns, Row, rows, stats_of
-from matchers.logs.imported.format import NATIVE_KEY, Format
+from matchers.logs.imported.format import Format
 from matchers.logs.imported.json_lines import line_of, read_lines
 from matchers.logs.imported.json_shapes import Contents, Plan, Shapes, as_text, is_number, picker, rows_of, shape_of
 from matchers.logs.op_log import Phase
@@ -72,7 +72,7 @@ class _Reader:
                 "micro_batch": [-1 if batch is None else int(batch) for batch in batches],
                 "inputs": repeat(UNREAD),
                 "producers": repeat((-1,)),
-                "texts": [{NATIVE_KEY: name} for name in names],
+                "native": names,
             }
             return add(contents, common)
 
@@ -129,8 +129,7 @@ class _Reader:
             if mode == "full":
                 own["digests"] = [(int(digest[:16], 16),) for digest in digests]
             elif mode == "sampled":
-                told = zip(common["texts"], digests, strict=True)
-                own["texts"] = [{**texts, "User hash": str(int(digest, 16))} for texts, digest in told]
+                own["texts"] = [{"User hash": str(int(digest, 16))} for digest in digests]
             elif finite:
                 numbers = [[*map(float, column)] for column in values[: len(found)]]
                 own["stats"] = stats_of([*found], numbers) if found else repeat({})

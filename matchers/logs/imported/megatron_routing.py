@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from matchers.logs.imported.columns import UNREAD, Columns, Row
-from matchers.logs.imported.format import NATIVE_KEY, Format
+from matchers.logs.imported.format import Format
 from matchers.logs.imported.json_lines import line_of, read_lines
 from matchers.logs.imported.json_shapes import Contents, Plan, Shapes, as_text, is_whole, picker, rows_of
 from matchers.logs.imported.measured import Dumped, fields_of
@@ -69,9 +69,8 @@ class _Reader:
             every = zip(lines, stages, blocks, layers, steps, extras, chosen, strict=True)
             for line, stage, block, layer, step, extra, indices in every:
                 place = f"{as_text(block)}.layers.{layer}{'' if extra is None else f'.mtp.{int(extra)}'}"
-                module, texts = f"step_{step}.{place}", {NATIVE_KEY: place}
-                of_row = {"inputs": UNREAD, "producers": (-1,), "phase": Phase.FORWARD, "texts": texts}
-                row = Row(line, module, as_text(stage), **of_row)  # type: ignore[arg-type] # by name
+                of_row = {"inputs": UNREAD, "producers": (-1,), "phase": Phase.FORWARD, "native": place}
+                row = Row(line, f"step_{step}.{place}", as_text(stage), **of_row)  # type: ignore[arg-type] # by name
                 own = [(name, dtype, [*map(int, next(places))]) for name, dtype, places in files]
                 for name, _, at in own:
                     _refuse_other_size(name, at)
@@ -114,8 +113,7 @@ class _Reader:
             fields["inputs"] = [math.nan if one.l1 is None else one.l1 for one in numbers]
             fields["input_digests"] = [one.digest for one in numbers]
             fields["producers"] = [maker for _, maker in read]
-        texts = {**row.texts, **fields.pop("texts")}
-        self._columns.add(row._replace(**fields, texts=texts))
+        self._columns.add(row._replace(**fields))
         return number
 
     def _beside(self, name: str, dtype: str, place: Sequence[int]) -> Dumped | None:

@@ -14,14 +14,13 @@ from capture.log_format import escape
 from matchers.errors import LogError
 from matchers.logs.columns import decode
 from matchers.logs.imported.columns import UNREAD, Columns, Row
-from matchers.logs.imported.format import NATIVE_KEY, Format
+from matchers.logs.imported.format import Format
 from matchers.logs.imported.json_pieces import Pieces
 from matchers.logs.imported.json_shapes import NOT_AS_EXPECTED, Content, Shapes
 from matchers.logs.imported.makers import Makers
 from matchers.logs.imported.measured import Dumped, fields_of, printed
 from matchers.logs.imported.msprobe_entries import Entry, EntryShape, Name, Output, Tensor, Tensors, statistics_of
 from matchers.logs.imported.torch_file import read_torch
-from matchers.logs.input_statistics import FIELD
 from matchers.logs.op_log import NO_DIGEST, Phase
 from matchers.logs.source import LogSource
 
@@ -65,7 +64,7 @@ class _Reader:
         self._rows: list[tuple[Any, ...]] = []
         """Rows that are not entered yet."""
         self._number = 0
-        """Of the next row."""
+        """Of rows."""
         self._inside: set[str] = set()
         """Calls of modules in which a row lies."""
         self._made: dict[str, tuple[list[float], list[int]]] = {}
@@ -79,10 +78,6 @@ class _Reader:
         self.tensors = None if columns.head or not folder.is_dir() else folder
         """The folder of the tensors, if there are any."""
 
-    def _add(self, row: tuple[Any, ...]) -> None:
-        self._rows.append(row)
-        self._number += 1
-
     def flush(self) -> None:
         """Hand on the rows so far."""
         rows, self._rows = self._rows, []
@@ -90,58 +85,57 @@ class _Reader:
 
     def enter(self, text: str, entry: Entry, content: Content, line: int) -> None:
         """Add the rows of an entry."""
-        name = Name.of(text)
-        if name.direction == "parameters_grad":
-            self._gradients(name, text, entry.shape.gradients(content), line)
+        shape, (norms, known, read), parameters, outputs, told, statistics = entry
+        called, op, direction, kept = Name.of(text, shape.dimensions)
+        if direction == "parameters_grad":
+            self._gradients(called or "", text, shape.gradients(content), line)
             return
         parent, batch = self._parent(text) if self._parents else ("", -1)
-        if name.module is not None and not self._by_module and (text in self._inside or not self._parents):
+        if called is not None and not self._by_module and (text in self._inside or not self._parents):
             return  # what was called in it has rows of its own
-        module = name.module or ""
-        if name.module is None and parent.startswith("Module."):
+        module = called or ""
+        if called is None and parent.startswith("Module."):
             module = Name.of(parent).module or ""
-        backward = name.direction == "backward"
-        shape, inputs, parameters, outputs, told, statistics = entry
+        backward = direction == "backward"
         if self.tensors is not None:
-            inputs, outputs = self._dumped(inputs), self._dumped(outputs)
-            statistics = statistics_of(inputs)
-        norms, known, read = inputs
+            (norms, known, read), outputs = self._dumped(entry.inputs), self._dumped(outputs)
+            statistics = statistics_of((norms, known, read))
         made, results, tensors = outputs
-        texts: dict[str, Any] = {NATIVE_KEY: text}
+        texts: dict[str, str] = {}
         location, stack = self._places.get(text, _NO_PLACE)
         if stack:
             texts["Stack"] = stack
-        if statistics:
-            texts[FIELD] = statistics
-        if self._by_module and parameters:
+        if self._by_module:
             names = [f"{module}.{parameter}".lstrip(".") for parameter in shape.parameters]
             texts["Parameter"] = ";".join([*[""] * len(norms), *map(escape, names)])
             more = parameters if self.tensors is None else self._dumped(parameters)
             norms, known, read = norms + more[0], known + more[1], read + more[2]
         number = self._number
         producers = self._makers.of_all(known)
-        if not backward and (nested := self._made.pop(text, None)):
-            norms += tuple(nested[0])
-            producers += nested[1]
-        if backward and (saved := self._saved.pop(".forward".join(text.rsplit(".backward", 1)), None)):
-            before, makers, after, maker = saved
-            norms += before + after
-            producers += makers + [maker] * len(after)
-        size, dtype, norm, stats, counts, digests = self._told(told, tensors, texts)
-        op = shape.operation(name)
-        phase = _BACKWARD if backward else _PHASES.get(parent, _FORWARD)
-        read_digests = _digests(read, len(norms)) if self.tensors else ()
-        self._add((line, module, op, size, dtype, norm, norms, producers, location, phase,
-            stats, counts, digests, read_digests, shape.recompute, batch, texts))  # fmt: skip
         if backward:
+            if saved := self._saved.pop(".forward".join(text.rsplit(".backward", 1)), None):
+                before, makers, after, maker = saved
+                norms += before + after
+                producers += makers + [maker] * len(after)
             self._last_backward[module] = number
         else:
+            if nested := self._made.pop(text, None):
+                norms += tuple(nested[0])
+                producers += nested[1]
             self._saved[text] = norms, producers, made, number
-        if not text.startswith("Distributed."):  # what a collective returns may not be there yet
+        size, dtype, norm, stats, counts, digests = self._told(told, tensors, texts)
+        phase = _BACKWARD if backward else _PHASES.get(parent, _FORWARD)
+        read_digests = _digests(read, len(norms)) if self.tensors else ()
+        self._rows.append((line, module, op, size, dtype, norm, norms, producers, location, phase,
+            stats, counts, digests, read_digests, shape.recompute, batch, texts, text, statistics))  # fmt: skip
+        self._number += 1
+        if kept:  # what a collective returns may not be there yet
             for result in results:
                 if result is not None:
                     self._makers.keep(result, number, known)
-        if name.module is not None and parent:
+        if not parent:
+            return
+        if called is not None:
             within = self._made.setdefault(parent, ([], []))
             within[0].append(made[0] if made else math.nan)
             within[1].append(number)
@@ -149,19 +143,19 @@ class _Reader:
             self._inside.add(parent)
             parent, _ = self._parent(parent)
 
-    def _gradients(self, name: Name, text: str, gradients: Iterable[tuple[str, Entry]], line: int) -> None:
+    def _gradients(self, module: str, text: str, gradients: Iterable[tuple[str, Entry]], line: int) -> None:
         """Add the gradients of a module's parameters."""
-        module = name.module or ""
         for parameter, entry in gradients:
             producer = self._last_backward.get(module, -1)
             path = f"{module}.{parameter}" if module else parameter
             _, _, tensors = entry.outputs if self.tensors is None else self._dumped(entry.outputs)
-            texts = {NATIVE_KEY: text}
+            texts: dict[str, str] = {}
             shape, dtype, norms, stats, counts, digests = self._told(entry.told, tensors, texts)
-            fields = {"stats": stats, "counts": counts, "digests": digests, "texts": texts, "phase": Phase.BACKWARD}
-            self._add(
-                Row(line, path, "gradient", shape, dtype, norms, UNREAD, (producer,), **fields)  # type: ignore[arg-type] # by name
-            )
+            fields: dict[str, Any] = {"stats": stats, "counts": counts, "digests": digests, "texts": texts}
+            fields |= {"phase": Phase.BACKWARD, "native": text}
+            row = Row(line, path, "gradient", shape, dtype, norms, UNREAD, (producer,), **fields)
+            self._rows.append(row)
+            self._number += 1
 
     def _told(
         self, told: Sequence[Output], outputs: Sequence[Tensor], texts: dict[str, str]

@@ -45,30 +45,37 @@ class Name(NamedTuple):
 
     Attributes:
         module: its path, of a module's call; None for a function.
-        op: the function, or the class of the module.
+        op: the operation: what a function dispatches, by which other tools call it, or the class of the module.
         direction: `forward`, `backward` or `parameters_grad`.
+        kept: what it returns is there when it returns: it is no collective.
     """
 
     module: str | None
     op: str
     direction: str
+    kept: bool
 
     @classmethod
-    def of(cls, text: str) -> Name:
-        """Return the parts of a name; fails for a text that is none."""
+    def of(cls, text: str, dimensions: tuple[int, ...] = ()) -> Name:
+        """Return the parts of a name, of an entry with inputs of so many dimensions; fails for a text that is none."""
         start, middle, last = text.rsplit(".", 2)
-        return cls._of(start, middle if start.startswith("Module.") else last)
+        return cls._of(start, middle if start.startswith("Module.") else last, dimensions)
 
     @classmethod
     @lru_cache(maxsize=4096)
-    def _of(cls, start: str, direction: str) -> Name:
+    def _of(cls, start: str, direction: str, dimensions: tuple[int, ...]) -> Name:
         """The name without the number of the call."""
         kind, _, function = start.partition(".")
+        path, called = None, function
         if kind == "Module":
             path, _, called = function.rpartition(".")
-            return cls(path, called, direction)
-        bare = function.strip("_") if function.startswith("__") and function.endswith("__") else function
-        return cls(None, bare, direction)
+        elif function.startswith("__") and function.endswith("__"):
+            called = function.strip("_")
+        if direction == "backward":
+            called = f"{called}_{direction}"
+        elif path is None:
+            called = dispatched(called, dimensions)
+        return cls(path, called, direction, kind != "Distributed")
 
 
 Tensor = tuple[tuple[Any, ...], int, Any]
@@ -200,8 +207,7 @@ class EntryShape:
         parameters = {str(name): one for name, one in told.items() if _is_tensor(one)} if type(told) is dict else {}
         self.parameters = [*parameters]
         self._parameters = [_Told(one, kinds) for one in parameters.values()]
-        self._operations: dict[tuple[str, str], str] = {}
-        self._dimensions = tuple([told.dimensions for told in self._inputs])
+        self.dimensions = tuple([told.dimensions for told in self._inputs])
         self._plain = all(told.plain for told in self._inputs)
         self._statistics = [at for told in self._inputs for at in told.numbers[1:]]
         self._gradients = cache(lambda: {str(name): EntryShape({"output": one}, kinds) for name, one in entry.items()})
@@ -217,16 +223,6 @@ class EntryShape:
             numbers[:, :, :-1] = contents.numbers[:, self._statistics].reshape(many, -1, PER_INPUT - 1)
             texts = pack(numbers)
         return map(new_row, repeat(Entry), zip(repeat(self), inputs, *others, told, texts))
-
-    def operation(self, name: Name) -> str:
-        """The operation of an entry: that of a function is what it dispatches, by which other tools call it."""
-        of = name.op, name.direction
-        if (found := self._operations.get(of)) is None:
-            found = f"{name.op}_{name.direction}" if name.direction == "backward" else name.op
-            if name.module is None and name.direction != "backward":
-                found = dispatched(name.op, self._dimensions)
-            self._operations[of] = found
-        return found
 
     def gradients(self, content: Content) -> Iterator[tuple[str, Entry]]:
         """Yield those of parameters, by name, as outputs."""

@@ -17,7 +17,7 @@ from matchers.errors import LogError
 from matchers.logs.imported.columns import UNREAD, Columns, Row
 from matchers.logs.imported.files import natural
 from matchers.logs.imported.folders import FolderSource, Source
-from matchers.logs.imported.format import NATIVE_KEY, Format
+from matchers.logs.imported.format import Format
 from matchers.logs.imported.measured import Dumped, fields_of
 from matchers.logs.source import LogSource
 from matchers.tensor import SIZES
@@ -179,8 +179,7 @@ def _returned(name: str) -> list[list[tuple[int, str]]]:
 
 def _row(name: str, tensor: Dumped) -> Row:
     fields = fields_of([tensor])
-    texts = {NATIVE_KEY: name, **fields.pop("texts", {})}
-    return Row(line=0, module=name, op="tensor", inputs=UNREAD, producers=(-1,), texts=texts, **fields)
+    return Row(line=0, module=name, op="tensor", inputs=UNREAD, producers=(-1,), native=name, **fields)
 
 
 def _and_more(many: int) -> str:

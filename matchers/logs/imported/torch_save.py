@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 from matchers.errors import LogError
 from matchers.logs.imported.columns import UNREAD, Columns, Row
 from matchers.logs.imported.files import dumper_files, dumper_tags
-from matchers.logs.imported.format import NATIVE_KEY, Format
+from matchers.logs.imported.format import Format
 from matchers.logs.imported.makers import Makers
 from matchers.logs.imported.measured import Dumped, fields_of
 from matchers.logs.imported.torch_file import read_torch, tensors_in
@@ -52,14 +52,13 @@ class _Reader:
         """Add a tensor."""
         tags, name, layer = named.tags, named.name, named.tags.get("layer_id", "")
         recompute = tags.get("recompute_status") == "recompute"
-        texts = {NATIVE_KEY: name}
         if told := _OF_MODULE.fullmatch(name):
             module, kind, place = told[1], told[2], told[3] or "0"
             if kind == "inputs":
                 self._inputs.setdefault(module, []).append(named.tensor)
                 return
             op = "forward" if place == "0" else f"output_{place}"
-            row = Row(named.line, module, op, phase=Phase.FORWARD, recompute=recompute, texts=texts)
+            row = Row(named.line, module, op, phase=Phase.FORWARD, recompute=recompute)
             row = self._with_inputs(row, self._inputs.pop(module, []))
         else:
             start = next((start for start in _OF_NAME if name.startswith(start)), "")
@@ -67,8 +66,7 @@ class _Reader:
             name = name.removeprefix(start)
             module = f"layers.{layer}.{name}" if layer and not start else name
             row = Row(named.line, module, op, inputs=UNREAD, producers=(-1,), phase=phase, recompute=recompute)
-            row = row._replace(texts=texts)
-        _add(self._columns, row, named.tensor, self._makers)
+        _add(self._columns, row._replace(native=named.name), named.tensor, self._makers)
 
     def _with_inputs(self, row: Row, inputs: list[Dumped | None]) -> Row:
         read = [tensor.measured for tensor in inputs if tensor is not None]
@@ -86,7 +84,7 @@ def _add(columns: Columns, row: Row, tensor: Dumped | None, makers: Makers | Non
     for digest in fields.get("digests", ()) if makers is not None else ():
         assert makers is not None
         makers.keep(digest, len(columns), row.input_digests)
-    columns.add(row._replace(**{**fields, "texts": {**row.texts, **fields.get("texts", {})}}))
+    columns.add(row._replace(**fields))
 
 
 def _read(source: LogSource, columns: Columns) -> Iterator[None]:
@@ -97,8 +95,8 @@ def _read(source: LogSource, columns: Columns) -> Iterator[None]:
         if not found:
             raise LogError(f"{path}:1: no tensor is in this file")
         for line, (name, tensor) in enumerate(found, 1):
-            row = Row(line, name or path.stem, "tensor", inputs=UNREAD, producers=(-1,))
-            _add(columns, row._replace(texts={NATIVE_KEY: name}), tensor)
+            row = Row(line, name or path.stem, "tensor", inputs=UNREAD, producers=(-1,), native=name)
+            _add(columns, row, tensor)
             yield
         return
     columns.form = f"{FORMAT.name} (SGLang dumper)"

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 from matchers.errors import LogError
 from matchers.logs.columns import decode
 from matchers.logs.imported.columns import UNREAD, Columns, Row, new_row, rows, stats_of
-from matchers.logs.imported.format import NATIVE_KEY, Format
+from matchers.logs.imported.format import Format
 from matchers.logs.imported.json_leaves import leaves
 from matchers.logs.imported.json_shapes import (
     CLOSED,
@@ -107,7 +107,7 @@ def _rows(lines: Sequence[int], paths: Sequence[str], told: Sequence[Sequence[An
         producers=repeat((-1,)),
         phase=repeat(Phase.FORWARD),
         stats=stats_of(_STATISTICS, [*numbers, norms]),
-        texts=[{NATIVE_KEY: path} for path in paths],
+        native=paths,
     )
 
 
@@ -134,15 +134,12 @@ class _Tree:
             fields = {**self._inputs(inputs), **fields_of(read)}
             for digest in fields["digests"]:
                 self._makers.keep(digest, len(self._columns), fields["input_digests"])
-            fields["texts"] = {NATIVE_KEY: path, **fields["texts"]}
-            self._columns.add(Row(*place, phase=Phase.FORWARD, **fields))
+            self._columns.add(Row(*place, phase=Phase.FORWARD, native=path, **fields))
             return
         (shape, dtype, stats, _), *further = outputs
-        texts = {NATIVE_KEY: path}
-        for k, one in enumerate(further, 1):
-            texts[f"Output {k}"] = printed(one.shape, one.dtype, one.stats)
+        texts = {f"Output {k}": printed(one.shape, one.dtype, one.stats) for k, one in enumerate(further, 1)}
         told_of = shape_of(shape), dtype, (), UNREAD, (-1,), "", Phase.FORWARD, stats
-        self._columns.add(new_row(Row, (*place, *told_of, (), (), (), False, -1, texts)))
+        self._columns.add(new_row(Row, (*place, *told_of, (), (), (), False, -1, texts, path, b"")))
 
     def _inputs(self, inputs: Sequence[Any]) -> dict[str, Any]:
         """The fields of a row that are about what a module reads."""
