@@ -182,7 +182,7 @@ class Nesting:
             self._root = self._root or (tag if module else "")
             self._tell()
 
-    def leave(self, depth: int) -> None:
+    def leave(self, depth: float) -> None:
         """Close what a call at this depth lies outside of."""
         if self.depth >= depth:
             while self._open and self._open[-1][0] >= depth:
@@ -232,7 +232,7 @@ class Calls:
 
     def _enter(self, calls: Iterable[Call]) -> None:
         made_by, of_norm, paths = self._maker, self._maker_of_norm, self._paths
-        maker_of, keep, hashed = made_by.get, of_norm.keep, self._hashed
+        maker_of, first, hashed = made_by.get, of_norm.first, self._hashed
         rows: list[tuple[Any, ...]] = []
         here = len(self._columns)
         for line, number, module, location, phase, op in calls:
@@ -277,8 +277,8 @@ class Calls:
                 if tensor != "":
                     made_by[tensor] = row
             for norm in outputs:
-                if norm % 1 > 0:  # neither NaN nor infinite
-                    keep(norm, row)
+                if norm % 1 > 0 and first(norm, row) != row:  # neither NaN nor infinite
+                    of_norm.keep(norm, row)
         self._columns.extend(rows)
 
     def _norms(self, values: Sequence[Any], tensors: int) -> tuple[Sequence[float], list[int]]:

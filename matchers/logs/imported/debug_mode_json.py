@@ -76,9 +76,9 @@ def _open(source: LogSource, columns: Columns) -> Pieces:
 def _read(source: LogSource, columns: Columns) -> Iterator[None]:
     calls, nesting, first = Calls(columns), Nesting(), 0
     shapes, backward = Shapes(_plan, _APART), False
-    for some in shapes.told(_open(source, columns).entries("]", _next_call, columns, shapes)):
+    for lines, _, _, told in shapes.told(_open(source, columns).entries("]", _next_call, columns, shapes)):
         found: list[Call] = []
-        for ((line, _, _, _), one), number in zip(some, map(str, count(first)), strict=False):
+        for line, one, number in zip(lines, told, map(str, count(first)), strict=False):
             if type(one) is tuple:
                 depth, own, of_forward, op = one
                 if nesting.depth >= depth:
@@ -96,7 +96,7 @@ def _read(source: LogSource, columns: Columns) -> Iterator[None]:
             elif one is not None:
                 columns.problem(line, f"logs[{number}] is not a call that can be read")
         calls.add(found)
-        first += len(some)
+        first += len(told)
         yield
     calls.finish()
 
@@ -109,7 +109,7 @@ class _Annotation(NamedTuple):
     tag: str
 
 
-_Call = tuple[int, str, str, Op]
+_Call = tuple[float, str, str, Op]
 """Depth of what a call lies in, its stack and that of the forward pass, as JSON has them, and the operation."""
 
 
@@ -153,8 +153,8 @@ def _calls(value: Any, name: str, before: Any, after: Any) -> Plan:
         read, made = (rows_of(of, len(contents)) for of in (found[3:first], found[first:last]))
         found_ops = [*ops(contents, found[last:], read, made)]
         if name == "op_name" and encloses is not False:
-            depths = [int(depth) + op.form.encloses for depth, op in zip(depths, found_ops, strict=True)]
-        return zip(map(int, depths), own, of_forward, found_ops, strict=True)
+            depths = [depth + op.form.encloses for depth, op in zip(depths, found_ops, strict=True)]
+        return zip(depths, own, of_forward, found_ops, strict=True)
 
     return calls
 
@@ -220,7 +220,7 @@ def _location(stack: str) -> str:
 
 def _native(source: LogSource, _path: str, _line: int, index: str) -> Iterator[str]:
     columns = Columns("")
-    for number, (_, _, value, _) in enumerate(_open(source, columns).entries("]", _next_call, columns)):
+    for number, (_, _, _, value, _) in enumerate(_open(source, columns).entries("]", _next_call, columns)):
         if str(number) == index:
             yield from json.dumps(value, indent=1, ensure_ascii=False).splitlines()
             return

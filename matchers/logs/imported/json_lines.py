@@ -17,37 +17,37 @@ __all__ = ["line_of", "read_lines"]
 
 def read_lines(source: LogSource, columns: Columns, shapes: Shapes) -> Iterator[list[tuple[int, Any]]]:
     """Yield the lines of objects, many at once, and what the plans of their shapes tell of each."""
-    for some in shapes.told(_entries(source, shapes)):
-        told = []
-        for (line, _, _, ended), one in some:
+    for lines, _, open_, told in shapes.told(_entries(source, shapes)):
+        found = []
+        for line, is_open, one in zip(lines, open_, told, strict=True):
             if isinstance(one, Exception):
-                columns.cut_off |= not ended
+                columns.cut_off |= bool(is_open)
                 columns.problem(line, f"not a record of this format: {one}")
             else:
-                told.append((line, one))
-        yield told
+                found.append((line, one))
+        yield found
 
 
 def _entries(source: LogSource, shapes: Shapes) -> Iterator[Entry]:
-    """Yield the objects, each with whether a line break ends its line."""
+    """Yield the objects, and the errors of lines that are none, each with whether its line may go on."""
     number = 1
     for text in source.whole_lines():
         at, whole = 0, text.endswith(b"\n")
         while at < len(text):
-            start, first = at, number
+            start = at
             last = not whole and len(text) - at <= SPAN
             piece = text[at : at + SPAN] if shapes.quick else b""
-            for breaks, end, shape, content, _ in shapes.many(piece, by_line=True, last=last):
-                number, at = first + breaks, start + end
-                yield number, shape, content, whole or at < len(text)
+            for entry in shapes.many(piece, number, by_line=True, last=last):
+                number, at = entry[0], start + entry[1]
+                yield entry
             if at == start:
                 at = text.find(b"\n", at) + 1 or len(text)
                 raw = text[start:at]
                 try:
                     if raw.strip():
-                        yield number, *shapes.one(json.loads(raw)), raw.endswith(b"\n")
+                        yield shapes.one(number, json.loads(raw))
                 except NOT_AS_EXPECTED as error:
-                    yield number, None, error, raw.endswith(b"\n")
+                    yield number, 0, None, error, not raw.endswith(b"\n")
                 number += 1
 
 

@@ -11,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from matchers.logs.imported.columns import Columns
-from matchers.logs.imported.json_shapes import SPAN, Content, Entry, Shapes
+from matchers.logs.imported.json_shapes import SPAN, Entry, Record, Shapes
 from matchers.logs.records import MAX_PROBLEMS
 from matchers.logs.source import LogSource
 
@@ -97,7 +97,7 @@ class Pieces:
             if shapes is not None and shapes.quick:
                 if entries := self._many(shapes, named=named):
                     yield from entries
-                    name = entries[-1][3]
+                    name = entries[-1][4]
                     continue
                 if len(self.text) - self.at < SPAN and self.more():
                     continue
@@ -109,10 +109,10 @@ class Pieces:
                 value = self._value()
             except _Damaged as error:
                 damaged += 1
-                yield line, None, error, name
+                yield line, 0, None, error, name
                 self._seek(next_value)
             else:
-                yield line, *((None, value) if shapes is None else shapes.one(value)), name
+                yield (line, 0, None, value, name) if shapes is None else shapes.one(line, value, name)
         if damaged == MAX_PROBLEMS:
             columns.problem(self.line, "so much is damaged that the rest was not read")
         elif not self._skip():
@@ -121,12 +121,11 @@ class Pieces:
         while self.more():  # the digest of a file is of all its bytes
             self.at = len(self.text)
 
-    def _many(self, shapes: Shapes, *, named: bool) -> list[tuple[int, bytes, Content, str]]:
+    def _many(self, shapes: Shapes, *, named: bool) -> list[Record]:
         """Return the entries from here on that are quickly split, and go on to their end."""
         text, line = self.text[self.at : self.at + SPAN].encode(), self.line
-        records = [*shapes.many(text, named=named)]
-        found = [(line + breaks, shape, content, name) for breaks, _, shape, content, name in records]
-        end = records[-1][1] if records else 0
+        found = [*shapes.many(text, line, named=named)]
+        end = found[-1][1] if found else 0
         self.at += end if text.isascii() else len(text[:end].decode())
         # where lines are short, several times faster than to search for each break
         self._line = line + int(np.count_nonzero(np.frombuffer(text, np.uint8, end) == ord("\n")))

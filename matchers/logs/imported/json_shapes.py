@@ -45,6 +45,7 @@ __all__ = [
     "Record",
     "Shapes",
     "Split",
+    "Told",
     "apart_of",
     "as_text",
     "is_double",
@@ -175,11 +176,13 @@ class Contents:
         return [*map(_READ[place.kind], column)] if place.kind in _READ else column
 
 
-Record = tuple[int, int, bytes, Content, str]
-"""Line breaks before it, the place after it, its shape, content and name."""
-Entry = tuple[int, bytes | None, Any, Any]
-"""The line of a record, its shape and content, and what its reader knows besides; without a shape, the content is the
-error of a record that is damaged."""
+Record = tuple[int, int, bytes, Content, Any]
+"""The line of a record, the place after it in the text that was split, its shape and content, and its name, or what its
+reader knows besides."""
+Entry = Record | tuple[int, int, None, Any, Any]
+"""A record; without a shape, the content is the error of one that is damaged."""
+Told = tuple[Sequence[int], Sequence[Any], Sequence[Any], list[Any]]
+"""Of many entries the lines, contents, names, and what the plans of their shapes tell, or the errors."""
 Plan = Callable[[Sequence[int], Contents], Iterable[Any]]
 """Tells what a format wants of records of one shape, from their lines and contents; changes nothing."""
 
@@ -206,25 +209,29 @@ class Shapes:
         self._compiled = _compiled()
         self.quick = self._compiled is not None
 
-    def many(self, text: bytes, *, by_line: bool = False, last: bool = False, named: bool = False) -> Iterator[Record]:
+    def many(
+        self, text: bytes, line: int = 1, *, by_line: bool = False, last: bool = False, named: bool = False
+    ) -> Iterator[Record]:
         """Yield the records with which a text begins, as many as are quickly split, at most `_MOST`.
 
         Args:
+            line: that of the text.
             by_line: a record is what fills a line.
             last: no text follows.
             named: each has a name before it.
         """
-        return iter(()) if self._compiled is None else _records(self._compiled, text, self._keys, by_line, last, named)
+        flags = by_line, last, named
+        return iter(()) if self._compiled is None else _records(self._compiled, text, line, self._keys, *flags)
 
-    def one(self, value: Any) -> tuple[bytes, Content]:
-        """Return shape and content of a record that `json` has decoded."""
-        return shape_and_content(value, self._apart)
+    def one(self, line: int, value: Any, name: Any = "") -> Record:
+        """Return the entry of a record that `json` has decoded."""
+        return line, 0, *shape_and_content(value, self._apart), name
 
-    def told(self, entries: Iterator[Entry]) -> Iterator[list[tuple[Entry, Any]]]:
-        """Yield entries, many at once, in their order, each with what the plan of its shape tells, or the error."""
+    def told(self, entries: Iterator[Entry]) -> Iterator[Told]:
+        """Yield what the plans of their shapes tell of entries, many at once, in their order."""
         some = [*islice(entries, _FIRST)]
         while some:
-            lines, shapes, contents, _ = zip(*some, strict=True)
+            lines, _, shapes, contents, names = zip(*some, strict=True)
             told = [*contents]
             places = defaultdict[bytes, list[int]](list)
             for k, shape in enumerate(shapes):
@@ -234,7 +241,7 @@ class Shapes:
                 take = itemgetter(*own, own[0])  # a tuple also of one
                 for k, one in zip(own, self._of_shape(shape, take(lines)[:-1], take(contents)[:-1]), strict=True):
                     told[k] = one
-            yield [*zip(some, told, strict=True)]
+            yield lines, contents, names, told
             some = [*islice(entries, _MOST)]
 
     def _of_shape(self, shape: bytes, lines: Sequence[int], contents: Sequence[Content]) -> list[Any]:
@@ -262,7 +269,9 @@ class _Plans(dict[bytes, Plan]):
         return found
 
 
-def _records(c: Any, text: bytes, keys: tuple[bytes, ...], by_line: bool, last: bool, named: bool) -> Iterator[Record]:
+def _records(
+    c: Any, text: bytes, line: int, keys: tuple[bytes, ...], by_line: bool, last: bool, named: bool
+) -> Iterator[Record]:
     """As `Shapes.many`; lists are made of all records at once, which is twice as fast as one record after the other."""
     size = len(text) + 16
     record, used = np.empty((_MOST, 5), np.int64), np.empty(4, np.int64)
@@ -276,6 +285,7 @@ def _records(c: Any, text: bytes, keys: tuple[bytes, ...], by_line: bool, last: 
     told = [bytes(array[:end]) for array, end in zip((shapes, strings, hard, names), used.tolist(), strict=True)]
     unread = int(record[many - 1, 4])
     numbers[hards[:unread]] = [*map(float, told[2].split())]
+    record[:many, 0] += line
     lines, after, ends, text_ends, _ = record[:many].T.tolist()
     texts = told[1].decode().split("\n")
     split = Split(numbers, texts, ends, text_ends)

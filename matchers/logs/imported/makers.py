@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Hashable, Iterable
+from collections.abc import Callable, Collection, Hashable, Iterable
 from itertools import repeat
 
 __all__ = ["Makers"]
@@ -11,10 +11,15 @@ _SEVERAL = -2
 
 
 class Makers:
-    """Rows by what is known of their results: a digest, a norm, statistics. What two rows made has no known maker."""
+    """Rows by what is known of their results: a digest, a norm, statistics. What two rows made has no known maker.
+
+    Attributes:
+        first: notes a result of a row, and returns the row that is noted: `keep` need be called for another one only.
+    """
 
     def __init__(self) -> None:
         self._rows: dict[Hashable, int] = {}
+        self.first: Callable[[Hashable, int], int] = self._rows.setdefault
 
     def keep(self, known: Hashable, row: int, read: Collection[Hashable] = ()) -> None:
         """Note a result of a row; what it has read and returns unchanged comes from it from then on."""

@@ -131,7 +131,7 @@ class _Reader:
         self._number += 1
         if kept:  # what a collective returns may not be there yet
             for result in results:
-                if result is not None:
+                if result is not None and self._makers.first(result, number) != number:
                     self._makers.keep(result, number, known)
         if not parent:
             return
@@ -268,7 +268,7 @@ def _read(source: LogSource, columns: Columns) -> Iterator[None]:
     shapes = Shapes(lambda entry: EntryShape(entry, kinds).entries)
     columns.form = f"{FORMAT.name} (statistics)"  # of a head, which ends before the checksums are known
     for some in shapes.told(pieces.entries("}", _next_entry, columns, shapes, named=True)):
-        for number, ((line, _, content, name), entry) in enumerate(some):
+        for number, (line, content, name, entry) in enumerate(zip(*some, strict=True)):
             try:
                 reader.enter(name, entry, content, line)
             except NOT_AS_EXPECTED:

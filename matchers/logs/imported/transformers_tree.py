@@ -25,6 +25,7 @@ from matchers.logs.imported.json_shapes import (
     Contents,
     Entry,
     Plan,
+    Record,
     Shapes,
     is_text,
     picker,
@@ -234,23 +235,23 @@ def _calls(content: bytes, shapes: Shapes, path: str) -> Iterator[Entry]:
     return _decoded(root, content, shapes)
 
 
-def _split(content: bytes, shapes: Shapes) -> list[Entry] | None:
+def _split(content: bytes, shapes: Shapes) -> list[Record] | None:
     """Return the calls of a tree, quickly; None for one that is damaged or written in another way."""
-    found: list[Entry] = []
-    open_: list[Entry] = []
+    found: list[Record] = []
+    open_: list[Record] = []
     at, line = 0, 1
     while not found or open_:
         piece = content[at : at + SPAN]
         end = 0
-        for breaks, after, shape, told, _ in shapes.many(piece):
+        for call_line, after, shape, told, _ in shapes.many(piece, line):
             if shape == CLOSED:
                 if not open_:
                     return None
                 found.append(open_.pop())
             else:
                 name = piece.find(_NODE, end, after)
-                breaks += piece.count(b"\n", piece.rfind(b"{", 0, name), name) if name > 0 else 0
-                call = line + breaks, shape, told, None
+                within = piece.count(b"\n", piece.rfind(b"{", 0, name), name) if name > 0 else 0
+                call = call_line + within, 0, shape, told, ""
                 (open_ if shape.endswith(_OPEN) else found).append(call)
             end = after
             if not open_:
@@ -270,7 +271,7 @@ def _decoded(root: Any, content: bytes, shapes: Shapes) -> Iterator[Entry]:
         node, number = stack.pop()
         if number >= 0:
             own = {key: value for key, value in node.items() if key != _NEST}
-            yield lines[number] if number < len(lines) else 1, *shapes.one(own), None
+            yield shapes.one(lines[number] if number < len(lines) else 1, own)
             continue
         stack.append((node, next(numbers)))
         children = node.get(_NEST) or ()
@@ -285,9 +286,9 @@ def _read(source: LogSource, columns: Columns) -> Iterator[None]:
     shapes, tree = Shapes(_plan, nest=_NEST), _Tree(columns)
     line = 1
     try:
-        for some in shapes.told(_calls(content, shapes, columns.path)):
-            for entry, one in some:
-                line = entry[0]
+        for lines, _, _, told in shapes.told(_calls(content, shapes, columns.path)):
+            for number, one in zip(lines, told, strict=True):
+                line = number
                 if isinstance(one, Exception):
                     raise one
                 if isinstance(one, Row):

@@ -180,9 +180,9 @@ def test_a_name_is_no_part_of_a_record() -> None:
     """One that has an escape, or is not the name of a record, is left."""
     text = b' "a.0" : {"b": 1},\n"\xc3\xa91":[2, "x1"] , "c\\n": 3, "d": 4'
     found = [*Shapes(_no_plan).many(text, named=True)]
-    assert [(breaks, shape, name) for breaks, _, shape, _, name in found] == [
-        (0, b'{"b":\1}', "a.0"),
-        (1, b"[\1,\3]", "\N{LATIN SMALL LETTER E WITH ACUTE}1"),
+    assert [(line, shape, name) for line, _, shape, _, name in found] == [
+        (1, b'{"b":\1}', "a.0"),
+        (2, b"[\1,\3]", "\N{LATIN SMALL LETTER E WITH ACUTE}1"),
     ]
     for bad in (b'"a" {}', b'"a", {}', b"{}", b'"a":', b'"a', b""):
         assert [*Shapes(_no_plan).many(bad, named=True)] == []
@@ -222,7 +222,7 @@ def test_what_follows_the_records_within_is_left() -> None:
 
 
 def _entries(shapes: Shapes, *texts: str) -> Iterator[Entry]:
-    return ((k, *shapes.one(json.loads(text)), text) for k, text in enumerate(texts))
+    return (shapes.one(k, json.loads(text), text) for k, text in enumerate(texts))
 
 
 def test_records_of_one_shape_are_told_together_and_a_bad_one_by_itself() -> None:
@@ -242,12 +242,12 @@ def test_records_of_one_shape_are_told_together_and_a_bad_one_by_itself() -> Non
 
     shapes = Shapes(plan)
     texts = ['{"a": 1.5, "b": "x1"}', '{"a": 2, "b": "x3"}', '{"a": 2.5, "b": "x2"}']
-    assert [one for some in shapes.told(_entries(shapes, *texts)) for _, one in some] == [1189, 1191, 1190]
+    assert [one for *_, told in shapes.told(_entries(shapes, *texts)) for one in told] == [1189, 1191, 1190]
     assert [record["b"] for record in asked] == [Place(1, json_shapes.TEXTS[0])] * 2
     assert together == [(0, 2), (1,)]
-    damaged = iter([*_entries(shapes, texts[0], '{"a": 1.5, "b": "1-"}', "[]"), (9, None, KeyError("x"), "")])
-    (some,) = shapes.told(damaged)
-    assert [type(one) for _, one in some] == [int, ValueError, TypeError, KeyError]
+    damaged = iter([*_entries(shapes, texts[0], '{"a": 1.5, "b": "1-"}', "[]"), (9, 0, None, KeyError("x"), "")])
+    ((*_, told),) = shapes.told(damaged)
+    assert [type(one) for one in told] == [int, ValueError, TypeError, KeyError]
     assert len(asked) == 3, "a plan is made once for a shape, and tried again only where it failed"
 
 
