@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Iterator
-from itertools import islice, takewhile
+from itertools import chain, islice, takewhile
 from typing import Any, Final
 
 from matchers.logs.columns import decode
@@ -19,9 +19,11 @@ from matchers.logs.source import LogSource
 __all__ = ["FORMAT"]
 
 _PATTERN = re.compile(rb"^Total captured tensor hash ops:|^  Call type: (?:torch op|triton kernel)\r?$", re.MULTILINE)
-_DECLARED = re.compile(r"Total captured tensor hash ops: (\d{1,15})")
+_DECLARED = re.compile(rb"^Total captured tensor hash ops: (\d{1,15})\r?\n", re.MULTILINE)
+_KEY_LINE = re.compile(rb"^(\[.*\n)", re.MULTILINE)
 _KEY = re.compile(r"\[(.+)/op_\d+_(.+)\]")
-_FIELD = re.compile(r"  (Call type|Call index|Call depth|Input hashes|Output hashes): (.*)")
+_FIELD = re.compile(rb"^  (Call type|Call index|Call depth|Input hashes|Output hashes): (.*?)\r?\n", re.MULTILINE)
+_EMPTY = re.compile(rb"^[= \r]*\n", re.MULTILINE)
 _SPOT = 256
 """Blocks between two reports of progress."""
 _DECODER = json.JSONDecoder()
@@ -31,32 +33,35 @@ _NOT_FINITE: Final = {"NaN": float("nan"), "Infinity": float("inf"), "-Infinity"
 def _read(source: LogSource, columns: Columns) -> Iterator[None]:
     calls, declared, blocks = Calls(columns), None, 0
     key: re.Match[str] | None = None
-    fields: dict[str, str] = {}
+    fields: dict[bytes, bytes] = {}
     begin = number = 0
 
     def end() -> None:
         if key is not None:
             calls.add([_call(key, fields, begin, columns)])
 
-    for number, raw in enumerate(source.lines(), 1):
-        line = decode(raw.rstrip(b"\r\n"))
-        if not raw.endswith(b"\n"):
+    # many lines at once: a damaged file may have millions that are of no block
+    for part in filter(None, chain.from_iterable(map(_KEY_LINE.split, source.whole_lines()))):
+        lines = part.count(b"\n")
+        first, number = number + 1, number + (lines or 1)
+        if not lines:
             columns.cut_off = True
             columns.problem(number, "the log ends within a line")
-        elif line.startswith("["):
+        elif part.startswith(b"["):
             end()
-            key, fields, begin = _KEY.fullmatch(line), {}, number
+            key, fields, begin = _KEY.fullmatch(decode(part.rstrip(b"\r\n"))), {}, number
             blocks += 1
             if key is None:
                 columns.problem(number, "the key is not of the form '[module/op_N_name]'")
             if blocks % _SPOT == 0:
                 yield
-        elif match := _FIELD.fullmatch(line):
-            fields.setdefault(match[1], match[2])
-        elif match := _DECLARED.fullmatch(line):
-            declared = int(match[1])
-        elif line.strip("= "):
-            columns.problem(number, "not a field of a hash dump")
+        else:
+            found = _FIELD.findall(part)
+            fields = dict(reversed(found)) | fields  # of several, the first counts
+            if headers := _DECLARED.findall(part):
+                declared = int(headers[-1])
+            if others := lines - len(found) - len(headers) - len(_EMPTY.findall(part)):
+                columns.others(first, others)
     end()
     calls.finish()
     if declared is not None and declared > blocks:
@@ -64,16 +69,16 @@ def _read(source: LogSource, columns: Columns) -> Iterator[None]:
         columns.problem(number, f"the header declares {declared:,} operations, the log has {blocks:,}")
 
 
-def _call(key: re.Match[str], fields: dict[str, str], line: int, columns: Columns) -> Call:
+def _call(key: re.Match[str], fields: dict[bytes, bytes], line: int, columns: Columns) -> Call:
     values, many = [], []
     for name in ("Input hashes", "Output hashes"):
-        found, entries = _numbers(name, fields.get(name, ""), line, columns)
+        found, entries = _numbers(name, decode(fields.get(name.encode(), b"")), line, columns)
         values.append(found)
         many.append(entries)
     module = "" if key[1] == "<none>" else key[1]
     phase = Phase.FORWARD if module else Phase.OTHER
     op = Op(Form.of(key[2], "", ""), "", (), (), inputs=values[0], outputs=values[1], tensors=(many[0], many[1]))
-    return line, fields.get("Call index", ""), module, "", phase, op
+    return line, decode(fields.get(b"Call index", b"")), module, "", phase, op
 
 
 def _numbers(name: str, text: str, line: int, columns: Columns) -> tuple[list[Any], int]:

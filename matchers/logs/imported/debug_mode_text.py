@@ -66,10 +66,8 @@ class _Reader:
         """End the log."""
         self._end_kernel()
         self._calls.finish()
-        if many := self._others:
-            self._columns.problem(
-                self._first_other, f"{many:,} line{'s are' if many > 1 else ' is'} not of DebugMode, from here on"
-            )
+        if self._others:
+            self._columns.others(self._first_other, self._others)
 
     def _call(self, line: int, op: Op) -> Call:
         return line, "", self._nesting.module, self._location, self._nesting.phase, op

@@ -18,10 +18,12 @@ from matchers.logs.op_log import OpLog, Phase
 from matchers.logs.parser import read_log
 from matchers.logs.raw_record import raw_record
 from matchers.status import Status
+from tests.matchers.contents import contents
 from tests.matchers.logs.imported.samples import STEP, Line, hashes, saved, text
 
 Form = Callable[[Sequence[Line]], str]
 FORMS = (text, saved, hashes)
+_PROBLEMS = ("problems", "problem_count", "content")
 KEYS = [
     "a/op_0_addmm",
     "<none>/op_0_mul",
@@ -162,6 +164,16 @@ def test_of_a_damaged_file_only_the_damaged_call_is_lost(form: Form, tmp_path: P
     assert {"<none>/op_4_native_dropout", "<none>/op_3_native_dropout", "<none>/op_2_native_dropout"} & set(log.keys)
     assert len(log) >= len(KEYS) - 2
     assert kept
+
+
+def test_lines_of_something_else_are_counted_and_cost_no_field(tmp_path: Path) -> None:
+    """Many at once: a damaged file may have millions."""
+    whole = hashes()
+    among = whole.replace("  Call index:", "step 1: 2.5\n\nstep 2\n  Call index:", 1)
+    log, found = log_of(tmp_path, whole), log_of(tmp_path, among)
+    assert among != whole
+    assert [(one.line, one.message) for one in found.problems] == [(5, "2 lines are not of DebugMode, from here on")]
+    assert contents(found, but=("path", "line", *_PROBLEMS)) == contents(log, but=("path", "line", *_PROBLEMS))
 
 
 @pytest.mark.parametrize("form", FORMS)
