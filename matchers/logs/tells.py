@@ -27,6 +27,8 @@ class Tells(NamedTuple):
         numbers: the numbers that tensors are compared by where there are no digests.
         misses: what these do not show where they are equal.
         magnitudes: extremes and means of complex tensors are those of magnitudes; else of real and imaginary parts.
+        functions: an operation is a call of a function, whose result may be shaped otherwise than that of what it
+            dispatches.
     """
 
     exact: bool
@@ -43,6 +45,7 @@ class Tells(NamedTuple):
     numbers: str = "printed norms"
     misses: str = "reordering, sign flips (L1, L2) and changes below 5e-7"
     magnitudes: bool = False
+    functions: bool = False
 
 
 EVERYTHING = Tells(exact=True, copies=True, awaited=True, unread=True, makers=True, whole=True)
@@ -62,13 +65,14 @@ _STATISTICS = _OF_OTHERS._replace(
     numbers="L2 norms, extremes and means in each tensor's dtype",
     misses="reordering and changes below its resolution",
     magnitudes=True,
+    functions=True,
 )
 _CHECKSUMS = "CRC-32, L2 norms, extremes and means", "what leaves the 32 bits of a checksum equal"
 _MSPROBE: Final[Mapping[str, Tells]] = {
     "statistics": _STATISTICS,
     "md5": _STATISTICS._replace(numbers=_CHECKSUMS[0], misses=_CHECKSUMS[1]),
     "xor": _STATISTICS._replace(numbers="XORs of bits", misses="reordering and changes that cancel"),
-    "tensors": _DUMPED,
+    "tensors": _DUMPED._replace(functions=True),
 }
 _FIVE_DIGITS = "five digits of standard deviation, mean and extremes"
 IMPORTED: Final[Mapping[str, Tells]] = {

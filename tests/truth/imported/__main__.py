@@ -74,6 +74,7 @@ FORMS: Mapping[str, Form] = {
     "msprobe L1": Form("msprobe-L1", "step0/*/dump.json"),
     "msprobe mix": Form("msprobe-mix", "step0/*/dump.json"),
     "msprobe md5": Form("msprobe-md5", "step0/*/dump.json", _BITS),
+    "msprobe xor": Form("msprobe-xor", "step0/*/dump.json", _BITS),
     "msprobe tensors": Form("msprobe-tensor", "step0/*/dump.json"),
     "transformers debug tree": Form("transformers", "*_FULL_TENSORS.json"),
     "transformers debug tree (printed numbers)": Form("transformers-repr", "*_FULL_TENSORS.json"),

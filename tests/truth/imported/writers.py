@@ -126,7 +126,8 @@ def _msprobe(level: str, task: str, summary: str) -> Writer:
 
 for _level in ("L0", "L1", "mix"):
     WRITERS[f"msprobe-{_level}"] = _msprobe(_level, "statistics", "statistics")
-WRITERS["msprobe-md5"] = _msprobe("L1", "statistics", "md5")
+for _sum in ("md5", "xor"):
+    WRITERS[f"msprobe-{_sum}"] = _msprobe("L1", "statistics", _sum)
 WRITERS["msprobe-tensor"] = _msprobe("L1", "tensor", "statistics")
 
 

@@ -27,6 +27,7 @@ from matchers.runs.finding import Check
 from matchers.runs.run import find_logs, find_run
 from matchers.status import Role, Status
 from matchers.verdict.expectation import Expect, Expectation
+from tests.builders import Op, log_text
 from tests.conftest import DATA
 from tests.matchers.logs.imported.dumps import msprobe
 
@@ -102,6 +103,18 @@ def test_an_xor_can_differ_and_agreement_compares_nothing(tmp_path: Path) -> Non
     c = compare(c.a, c.b, expectation=Expectation(preset=Expect.BITWISE))
     assert c.status[:4].tolist() == [Status.NO_VALUES, Status.NO_VALUES, Status.DIVERGED, Status.DIVERGED]
     assert causes(c)[0] == "layers.1.up/op_0_mm"
+
+
+def test_a_function_may_have_another_shape_than_what_it_dispatches(tmp_path: Path) -> None:
+    """Where no number of both logs tells: tensors of another size are others."""
+    theirs = read_log(msprobe(tmp_path, summary="xor"))
+    shapes = {"layers.0.up/op_0_mm": (2, 6), "layers.1.up/op_0_mm": (2, 5)}
+    (tmp_path / "own.log").write_text(
+        log_text([Op(key=key, shape=shapes.get(key, (3, 4)), phase="forward") for key in theirs.keys[:4]])
+    )
+    c = compare(theirs, read_log(tmp_path / "own.log"))
+    assert c.row_a[:4].tolist() == c.row_b[:4].tolist() == [0, 1, 2, 3]
+    assert c.status[:4].tolist() == [Status.NO_VALUES, Status.NO_VALUES, Status.SHAPE, Status.NO_VALUES]
 
 
 def test_values_that_are_odd_are_read_as_they_are_meant(tmp_path: Path) -> None:
