@@ -295,6 +295,8 @@ def _read_instead(c: Comparison, fact: InputFact) -> str:
 
 def _what_is_unknown(c: Comparison, inputs: tuple[InputFact, ...]) -> str:
     differing = [fact for fact in inputs if fact.agrees is False]
+    if not (c.a.tells.ordered and c.b.tells.ordered):
+        return "the order is that of names: another tensor that differs may be the first"
     if not differing:
         return "not all inputs are known: suspect the operation just upstream"
     for fact in differing:

@@ -29,6 +29,7 @@ class Tells(NamedTuple):
         magnitudes: extremes and means of complex tensors are those of magnitudes; else of real and imaginary parts.
         functions: an operation is a call of a function, whose result may be shaped otherwise than that of what it
             dispatches.
+        ordered: operations are in the order in which they ran.
     """
 
     exact: bool
@@ -46,6 +47,7 @@ class Tells(NamedTuple):
     misses: str = "reordering, sign flips (L1, L2) and changes below 5e-7"
     magnitudes: bool = False
     functions: bool = False
+    ordered: bool = True
 
 
 EVERYTHING = Tells(exact=True, copies=True, awaited=True, unread=True, makers=True, whole=True)
@@ -95,7 +97,8 @@ IMPORTED: Final[Mapping[str, Tells]] = {
     ),
     "torch.save (SGLang dumper)": _DUMPED._replace(modules=True),
     "torch.save": _RESULTS._replace(modules=True),
-    **dict.fromkeys(("safetensors", "safetensors (order of names)"), _RESULTS._replace(modules=True)),
+    "safetensors": _RESULTS._replace(modules=True),
+    "safetensors (order of names)": _RESULTS._replace(modules=True, ordered=False),
 }
 """Other tools', by the format of the header."""
 
