@@ -372,8 +372,8 @@ _LAYOUTS = 3
 def other_layouts(a: OpLog, b: OpLog, i: Int64, j: Int64) -> bool:
     """True if tensors have one layout in a and another in b: several pairs have other shapes and the same numbers.
 
-    Then numbers decide where shapes of one size differ. A single shape that changed is a difference, but between functions
-    and what they dispatch.
+    Then numbers decide where shapes of one size differ. A single shape that changed is a difference, but between
+    functions and what they dispatch.
     """
     if a.tells.functions != b.tells.functions:
         return True
@@ -397,7 +397,8 @@ def _reads_in_another_order(a: OpLog, b: OpLog, i: Int64, j: Int64, among: Bool)
 def _rearranged(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
     """bool[p]: another shape with as many elements, such as (batch, heads, …) and (…, heads, …).
 
-    These may be layouts of one tensor. Numbers that do not depend on the order of the elements decide, if there may be any.
+    These may be layouts of one tensor. Numbers that do not depend on the order of the elements decide, where there may be
+    any.
     """
     shape_a, shape_b, _ = shared_ids(a.shapes, b.shapes)
     out = shape_a[a.shape[i]] != shape_b[b.shape[j]]
