@@ -397,8 +397,8 @@ def _reads_in_another_order(a: OpLog, b: OpLog, i: Int64, j: Int64, among: Bool)
 def _rearranged(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
     """bool[p]: another shape with as many elements, such as (batch, heads, …) and (…, heads, …).
 
-    These may be layouts of one tensor. Numbers that do not depend on the order of the elements decide, where there may be
-    any.
+    These may be layouts of one tensor. Numbers that do not depend on the order of the elements decide, if any may
+    be there.
     """
     shape_a, shape_b, _ = shared_ids(a.shapes, b.shapes)
     out = shape_a[a.shape[i]] != shape_b[b.shape[j]]

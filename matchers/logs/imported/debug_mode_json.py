@@ -115,6 +115,8 @@ _Call = tuple[float, str, str, Op]
 
 def _plan(value: Any) -> Plan:
     """Return what tells of the records of a shape."""
+    if not is_number(value["call_depth"]):
+        raise TypeError
     kind = value["type"]
     if kind == "op":
         log = value.get("log")

@@ -166,6 +166,14 @@ def test_of_a_damaged_file_only_the_damaged_call_is_lost(form: Form, tmp_path: P
     assert kept
 
 
+@pytest.mark.parametrize("depth", ["[1]", '"x"', "null"])
+def test_a_depth_that_is_no_number_costs_its_call(depth: str, tmp_path: Path) -> None:
+    before, mark, after = saved().rpartition('"call_depth": ')
+    log = log_of(tmp_path, before + mark + depth + after.lstrip("0123456789"))
+    assert len(log) == len(log_of(tmp_path, saved())) - 1
+    assert log.problem_count == 1
+
+
 def test_lines_of_something_else_are_counted_and_cost_no_field(tmp_path: Path) -> None:
     """Many at once: a damaged file may have millions."""
     whole = hashes()
