@@ -7,7 +7,8 @@ such as a forward pass, is no part of a branch where the results of that stretch
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator
+from collections.abc import Set as AbstractSet
 from functools import cached_property
 
 import numpy as np
@@ -54,7 +55,7 @@ class Branches:
 
     def _start(self, *ends: int) -> int:
         branches = [self._branch(end) for end in ends]
-        theirs = self._leading_only(ends, branches)
+        theirs = {*ends, *self._leading_only({*ends}.union(*branches))}
         found = [row for branch in branches for row in branch if row in theirs]
         # of what prepares a step a log has only what the step reads: the other run may have it, too
         found = [row for row in found if not self._prepares(row)] or found
@@ -106,18 +107,24 @@ class Branches:
         blind = self._c.by_row(lambda log: rows_where(log, lambda law: law.blind))
         return ~marked(self._flow.value[~blind[self._flow.row]], len(self._c))
 
-    def _leading_only(self, ends: Sequence[int], branches: Sequence[Sequence[int]]) -> set[int]:
-        """The rows of branches that lead to nothing unpaired but their ends: no mask, or table, of all layers."""
-        found = set(ends)
-        for row in sorted(set().union(*branches) - found, reverse=True):
+    def _leading_only(self, branches: AbstractSet[int]) -> Iterator[int]:
+        """Yield the rows of branches that no unpaired operation of others reads, too: no mask of all layers.
+
+        Nor do operations of others whose results agree read what is made of it: no table that a mask is made of.
+        """
+        elsewhere = set[int]()
+        for row in sorted(branches, reverse=True):
             log, record = self._c.shown(row)
-            readers = self._rows[self._among.row[self._among.value == self._number[row]]]
-            if all(
-                reader in found or log.phase[self._c.shown(reader)[1]] != log.phase[record]
-                for reader in readers.tolist()
-            ):
-                found.add(row)
-        return found
+            readers = self._rows[self._among.row[self._among.value == self._number[row]]].tolist()
+            others = [
+                reader
+                for reader in readers
+                if reader not in branches and log.phase[self._c.shown(reader)[1]] == log.phase[record]
+            ]
+            if self._c.covered[others].any() or not elsewhere.isdisjoint(readers):
+                elsewhere.add(row)
+            elif not others:
+                yield row
 
     @cached_property
     def _places(self) -> dict[tuple[bool, tuple[str, str, int]], set[str]]:
