@@ -283,8 +283,9 @@ def _other_shapes(
     of_a: _Shapes, of_b: _Shapes, difference: ArgumentDifference, pairs: Sequence[tuple[float, float]], layouts: bool
 ) -> str:
     """The clause about dimensions and sizes that follow from the shapes of the tensors; empty for others."""
-    if _of_more_dimensions(difference) and all(
-        but_for_ones(x) == but_for_ones(y) for x, y in zip(of_a, of_b, strict=False)
+    more = _of_more_dimensions(difference)
+    if difference.name == "keepdim" or (
+        more and all(but_for_ones(x) == but_for_ones(y) for x, y in zip(of_a, of_b, strict=False))
     ):
         return "dimensions of size 1"
     dimension = difference.name.startswith("dim")
@@ -297,6 +298,9 @@ def _other_shapes(
         dims = max(map(len, (*of_a, *of_b)))
         if dims and all((v - w) % dims == 0 for v, w in pairs):
             return SAME_DIMENSION
+        lists = isinstance(difference.a, list) and isinstance(difference.b, list) and difference.name == "dim"
+        if dims and lists and _places(difference.a, dims) == _places(difference.b, dims):
+            return SAME_DIMENSION
     if not all(type(v) is int and type(w) is int for v, w in pairs):
         return ""
     if of_a != of_b and all(_is_size(v, of_a) and _is_size(w, of_b) for v, w in pairs):
@@ -305,6 +309,11 @@ def _other_shapes(
         return "places in a part"
     divides = layouts and all(v > 0 and w > 0 and max(v, w) % min(v, w) == 0 for v, w in pairs)
     return "sizes of shards" if divides else ""
+
+
+def _places(values: Sequence[Any], dims: int) -> set[int]:
+    """The dimensions over which something is taken, in whatever order; empty for what is none."""
+    return {value % dims for value in values} if all(type(value) is int for value in values) else set()
 
 
 def _of_more_dimensions(difference: ArgumentDifference) -> bool:

@@ -137,6 +137,8 @@ def test_without_effect_on_a_bit_it_is_a_note(tmp_path: Path) -> None:
     [
         ({"dim": -1}, {"dim": 1}, "the same dimension"),
         ({"dim": [-1, -2]}, {"dim": [1, 0]}, "the same dimension"),
+        ({"dim": [-1, -2]}, {"dim": [0, 1]}, "the same dimension"),
+        ({"keepdim": True}, {}, "dimensions of size 1"),
         ({"eps": 1}, {"eps": 1.0}, None),
         ({"output_mask": [True, False]}, {"output_mask": [True, True]}, "results that one run does not need"),
         ({"dim": [1]}, {"dim": 1}, None),
