@@ -11,7 +11,7 @@ from matchers.ops.arguments import ArgumentDifference, argument_differences, tel
 from matchers.ops.laws import functional
 from matchers.ops.optimizer_settings import optimizer_differences
 from matchers.status import Role
-from matchers.verdict.arguments import SAME_DIMENSION, explained_by, perhaps_read
+from matchers.verdict.arguments import SAME_DIMENSION, SAME_NUMBER, explained_by, perhaps_read
 
 __all__ = ["argument_reasons", "asked_at_its_line", "asked_otherwise"]
 
@@ -46,7 +46,7 @@ def asked_otherwise(c: Comparison, row: int) -> str:
     told = argument_reasons(c, row)
     left = [difference for difference, why in told if not why]
     if not left and c.cause[row] and c.role[row] == Role.ORIGIN:  # its inputs agree: the form explains nothing here
-        left = [difference for difference, why in told if why != SAME_DIMENSION]
+        left = [difference for difference, why in told if why not in (SAME_DIMENSION, SAME_NUMBER)]
     return ", ".join(_told(c, row, difference) for difference in left)
 
 

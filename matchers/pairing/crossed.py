@@ -23,10 +23,9 @@ _FOUND = 0.95
 
 
 def uncross(f: Features, state: State, values: ValueEvidence) -> None:
-    """Pair anew, in place, the rows whose producers have other partners."""
+    """Pair anew, in place, the rows whose producers have other partners, and separate those of other layers."""
     for _ in range(_ROUNDS):
-        i = np.flatnonzero(state.method == Method.ALIGNED)
-        i = i[flow(f.a, f.b, i, state.of_a[i], *state.partners()) == Flow.ELSEWHERE]
+        i = _crossed(f, state)
         if not len(i):
             return
         crossed = marked(i, len(f.a)), marked(state.of_a[i], len(f.b))
@@ -45,10 +44,19 @@ def uncross(f: Features, state: State, values: ValueEvidence) -> None:
             best = best[np.sort(first)]
         i, j = i[best], j[best]
         if not len(i):
-            return
+            break
         before = state.of_b[j]
         state.free(distinct(np.concatenate((i, before[before >= 0]))))
         state.pair(i, j, Method.ALIGNED, _FOUND)
+    i = _crossed(f, state)
+    place_a, place_b = f.a.place[i], f.b.place[state.of_a[i]]
+    state.free(i[(place_a != place_b) & (place_a >= 0) & (place_b >= 0)])
+
+
+def _crossed(f: Features, state: State) -> Int64:
+    """Rows of a that the evidence has paired, and whose producers have other partners."""
+    i = np.flatnonzero(state.method == Method.ALIGNED)
+    return i[flow(f.a, f.b, i, state.of_a[i], *state.partners()) == Flow.ELSEWHERE]
 
 
 def _candidates(f: Features, state: State, open_a: Bool, open_b: Bool) -> tuple[Int64, Int64]:

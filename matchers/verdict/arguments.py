@@ -53,6 +53,7 @@ __all__ = [
 ]
 
 SAME_DIMENSION = "the same dimension"
+SAME_NUMBER = "rounding"
 """The explanation of a dimension that is counted from the other end."""
 _JUDGED = (Status.SAME_PRINT, Status.CLOSE, Status.NO_VALUES, Status.SHAPE, Status.DIVERGED, Status.NAN)
 _RANGE = [STATISTICS.index("Min"), STATISTICS.index("Max")]
@@ -262,7 +263,7 @@ def explained_by(a: OpLog, b: OpLog, i: int, j: int, difference: ArgumentDiffere
     computed = _computed(difference, _OF_FLOAT32 if enters else _OF_PYTHON)
     limit = default_tolerance(a.dtype_text(i) if enters else "float32") if computed else ROUNDING
     close = all(math.isclose(v, w, rel_tol=limit) or _in_float32(v, w) or _in_float32(w, v) for v, w in pairs)
-    return "rounding" if close else ""
+    return SAME_NUMBER if close else ""
 
 
 def _are_limits(v: float, w: float, of_a: Iterable[str], of_b: Iterable[str], kinds: int = 3) -> bool:

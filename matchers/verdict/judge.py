@@ -179,7 +179,9 @@ def judge(
     moved |= _transposed(a, b, i, j)
     with np.errstate(invalid="ignore"):
         beyond = (differences.estimate > most.tensors) & ~differences.beyond(most)
-    moved |= _reads_in_another_order(a, b, i, j, beyond) | in_another_order(a, b, i, j, beyond & np.isnan(rtol))
+    moved |= _reads_in_another_order(a, b, i, j, beyond)
+    with np.errstate(invalid="ignore"):
+        moved |= in_another_order(a, b, i, j, (differences.estimate > most.tensors) & np.isnan(rtol))
     of_values = differences.verdicts(most, moved)
     found = Verdicts(
         **{column.name: getattr(of_values, column.name) for column in fields(of_values)},

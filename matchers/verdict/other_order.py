@@ -10,11 +10,11 @@ import math
 
 import numpy as np
 
-from matchers.arrays import Bool, Int64
+from matchers.arrays import Bool, Int64, marked
 from matchers.logs.columns import repeated
 from matchers.logs.op_log import NO_DIGEST, OpLog, Phase, is_mark
 from matchers.ops.arguments import tensors_read
-from matchers.ops.dataflow import WHOLE, sources
+from matchers.ops.dataflow import WHOLE, downstream, sources
 from matchers.ops.shapes import dimensions, numel
 from matchers.verdict.tolerance import RESOLUTION
 
@@ -50,10 +50,14 @@ def in_another_order(a: OpLog, b: OpLog, i: Int64, j: Int64, among: Bool) -> Boo
     later = among & (a.phase[i] != Phase.FORWARD)
     size = np.where(found, elements, numel(a)[a.shape[i]]) * np.int64(len(a.modules) + 1) + a.module[i]
     found |= later & np.isin(size, size[found])
-    pair_a, pair_b = np.full(len(a) + 1, -1), np.full(len(b) + 1, -2)
-    pair_a[i], pair_b[j] = np.arange(len(i)), np.arange(len(i))
-    maker = np.where(pair_a[made_a] == pair_b[made_b], pair_a[made_a], -1)
-    of, maker = of[maker >= 0], maker[maker >= 0]
-    while len(more := of[found[maker] & ~found[of]]):
-        found[more] = True
-    return found
+    # over operations of one run alone, too
+    sides = [(flow, rows, ~marked(rows, len(log))) for flow, rows, log in ((flow_a, i, a), (flow_b, j, b))]
+    while True:
+        reads = among & ~found
+        for flow, rows, alone in sides:
+            start = marked(rows[found], len(alone))
+            carries = downstream(flow, start, alone | start)
+            reads &= marked(flow.row[(flow.value >= 0) & carries[flow.value]], len(alone))[rows]
+        if not reads.any():
+            return found
+        found |= reads
