@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -9,12 +10,13 @@ import numpy as np
 from matchers.causes.first_difference import FirstDifference, Kind
 from matchers.comparison import Comparison
 from matchers.explain.arguments import asked_otherwise
-from matchers.explain.facts import format_error, inputs_of
+from matchers.explain.facts import InputFact, format_error, inputs_of
 from matchers.explain.subject import key_of
 from matchers.ops.arguments import tells_arguments
 from matchers.ops.run_info import of_call, same_kernels
 from matchers.status import Status
 from matchers.verdict.comparability import other_weights
+from matchers.verdict.tolerance import RESOLUTION
 
 __all__ = [
     "FROM_PYTHON",
@@ -63,6 +65,17 @@ def first_difference_reasons(c: Comparison) -> tuple[str, ...]:
     return () if found is None else (*_reasons(c, found), *_why_harmless(c, found))
 
 
+def _given(position: int, fact: InputFact) -> str:
+    if fact.agrees is None:
+        return "the logs do not tell what it reads"
+    if fact.bits is False and math.isclose(float(fact.a), float(fact.b), rel_tol=RESOLUTION):
+        return f"input {position} has equal norms and other bits: the same numbers in another order, or other signs"
+    return (
+        f"input {position} differs, and no captured operation made it: "
+        "a buffer, a mask, an argument, or an operation that was not captured"
+    )
+
+
 def _reasons(c: Comparison, found: FirstDifference) -> Iterator[str]:
     if found.kind in (Kind.OPERATION, Kind.DRAW):
         yield _equal_inputs(c, found)
@@ -77,13 +90,8 @@ def _reasons(c: Comparison, found: FirstDifference) -> Iterator[str]:
         yield already_differ(c, found)
         if (row := found.operation) >= 0:
             yield f"the first row with equal inputs and another result: row {row + 1:,}, {key_of(c, row)}"
-    elif found.kind == Kind.GIVEN and inputs_of(c, found.row)[found.position].agrees is None:
-        yield "the logs do not tell what it reads"
     elif found.kind == Kind.GIVEN:
-        yield (
-            f"input {found.position} differs, and no captured operation made it: "
-            "a buffer, a mask, an argument, or an operation that was not captured"
-        )
+        yield _given(found.position, inputs_of(c, found.row)[found.position])
     elif found.kind == Kind.UNPAIRED:
         yield f"{_read(c, found)}{_as_what(c, found)}, at {key_of(c, found.reader)}"
     elif found.kind == Kind.OTHER_INPUT:

@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from matchers.comparison import compare
+from matchers.explain.first_difference import first_difference_reasons
 from matchers.logs.op_log import OpLog
 from matchers.verdict.lists import in_other_order
 from tests.captured import Step, captured_log
@@ -35,6 +36,7 @@ def test_what_a_weight_in_another_order_makes_is_judged_by_what_does_not_depend_
     """Where the orders do not fit, what follows is red."""
     c = compare(log(np.arange(6), np.arange(6)), log(ORDER, rows))
     assert [c.b.keys[c.row_b[row]] for row in np.flatnonzero(c.red)] == red
+    assert "the same numbers in another order" in first_difference_reasons(c)[0]
 
 
 def test_another_weight_is_red() -> None:
