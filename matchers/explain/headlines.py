@@ -21,6 +21,7 @@ from matchers.explain.subject import Subject, key_of
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.arguments import argument_differences
 from matchers.ops.json_values import parsed_object
+from matchers.ops.last_contents import LastContents, trained_by_one
 from matchers.ops.laws import law_of
 from matchers.ops.nonfinite import broken_text
 from matchers.ops.placement import AS_PARTS, NOT_SUMMED, describe_placement
@@ -223,7 +224,7 @@ def _unpaired(of: Subject) -> str:
     # an operation of this run alone may read it: what was cloned, and reduced
     if gradient := next((name for row in (*red, *readers.tolist()) if (name := _gradient_made(of, row))), ""):
         return f"FIRST CAUSE: only {side} has this operation, which makes {gradient}"
-    if log.phase[record] == Phase.GRADIENTS and (trained := of.c.last_contents.trained_by_one(side)):
+    if log.phase[record] == Phase.GRADIENTS and (trained := _trained_alone(of.c, side)):
         more = f" and {len(trained) - 1} more" if trained[1:] else ""
         return f"FIRST CAUSE: only {side} has a gradient of {trained[0]}{more}"
     asked = f" at its line {asked};" if (asked := asked_at_its_line(of.c, of.row)) else ""
@@ -231,6 +232,11 @@ def _unpaired(of: Subject) -> str:
     if _keeps_norm(log, record):
         return f"LIKELY CAUSE: only {side} has this operation; norms miss signs and order, and {then}"
     return f"FIRST CAUSE: only {side} has this operation;{asked} {then}"
+
+
+def _trained_alone(c: Comparison, side: str) -> list[str]:
+    a, b = (LastContents(log, tuple(log.modules)) for log in (c.a, c.b))
+    return trained_by_one(a, b) if side == "a" else trained_by_one(b, a)
 
 
 def _keeps_norm(log: OpLog, record: int) -> bool:

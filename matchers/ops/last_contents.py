@@ -20,7 +20,7 @@ from matchers.ops.module_path import canonical
 from matchers.ops.start import table
 from matchers.ops.values import Result, first_output, unchanged, written
 
-__all__ = ["GRADIENT", "LastContents", "Touch"]
+__all__ = ["GRADIENT", "LastContents", "Touch", "trained_by_one"]
 
 GRADIENT = ".grad"
 """End of the name of a gradient. The step consumes gradients: what is left of them means nothing."""
@@ -202,3 +202,15 @@ class LastContents:
         """The names that each of some records (bool[n]) wrote to, without records that wrote to none."""
         found = ((row, self.written(row)) for row in self.rows[rows[self.rows]].tolist())
         return {row: names for row, names in found if names}
+
+
+def trained_by_one(mine: LastContents, other: LastContents) -> list[str]:
+    """The parameters that have a gradient in one run alone, though both have them, as far as they tell.
+
+    None where the two name no gradient in common.
+    """
+    ends = [{name.removesuffix(GRADIENT) for name in of.last if name.endswith(GRADIENT)} for of in (mine, other)]
+    if ends[0].isdisjoint(ends[1]):
+        return []
+    names = mine.start or sorted(ends[0])  # the header of merged ranks tells no start
+    return [name for name in names if name in ends[0] - ends[1] and (name in other.start or not other.start)]

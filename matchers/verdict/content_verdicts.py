@@ -116,16 +116,6 @@ class ContentVerdicts:
                 made.append((int(flow.a[x.row][x.slot]), int(flow.b[y.row][y.slot])))
         return made
 
-    def trained_by_one(self, side: str) -> list[str]:
-        """The parameters that have a gradient in one run alone, though both have them; none where a log names none."""
-        if self._logs is None:
-            return []
-        mine, other = self._logs if side == "a" else self._logs[::-1]
-        ends = [name.removesuffix(GRADIENT) for name in mine.last if name.endswith(GRADIENT)]
-        return [
-            name for name in ends if name in mine.start and name in other.start and name + GRADIENT not in other.last
-        ]
-
     def _agrees(self, name: str) -> bool:
         if name in self.contents or self._logs is None:
             return name in self.contents and self.contents[name].agrees
