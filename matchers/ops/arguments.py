@@ -19,9 +19,12 @@ from matchers.ops.json_values import parsed_object
 from matchers.ops.laws import law_of
 from matchers.ops.shapes import dimensions
 
-__all__ = ["ArgumentDifference", "argument_differences", "argument_texts", "arguments_of", "forms_of",
+__all__ = ["ROUNDING", "ArgumentDifference", "argument_differences", "argument_texts", "arguments_of", "forms_of",
     "odd_arguments", "overload_of", "place_of_output", "returns_all_asked", "shown", "tells_arguments",
     "tensors_read", "text_ids"]  # fmt: skip
+
+ROUNDING = 2.0**-44
+"""Relative difference of two numbers that Python computed in another order: a few hundred ε of its floats."""
 
 _PLAIN_OVERLOAD = "aten.default"
 _CALL = ("Overload", "Arguments", "Inputs")

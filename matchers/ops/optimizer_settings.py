@@ -7,14 +7,11 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from matchers.ops.arguments import ArgumentDifference
+from matchers.ops.arguments import ROUNDING, ArgumentDifference
 from matchers.ops.json_values import number
 from matchers.ops.module_path import canonical
 
-__all__ = ["ROUNDING", "SettingDifference", "no_learning_rate", "optimizer_differences"]
-
-ROUNDING = 2.0**-44
-"""Relative difference of two numbers that Python computed in another order: a few hundred ε of its floats."""
+__all__ = ["SettingDifference", "no_learning_rate", "optimizer_differences"]
 
 _FORMS = frozenset({"optimizer", "parameters", "names", "foreach", "fused", "capturable", "differentiable"})
 """What a group is called and holds, and settings that choose between implementations of the same update."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 
 from matchers.arrays import Bool, Int64, distinct, marked
+from matchers.ops.laws import collective
 from matchers.pairing.assignment import State
 from matchers.pairing.evidence import Flow, ValueEvidence, flow, value_bins
 from matchers.pairing.features import Features
@@ -54,9 +55,14 @@ def uncross(f: Features, state: State, values: ValueEvidence) -> None:
 
 
 def _crossed(f: Features, state: State) -> Int64:
-    """Rows of a that the evidence has paired, and whose producers have other partners."""
-    i = np.flatnonzero(state.method == Method.ALIGNED)
-    return i[flow(f.a, f.b, i, state.of_a[i], *state.partners()) == Flow.ELSEWHERE]
+    """Rows of a that the evidence has paired, and whose producers have other partners.
+
+    Not where both have one name, which tells more, nor collectives, which read what other ranks have sent.
+    """
+    i = np.flatnonzero((state.method == Method.ALIGNED) & ~collective(f.a.log))
+    i = i[flow(f.a, f.b, i, state.of_a[i], *state.partners()) == Flow.ELSEWHERE]
+    pairs = zip(i.tolist(), state.of_a[i].tolist(), strict=True)
+    return i[np.array([f.a.log.keys[row] != f.b.log.keys[partner] for row, partner in pairs], bool)]
 
 
 def _candidates(f: Features, state: State, open_a: Bool, open_b: Bool) -> tuple[Int64, Int64]:

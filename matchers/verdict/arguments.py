@@ -21,6 +21,7 @@ from matchers.arrays import Bool, Float64, Int64, marked, numbered_together, one
 from matchers.logs.hashing import shared_ids
 from matchers.logs.op_log import STATISTICS, OpLog, Phase
 from matchers.ops.arguments import (
+    ROUNDING,
     ArgumentDifference,
     argument_differences,
     tells_arguments,
@@ -30,7 +31,7 @@ from matchers.ops.arguments import (
 from matchers.ops.json_values import number
 from matchers.ops.laws import functional, law_of, rows_where
 from matchers.ops.module_path import canonical
-from matchers.ops.optimizer_settings import ROUNDING, optimizer_differences
+from matchers.ops.optimizer_settings import optimizer_differences
 from matchers.ops.python_reads import NumberRead, read_before
 from matchers.ops.shapes import but_for_ones, dimensions
 from matchers.pairing.pairing import Method
@@ -53,7 +54,7 @@ __all__ = [
 ]
 
 SAME_DIMENSION = "the same dimension"
-SAME_NUMBER = "rounding"
+SAME_NUMBER = "the same number, rounded"
 """The explanation of a dimension that is counted from the other end."""
 _JUDGED = (Status.SAME_PRINT, Status.CLOSE, Status.NO_VALUES, Status.SHAPE, Status.DIVERGED, Status.NAN)
 _RANGE = [STATISTICS.index("Min"), STATISTICS.index("Max")]
@@ -261,9 +262,11 @@ def explained_by(a: OpLog, b: OpLog, i: int, j: int, difference: ArgumentDiffere
         return "a factor of the layout"
     # another order of the same arithmetic in Python; and of a number that was computed from a tensor
     computed = _computed(difference, _OF_FLOAT32 if enters else _OF_PYTHON)
+    if all(math.isclose(v, w, rel_tol=ROUNDING) for v, w in pairs):
+        return SAME_NUMBER
     limit = default_tolerance(a.dtype_text(i) if enters else "float32") if computed else ROUNDING
     close = all(math.isclose(v, w, rel_tol=limit) or _in_float32(v, w) or _in_float32(w, v) for v, w in pairs)
-    return SAME_NUMBER if close else ""
+    return "rounding" if close else ""
 
 
 def _are_limits(v: float, w: float, of_a: Iterable[str], of_b: Iterable[str], kinds: int = 3) -> bool:

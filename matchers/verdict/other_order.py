@@ -15,6 +15,7 @@ from matchers.logs.columns import repeated
 from matchers.logs.op_log import NO_DIGEST, OpLog, Phase, is_mark
 from matchers.ops.arguments import tensors_read
 from matchers.ops.dataflow import WHOLE, downstream, sources
+from matchers.ops.module_path import canonical
 from matchers.ops.shapes import dimensions, numel
 from matchers.verdict.tolerance import RESOLUTION
 
@@ -24,7 +25,8 @@ __all__ = ["in_another_order"]
 def in_another_order(a: OpLog, b: OpLog, i: Int64, j: Int64, among: Bool) -> Bool:
     """bool[p], of some pairs, those that read such a weight, make its gradient, update it, or read what these make.
 
-    A batch in another order is none: a weight is read beside what is made, and is made by no record.
+    A batch in another order is none: a weight is read beside what is made, and is made by no record. Nor is the weight
+    of a module that has the same name in both runs: there the order is a difference.
     """
     found, k = np.zeros(len(i), bool), np.flatnonzero(among)
     flow_a, flow_b = sources(a), sources(b)
@@ -41,6 +43,8 @@ def in_another_order(a: OpLog, b: OpLog, i: Int64, j: Int64, among: Bool) -> Boo
     updates = (a.phase[i] == Phase.OPTIMIZER) & (b.phase[j] == Phase.OPTIMIZER)
     elements = np.zeros(len(i), np.int64)
     for n in np.flatnonzero(weights & (beside | updates)[of]).tolist():
+        if canonical(a.module_name(int(i[of[n]]))) == canonical(b.module_name(int(j[of[n]]))):
+            continue
         for dtype, shape in tensors_read(a, int(i[of[n]]))[place[n] : place[n] + 1]:
             if not dtype.startswith(WHOLE):
                 found[of[n]], elements[of[n]] = True, math.prod(dimensions(shape))

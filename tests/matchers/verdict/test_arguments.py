@@ -147,7 +147,7 @@ def test_without_effect_on_a_bit_it_is_a_note(tmp_path: Path) -> None:
         ({"max": float("nan")}, {"max": float("nan")}, None),
         ({"device": "cuda:0"}, {"device": "cuda:1"}, None),
         ({"value": 0.12345678901}, {"value": 0.12345678912}, "rounding"),
-        ({"value": 0.3}, {"value": 0.1 + 0.2}, "rounding"),
+        ({"value": 0.3}, {"value": 0.1 + 0.2}, "the same number, rounded"),
         ({"eps": 9.999999747378752e-06}, {"eps": 1e-5}, "rounding"),
     ],
 )
