@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator
 
 import numpy as np
@@ -10,7 +9,7 @@ import numpy as np
 from matchers.causes.first_difference import FirstDifference, Kind
 from matchers.comparison import Comparison
 from matchers.explain.arguments import asked_otherwise
-from matchers.explain.facts import InputFact, format_error, inputs_of
+from matchers.explain.facts import format_error, inputs_of
 from matchers.explain.subject import key_of
 from matchers.ops.arguments import tells_arguments
 from matchers.ops.run_info import of_call, same_kernels
@@ -65,10 +64,13 @@ def first_difference_reasons(c: Comparison) -> tuple[str, ...]:
     return () if found is None else (*_reasons(c, found), *_why_harmless(c, found))
 
 
-def _given(position: int, fact: InputFact) -> str:
+def _given(c: Comparison, row: int, position: int) -> str:
+    fact = inputs_of(c, row)[position]
     if fact.agrees is None:
         return "the logs do not tell what it reads"
-    if fact.bits is False and math.isclose(float(fact.a), float(fact.b), rel_tol=RESOLUTION):
+    place = np.array([position])
+    x, y = (log.inputs.at(at[row : row + 1], place)[0] for log, at in ((c.a, c.row_a), (c.b, c.row_b)))
+    if fact.bits is False and abs(x - y) <= RESOLUTION * x:
         return f"input {position} has equal norms and other bits: the same numbers in another order, or other signs"
     return (
         f"input {position} differs, and no captured operation made it: "
@@ -91,7 +93,7 @@ def _reasons(c: Comparison, found: FirstDifference) -> Iterator[str]:
         if (row := found.operation) >= 0:
             yield f"the first row with equal inputs and another result: row {row + 1:,}, {key_of(c, row)}"
     elif found.kind == Kind.GIVEN:
-        yield _given(found.position, inputs_of(c, found.row)[found.position])
+        yield _given(c, found.row, found.position)
     elif found.kind == Kind.UNPAIRED:
         yield f"{_read(c, found)}{_as_what(c, found)}, at {key_of(c, found.reader)}"
     elif found.kind == Kind.OTHER_INPUT:

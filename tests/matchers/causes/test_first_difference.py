@@ -209,6 +209,20 @@ def test_one_buffer_is_neither_weights_nor_batch() -> None:
     assert first_difference_reasons(c)[0].startswith("input 1 differs, and no captured operation made it")
 
 
+@pytest.mark.parametrize("known", [True, False])
+def test_a_buffer_in_another_order_is_called_that_where_the_norms_tell(known: bool) -> None:
+    a, b = (
+        captured_log([*step(), Step(key="rope/op_0_mul", reads=[TABLE, read], gives=[TABLE * k])])
+        for k, read in enumerate((TABLE, TABLE[::-1]), 1)
+    )
+    if not known:
+        for log in (a, b):
+            log.inputs.value[:] = np.nan
+    c = compare(a, b)
+    assert (first(c).kind, first(c).position) == (Kind.GIVEN, 1)
+    assert ("the same numbers in another order" in first_difference_reasons(c)[0]) == known
+
+
 def test_a_buffer_that_the_headers_name_is_called_that() -> None:
     tables = [summary(TABLE * k) for k in (1, 2)]
     buffer = [Step(key="rope/op_0_mul", reads=[TABLE, t], gives=[TABLE * TABLE * k]) for k, t in enumerate(tables, 1)]
