@@ -18,12 +18,13 @@ import platform
 import shutil
 import stat
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from functools import cache
 from pathlib import Path
 
-__all__ = ["COMPILERS", "BuildError", "attempt", "digest", "has_compiler", "installed", "is_intact", "load"]
+__all__ = ["COMPILERS", "BuildError", "attempt", "digest", "has_compiler", "installed", "is_intact", "load",
+    "typed"]  # fmt: skip
 
 COMPILERS = ("cc", "gcc", "clang")
 # The compiler must not change a result: no contraction to fused operations, no reassociation. The second form is for
@@ -58,6 +59,17 @@ def attempt(source: Path, ready: Path | None = None) -> tuple[ctypes.CDLL | None
         return load(source), ""
     except BuildError as error:
         return None, str(error)
+
+
+def typed(
+    source: Path, ready: Path | None, functions: Mapping[str, tuple[type | None, Sequence[type]]]
+) -> ctypes.CDLL | None:
+    """Return the library of `attempt`, with the types of the results and arguments of its functions; None without."""
+    found, _ = attempt(source, ready)
+    for name, (result, arguments) in functions.items() if found is not None else ():
+        function = getattr(found, name)
+        function.restype, function.argtypes = result, arguments
+    return found
 
 
 def load(source: Path) -> ctypes.CDLL:

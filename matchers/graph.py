@@ -190,21 +190,17 @@ def _common(i: Int64 | Int32, j: Int64 | Int32, one: Lists, other: Lists, among:
 @cache
 def _compiled() -> ctypes.CDLL | None:
     """The compiled walks; None where there are none."""
-    found, _ = native_library.attempt(SOURCE, INSTALLED)
-    if found is not None:
-        number, pointer = ctypes.c_int64, ctypes.c_void_p
-        for name, result, arguments in (
-            ("graph_spread", None, (number, pointer, pointer, pointer, pointer, number, number)),
-            ("graph_components", None, (number, number, pointer, pointer, pointer)),
-            ("graph_lists", number, (number, pointer, pointer, number, pointer, pointer)),
-            ("graph_renamed", number, (number, pointer, pointer, pointer, number, pointer, pointer)),
-            ("graph_between", number, (number, *[pointer] * 7)),
-            ("graph_common", number, (number, *[pointer] * 11)),
-            ("graph_union", number, (number, pointer, pointer, pointer, pointer, pointer, pointer)),
-        ):
-            function = getattr(found, name)
-            function.restype, function.argtypes = result, arguments
-    return found
+    number, pointer = ctypes.c_int64, ctypes.c_void_p
+    functions = {
+        "graph_spread": (None, (number, *[pointer] * 4, number, number)),
+        "graph_components": (None, (number, number, *[pointer] * 3)),
+        "graph_lists": (number, (number, pointer, pointer, number, pointer, pointer)),
+        "graph_renamed": (number, (number, *[pointer] * 3, number, pointer, pointer)),
+        "graph_between": (number, (number, *[pointer] * 7)),
+        "graph_common": (number, (number, *[pointer] * 11)),
+        "graph_union": (number, (number, *[pointer] * 6)),
+    }
+    return native_library.typed(SOURCE, INSTALLED, functions)
 
 
 def _int64(values: NDArray[Any]) -> Int64:

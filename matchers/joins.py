@@ -75,11 +75,9 @@ def _at(values: NDArray[Any]) -> int:
 @cache
 def _compiled() -> ctypes.CDLL | None:
     """The compiled joins; None where there are none."""
-    found, _ = native_library.attempt(SOURCE, INSTALLED)
-    if found is not None:
-        number, pointer = ctypes.c_int64, ctypes.c_void_p
-        found.joins_first_equal.restype = number
-        found.joins_lines.restype = number
-        found.joins_lines.argtypes = (number, number, pointer, pointer, pointer, pointer)
-        found.joins_first_equal.argtypes = (number, pointer, number, pointer, pointer)
-    return found
+    number, pointer = ctypes.c_int64, ctypes.c_void_p
+    functions = {
+        "joins_first_equal": (number, (number, pointer, number, pointer, pointer)),
+        "joins_lines": (number, (number, number, *[pointer] * 4)),
+    }
+    return native_library.typed(SOURCE, INSTALLED, functions)

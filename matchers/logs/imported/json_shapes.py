@@ -295,13 +295,9 @@ def _records(
 
 @cache
 def _compiled() -> ctypes.CDLL | None:
-    found, _ = native_library.attempt(SOURCE, INSTALLED)
-    if found is not None:
-        number, pointer = ctypes.c_int64, ctypes.c_void_p
-        found.json_split.restype = number
-        text, flag = ctypes.c_char_p, ctypes.c_int
-        found.json_split.argtypes = (text, number, text, text, flag, flag, number, *[pointer] * 8)
-    return found
+    number, text, flag = ctypes.c_int64, ctypes.c_char_p, ctypes.c_int
+    arguments = text, number, text, text, flag, flag, number, *[ctypes.c_void_p] * 8
+    return native_library.typed(SOURCE, INSTALLED, {"json_split": (number, arguments)})
 
 
 def shape_and_content(value: Any, apart: Collection[str] = ()) -> tuple[bytes, Content]:
