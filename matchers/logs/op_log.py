@@ -44,6 +44,7 @@ __all__ = [
 ]
 
 _Made = TypeVar("_Made")
+_One = TypeVar("_One")
 _Other = TypeVar("_Other")
 _Of = TypeVar("_Of")
 
@@ -322,15 +323,15 @@ def once_per_log(function: Callable[[OpLog], _Made]) -> Callable[[OpLog], _Made]
     return kept
 
 
-def once_per_pair(function: Callable[[OpLog, _Other], _Of]) -> Callable[[OpLog, _Other], _Of]:
-    """Keep what a function makes of a log and something else with the log, for one of the others at a time."""
+def once_per_pair(function: Callable[[_One, _Other], _Of]) -> Callable[[_One, _Other], _Of]:
+    """Keep what a function makes of a log, say, and something else with the log, for one of the others at a time."""
     name = f"{function.__module__}.{function.__qualname__}"
 
     @wraps(function)
-    def kept(log: OpLog, other: _Other) -> _Of:
-        held: tuple[_Other, _Of] | None = vars(log).get(name)
+    def kept(one: _One, other: _Other) -> _Of:
+        held: tuple[_Other, _Of] | None = vars(one).get(name)
         if held is None or held[0] is not other:
-            held = vars(log)[name] = other, function(log, other)
+            held = vars(one)[name] = other, function(one, other)
         return held[1]
 
     return kept

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import math
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import numpy as np
 
@@ -254,26 +254,24 @@ class DataFlow:
     """The data flow of both logs, computed on first use."""
 
     def __init__(self, a: OpLog, b: OpLog) -> None:
-        self._logs = a, b
-        self.last_nodes: tuple[object, Any] = None, None
-        """The last pairing that `regions.find` saw, and its nodes."""
+        self.logs = a, b
 
     @cached_property
     def a(self) -> Ragged:
-        return sources(self._logs[0])
+        return sources(self.logs[0])
 
     @cached_property
     def b(self) -> Ragged:
-        return sources(self._logs[1])
+        return sources(self.logs[1])
 
     @cached_property
     def depends_a(self) -> Bool:
         """bool[n_a]: records that read what no operation made and is no buffer, or what such a record made."""
-        return _depending(self._logs[0], self.a)
+        return _depending(self.logs[0], self.a)
 
     @cached_property
     def depends_b(self) -> Bool:
-        return _depending(self._logs[1], self.b)
+        return _depending(self.logs[1], self.b)
 
     @cached_property
     def readers_a(self) -> Readers:

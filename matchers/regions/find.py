@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from matchers.arrays import Bool, Int32, Int64, columns, marked, numbered, one_of
 from matchers.graph import Lists, between, common, components, lists, spread
 from matchers.logs.columns import Ragged
-from matchers.logs.op_log import OpLog, Phase
+from matchers.logs.op_log import OpLog, Phase, once_per_pair
 from matchers.ops.dataflow import DataFlow, whole_numbers
 from matchers.ops.laws import rows_where
 from matchers.ops.training_scalars import backward_begins, training_scalars
@@ -99,7 +99,7 @@ def find_regions(
         status: int8[p], the verdict of each pair.
         understood: False if ranks compute for each other what neither log shows.
     """
-    at = _Nodes.of(a, b, pairing, flow)
+    at = _nodes(flow, pairing)
     node_a, node_b, runs, pair = at.a, at.b, at.runs, at.pair
     nodes = len(pair)
     opens = [np.append(OPEN[status], True)[of] & ~log.recompute for log, of in ((a, pairing.of_a), (b, pairing.of_b))]
@@ -163,37 +163,31 @@ class _Nodes:
     blind: Bool
     pair: Int64
 
-    @classmethod
-    def of(cls, a: OpLog, b: OpLog, pairing: Pairing, flow: DataFlow) -> _Nodes:
-        """The nodes, which a comparison asks for several times."""
-        last = flow.last_nodes  # another thread may replace it
-        if last[0] is not pairing:
-            last = flow.last_nodes = pairing, cls._made(a, b, pairing, flow)
-        found: _Nodes = last[1]
-        return found
 
-    @classmethod
-    def _made(cls, a: OpLog, b: OpLog, pairing: Pairing, flow: DataFlow) -> _Nodes:
-        n_a, n_b = len(a), len(b)
-        node_a, node_b = np.arange(n_a), np.arange(n_a, n_a + n_b)
-        for node, of in ((node_a, pairing.of_a), (node_b, pairing.of_b)):
-            node[of >= 0] = pairing.lead_a[of[of >= 0]]
-        runs = (flow.a.start, flow.a.value, node_a), (flow.b.start, flow.b.value, node_b)
-        begins = marked(np.concatenate((node_a[flow.depends_a], node_b[flow.depends_b])), n_a + n_b)
-        # what reads a shape alone tells nothing of the values, but the losses are known
-        blind = np.concatenate([rows_where(log, lambda law: law.blind) for log in (a, b)])
-        if _same_losses(a, b):
-            blind[np.concatenate((backward_begins(a), n_a + backward_begins(b)))] = False
-        return cls(
-            node_a,
-            node_b,
-            runs,
-            marked(np.concatenate((node_a, node_b)), n_a + n_b),
-            _depending(runs, begins),
-            np.concatenate((a.phase, b.phase)),
-            blind,
-            np.concatenate((pairing.of_a, pairing.of_b)).astype(np.int64),
-        )
+@once_per_pair
+def _nodes(flow: DataFlow, pairing: Pairing) -> _Nodes:
+    """The nodes, which a comparison asks for several times."""
+    a, b = flow.logs
+    n_a, n_b = len(a), len(b)
+    node_a, node_b = np.arange(n_a), np.arange(n_a, n_a + n_b)
+    for node, of in ((node_a, pairing.of_a), (node_b, pairing.of_b)):
+        node[of >= 0] = pairing.lead_a[of[of >= 0]]
+    runs = (flow.a.start, flow.a.value, node_a), (flow.b.start, flow.b.value, node_b)
+    begins = marked(np.concatenate((node_a[flow.depends_a], node_b[flow.depends_b])), n_a + n_b)
+    # what reads a shape alone tells nothing of the values, but the losses are known
+    blind = np.concatenate([rows_where(log, lambda law: law.blind) for log in (a, b)])
+    if _same_losses(a, b):
+        blind[np.concatenate((backward_begins(a), n_a + backward_begins(b)))] = False
+    return _Nodes(
+        node_a,
+        node_b,
+        runs,
+        marked(np.concatenate((node_a, node_b)), n_a + n_b),
+        _depending(runs, begins),
+        np.concatenate((a.phase, b.phase)),
+        blind,
+        np.concatenate((pairing.of_a, pairing.of_b)).astype(np.int64),
+    )
 
 
 def _same_losses(a: OpLog, b: OpLog) -> bool:
