@@ -248,10 +248,6 @@ class Columns:
         if len(self._problems) < MAX_PROBLEMS:
             self._problems.append(Problem(line, message))
 
-    def others(self, line: int, many: int) -> None:
-        """Note lines of something else, with the first one."""
-        self.problem(line, f"{many:,} line{'s are' if many > 1 else ' is'} not of DebugMode, from here on")
-
     def refuse_excess(self, size: int) -> None:
         """Refuse what would fill the memory; `size` is the number of bytes read.
 

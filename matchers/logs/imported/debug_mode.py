@@ -226,6 +226,11 @@ class Calls:
             self._columns.waiting = len(self._waiting)
         self._enter(calls)
 
+    def others(self, line: int, many: int) -> None:
+        """Note lines of something else, with the first one."""
+        told = f"{many:,} line{'s are' if many > 1 else ' is'} not of DebugMode, from here on"
+        self._columns.problem(line, told)
+
     def finish(self) -> None:
         """Add the calls of a log without any hash."""
         self._enter([call for call in self._waiting if not call[-1].form.dtensor])

@@ -61,7 +61,7 @@ def _read(source: LogSource, columns: Columns) -> Iterator[None]:
             if headers := _DECLARED.findall(part):
                 declared = int(headers[-1])
             if others := lines - len(found) - len(headers) - len(_EMPTY.findall(part)):
-                columns.others(first, others)
+                calls.others(first, others)
     end()
     calls.finish()
     if declared is not None and declared > blocks:

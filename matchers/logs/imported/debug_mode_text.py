@@ -67,7 +67,7 @@ class _Reader:
         self._end_kernel()
         self._calls.finish()
         if self._others:
-            self._columns.others(self._first_other, self._others)
+            self._calls.others(self._first_other, self._others)
 
     def _call(self, line: int, op: Op) -> Call:
         return line, "", self._nesting.module, self._location, self._nesting.phase, op
