@@ -14,7 +14,7 @@ from matchers.ops.module_path import canonical
 __all__ = ["SettingDifference", "no_learning_rate", "optimizer_differences"]
 
 _FORMS = frozenset({"optimizer", "parameters", "names", "foreach", "fused", "capturable", "differentiable"})
-"""What a group is called and holds, and settings that choose between implementations of the same update."""
+"""Name and content of a group, and settings that choose between implementations of the same update."""
 
 
 @dataclass(frozen=True)
@@ -46,23 +46,25 @@ def optimizer_differences(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Se
     Without names, the values that only one run has: which parameters have them is not compared.
     """
     of_a, of_b = _groups(a), _groups(b)
-    settings = set().union(*of_a) & set().union(*of_b) - _FORMS
     one, other = _by_parameter(of_a, of_b), _by_parameter(of_b, of_a)
     shared = [name for name in one if name in other]
+    alike: dict[tuple[int, int], list[str]] = {}
+    for name in shared:
+        alike.setdefault((one[name], other[name]), []).append(name)
     found = []
-    for setting in sorted(settings):
+    for setting in sorted(set().union(*of_a) & set().union(*of_b) - _FORMS):
         if shared:
-            both = {name: (one[name].get(setting), other[name].get(setting)) for name in shared}
-            parameters = [name for name, values in both.items() if not _same(*values)]
-            x, y = (_distinct(both[name][side] for name in parameters) for side in (0, 1))
-            whose = tuple(parameters) if len(parameters) < len(shared) else ()
+            both = {at: (of_a[at[0]].get(setting), of_b[at[1]].get(setting)) for at in alike}
+            apart = [at for at, values in both.items() if not _same(*values)]
+            x, y = (_distinct(both[at][side] for at in apart) for side in (0, 1))
+            whose = [name for at in apart for name in alike[at]] if len(apart) < len(alike) else []
         else:
             x, y = (_distinct(of[setting] for of in groups if setting in of) for groups in (of_a, of_b))
             only_a = [value for value in x if not any(_same(value, another) for another in y)]
             only_b = [value for value in y if not any(_same(value, another) for another in x)]
-            x, y, whose = *((only_a or x, only_b or y) if only_a or only_b else ([], [])), ()
+            x, y, whose = *((only_a or x, only_b or y) if only_a or only_b else ([], [])), []
         if x or y:
-            found.append(SettingDifference(setting, _one(x), _one(y), whose))
+            found.append(SettingDifference(setting, _one(x), _one(y), tuple(whose)))
     return found
 
 
@@ -71,17 +73,16 @@ def _groups(run: Mapping[str, Any]) -> list[dict[str, Any]]:
     return [dict(group) for group in found if isinstance(group, Mapping)] if isinstance(found, list) else []
 
 
-def _by_parameter(groups: list[dict[str, Any]], others: list[dict[str, Any]]) -> dict[str, dict[str, Any]]:
-    """The group of each parameter by its canonical name; of a single group without names, of those that others name."""
-    named = others if len(groups) == 1 and "names" not in groups[0] else groups
-    found = {
-        canonical(name): k
-        for k, group in enumerate(named)
+def _by_parameter(groups: list[dict[str, Any]], others: list[dict[str, Any]]) -> dict[str, int]:
+    """The number of each parameter's group, by canonical name; a single group without names has what others name."""
+    alone = len(groups) == 1 and "names" not in groups[0]
+    return {
+        canonical(name): 0 if alone else k
+        for k, group in enumerate(others if alone else groups)
         if isinstance(names := group.get("names"), list)
         for name in names
         if isinstance(name, str)
     }
-    return {name: groups[k if named is groups else 0] for name, k in found.items()}
 
 
 def _distinct(values: Iterable[Any]) -> list[Any]:
