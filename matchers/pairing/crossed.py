@@ -26,10 +26,9 @@ _FOUND = 0.95
 def uncross(f: Features, state: State, values: ValueEvidence) -> None:
     """Pair anew, in place, the rows whose producers have other partners, and separate those of other layers."""
     for _ in range(_ROUNDS):
-        i = _crossed(f, state)
-        if not len(i):
+        if not len(found := _crossed(f, state)):
             return
-        crossed = marked(i, len(f.a)), marked(state.of_a[i], len(f.b))
+        crossed = marked(found, len(f.a)), marked(state.of_a[found], len(f.b))
         i, j = _candidates(f, state, crossed[0] | state.free_a, crossed[1] | state.free_b)
         agrees = flow(f.a, f.b, i, j, *state.partners()) == Flow.PARTNERS
         i, j = i[agrees], j[agrees]
@@ -49,9 +48,10 @@ def uncross(f: Features, state: State, values: ValueEvidence) -> None:
         before = state.of_b[j]
         state.free(distinct(np.concatenate((i, before[before >= 0]))))
         state.pair(i, j, Method.ALIGNED, _FOUND)
-    i = _crossed(f, state)
-    place_a, place_b = f.a.place[i], f.b.place[state.of_a[i]]
-    state.free(i[(place_a != place_b) & (place_a >= 0) & (place_b >= 0)])
+    else:
+        found = _crossed(f, state)
+    place_a, place_b = f.a.place[found], f.b.place[state.of_a[found]]
+    state.free(found[(place_a != place_b) & (place_a >= 0) & (place_b >= 0)])
 
 
 def _crossed(f: Features, state: State) -> Int64:
@@ -78,8 +78,8 @@ def _candidates(f: Features, state: State, open_a: Bool, open_b: Bool) -> tuple[
             for made, side, rows in ((partner, f.a, i), (made_b[j].astype(np.int64), f.b, j))
         )
         _, at_a, at_b = np.intersect1d(key_a, key_b, assume_unique=True, return_indices=True)
-        found.append(np.stack((i[at_a], j[at_b])))
-    i, j = np.unique(np.concatenate(found, axis=1), axis=1)
+        found.append(i[at_a] * len(f.b) + j[at_b])
+    i, j = np.divmod(distinct(np.concatenate(found)), len(f.b))
     known = f.a.kind[i] >= 0
     return i[known], j[known]
 

@@ -54,8 +54,9 @@ __all__ = [
 ]
 
 SAME_DIMENSION = "the same dimension"
+"""The explanation of dimensions that are counted from the other end, or listed in another order."""
 SAME_NUMBER = "the same number, rounded"
-"""The explanation of a dimension that is counted from the other end."""
+"""The explanation of a number that Python computed in another order."""
 _JUDGED = (Status.SAME_PRINT, Status.CLOSE, Status.NO_VALUES, Status.SHAPE, Status.DIVERGED, Status.NAN)
 _RANGE = [STATISTICS.index("Min"), STATISTICS.index("Max")]
 _OF_PYTHON = 9
@@ -260,10 +261,10 @@ def explained_by(a: OpLog, b: OpLog, i: int, j: int, difference: ArgumentDiffere
     factors = {a.batches / b.batches, loss_scale, *(float(n) for n in range(2, _ranks(a, b) + 1) if layouts)}
     if all(_is_factor(v, w, factors) for v, w in pairs):
         return "a factor of the layout"
-    # another order of the same arithmetic in Python; and of a number that was computed from a tensor
-    computed = _computed(difference, _OF_FLOAT32 if enters else _OF_PYTHON)
     if all(math.isclose(v, w, rel_tol=ROUNDING) for v, w in pairs):
         return SAME_NUMBER
+    # rounded to float32; or computed from a tensor
+    computed = _computed(difference, _OF_FLOAT32 if enters else _OF_PYTHON)
     limit = default_tolerance(a.dtype_text(i) if enters else "float32") if computed else ROUNDING
     close = all(math.isclose(v, w, rel_tol=limit) or _in_float32(v, w) or _in_float32(w, v) for v, w in pairs)
     return "rounding" if close else ""
@@ -287,10 +288,10 @@ def _other_shapes(
     of_a: _Shapes, of_b: _Shapes, difference: ArgumentDifference, pairs: Sequence[tuple[float, float]], layouts: bool
 ) -> str:
     """The clause about dimensions and sizes that follow from the shapes of the tensors; empty for others."""
-    more = _of_more_dimensions(difference)
-    if difference.name == "keepdim" or (
-        more and all(but_for_ones(x) == but_for_ones(y) for x, y in zip(of_a, of_b, strict=False))
-    ):
+    more = _of_more_dimensions(difference) and all(
+        but_for_ones(x) == but_for_ones(y) for x, y in zip(of_a, of_b, strict=False)
+    )
+    if more or difference.name == "keepdim":
         return "dimensions of size 1"
     dimension = difference.name.startswith("dim")
     if dimension and of_a[1:] != of_b[1:]:
@@ -300,10 +301,7 @@ def _other_shapes(
     if dimension:
         # an index, or what is reduced away, has fewer dimensions than the tensor whose are counted
         dims = max(map(len, (*of_a, *of_b)))
-        if dims and all((v - w) % dims == 0 for v, w in pairs):
-            return SAME_DIMENSION
-        lists = isinstance(difference.a, list) and isinstance(difference.b, list) and difference.name == "dim"
-        if dims and lists and _places(difference.a, dims) == _places(difference.b, dims):
+        if dims and (all((v - w) % dims == 0 for v, w in pairs) or _same_places(difference, dims)):
             return SAME_DIMENSION
     if not all(type(v) is int and type(w) is int for v, w in pairs):
         return ""
@@ -315,9 +313,13 @@ def _other_shapes(
     return "sizes of shards" if divides else ""
 
 
-def _places(values: Sequence[Any], dims: int) -> set[int]:
-    """The dimensions over which something is taken, in whatever order; empty for what is none."""
-    return {value % dims for value in values} if all(type(value) is int for value in values) else set()
+def _same_places(difference: ArgumentDifference, dims: int) -> bool:
+    """True for lists of the same dimensions in another order, over which something is taken."""
+    x, y = difference.a, difference.b
+    if difference.name != "dim" or not (isinstance(x, list) and isinstance(y, list)):
+        return False
+    whole = all(type(value) is int for value in (*x, *y))
+    return whole and {value % dims for value in x} == {value % dims for value in y}
 
 
 def _of_more_dimensions(difference: ArgumentDifference) -> bool:

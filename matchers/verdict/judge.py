@@ -25,8 +25,8 @@ from matchers.ops.values import first_outputs, further, records_changes
 from matchers.status import Status
 from matchers.verdict.digests import DigestComparison, altered_by_one_run, compare_digests, returns_nothing
 from matchers.verdict.judge_values import Differences, Limits, ValueVerdicts, untaken_in_both
-from matchers.verdict.lists import ALIKE, in_other_order, judge_lists
-from matchers.verdict.other_order import in_another_order
+from matchers.verdict.lists import ALIKE, judge_lists, reordered
+from matchers.verdict.other_order import of_reordered_weights
 from matchers.verdict.reason import UNSIZED, Reason
 from matchers.verdict.relative_error import relative
 from matchers.verdict.slots import SlotVerdict, deciding, worst
@@ -178,10 +178,9 @@ def judge(
         moved &= _rearranged(a, b, i, j)
     moved |= _transposed(a, b, i, j)
     with np.errstate(invalid="ignore"):
-        beyond = (differences.estimate > most.tensors) & ~differences.beyond(most)
-    moved |= _reads_in_another_order(a, b, i, j, beyond)
-    with np.errstate(invalid="ignore"):
-        moved |= in_another_order(a, b, i, j, (differences.estimate > most.tensors) & np.isnan(rtol))
+        far = differences.estimate > most.tensors
+    moved |= _reads_in_another_order(a, b, i, j, far & ~differences.beyond(most))
+    moved |= of_reordered_weights(a, b, i, j, far & np.isnan(rtol))
     of_values = differences.verdicts(most, moved)
     found = Verdicts(
         **{column.name: getattr(of_values, column.name) for column in fields(of_values)},
@@ -392,7 +391,7 @@ def _reads_in_another_order(a: OpLog, b: OpLog, i: Int64, j: Int64, among: Bool)
     out = np.zeros(len(i), bool)
     for k in np.flatnonzero(among & (a.inputs.count[i] >= _LAYOUTS)).tolist():
         x, y = a.inputs[int(i[k])], b.inputs[int(j[k])]
-        out[k] = in_other_order(x, y, a.dtype_text(int(i[k])))
+        out[k] = reordered(x, y, a.dtype_text(int(i[k])))
     return out
 
 

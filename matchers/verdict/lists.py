@@ -25,7 +25,7 @@ from matchers.verdict.judge_values import Limits
 from matchers.verdict.slots import SlotVerdict, judge_results, worst
 from matchers.verdict.tolerance import EPSILON, MOST_ALLOWED
 
-__all__ = ["ALIKE", "in_one_order", "in_other_order", "judge_lists"]
+__all__ = ["ALIKE", "in_one_order", "judge_lists", "reordered"]
 
 ALIKE = 1e-3
 """Largest relative difference of numbers that are the same in two layouts."""
@@ -65,10 +65,10 @@ def in_one_order(a: OpLog, b: OpLog, i: int, j: int) -> bool:
     """True if the results of two records have the same shapes, one by one, and no other order shows."""
     if [x.shape for x in results(a, i)] != [y.shape for y in results(b, j)]:
         return False
-    return not in_other_order(a.outputs[i], b.outputs[j], a.dtype_text(i))
+    return not reordered(a.outputs[i], b.outputs[j], a.dtype_text(i))
 
 
-def in_other_order(x: Float64, y: Float64, dtype: str) -> bool:
+def reordered(x: Float64, y: Float64, dtype: str) -> bool:
     """True if some norms are the same ones, but at other places; those that are rounding beside the largest aside."""
     rounding = EPSILON.get(dtype, 0.0) * float(np.nan_to_num(x).max(initial=0.0))
     if len(x) != len(y) or np.allclose(x, y, ALIKE, rounding):

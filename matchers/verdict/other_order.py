@@ -19,10 +19,10 @@ from matchers.ops.module_path import canonical
 from matchers.ops.shapes import dimensions, numel
 from matchers.verdict.tolerance import RESOLUTION
 
-__all__ = ["in_another_order"]
+__all__ = ["of_reordered_weights"]
 
 
-def in_another_order(a: OpLog, b: OpLog, i: Int64, j: Int64, among: Bool) -> Bool:
+def of_reordered_weights(a: OpLog, b: OpLog, i: Int64, j: Int64, among: Bool) -> Bool:
     """bool[p], of some pairs, those that read such a weight, make its gradient, update it, or read what these make.
 
     A batch in another order is none: a weight is read beside what is made, and is made by no record. Nor is the weight

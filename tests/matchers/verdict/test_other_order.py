@@ -8,7 +8,7 @@ import pytest
 from matchers.comparison import compare
 from matchers.explain.first_difference import first_difference_reasons
 from matchers.logs.op_log import OpLog
-from matchers.verdict.lists import in_other_order
+from matchers.verdict.lists import reordered
 from tests.captured import Step, captured_log
 
 RNG = np.random.default_rng(3)
@@ -35,7 +35,7 @@ def log(
 def test_what_a_weight_in_another_order_makes_is_judged_by_what_does_not_depend_on_it(
     rows: np.ndarray, red: list[str]
 ) -> None:
-    """Where the orders do not fit, what follows is red."""
+    """Orders that do not fit make red what follows."""
     c = compare(log(np.arange(6), np.arange(6)), log(ORDER, rows, name="wq"))
     assert [c.b.keys[c.row_b[row]] for row in np.flatnonzero(c.red)] == red
     assert "the same numbers in another order" in first_difference_reasons(c)[0]
@@ -65,4 +65,4 @@ def test_a_result_in_another_order_is_red_where_the_weight_is_the_same() -> None
     ],
 )
 def test_norms_that_are_rounding_show_no_order(x: list[float], y: list[float], other: bool) -> None:
-    assert in_other_order(np.array(x), np.array(y), "float32") == other
+    assert reordered(np.array(x), np.array(y), "float32") == other
