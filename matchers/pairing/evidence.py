@@ -228,7 +228,7 @@ def _repeat(a: LogFeatures, b: LogFeatures, i: Int64, j: Int64, of_a: Int64, of_
 
 
 class Flow(IntEnum):
-    """What is known of the producers of two rows."""
+    """The knowledge about the producers of two rows."""
 
     UNKNOWN = 0
     PARTNERS = 1

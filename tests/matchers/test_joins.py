@@ -14,7 +14,7 @@ _KEYS = st.lists(st.sampled_from([0, 1, 2, 3, 4, 1 << 63, (1 << 64) - 1]) | st.i
 
 
 def test_c_is_at_hand() -> None:
-    """Where this test runs; else the others would compare Python with itself."""
+    """Without C, the other tests would compare Python with itself."""
     assert joins._compiled() is not None
 
 

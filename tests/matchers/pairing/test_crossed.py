@@ -30,7 +30,7 @@ def log(one: np.ndarray, other: np.ndarray, noise: float) -> OpLog:
 
 @pytest.mark.parametrize("straight", [True, False])
 def test_rows_are_exchanged_where_flow_and_numbers_agree(straight: bool) -> None:
-    """Where the numbers speak for the present partners, the flow may be wrong just as well."""
+    """The flow alone exchanges nothing: the numbers may speak for the present partners."""
     of_a, of_b = (np.tanh(ONE), np.tanh(OTHER)), (np.tanh(ONE), np.tanh(OTHER))[:: 1 if straight else -1]
     a, b = log(of_a[0], of_a[1], 0.0), log(of_b[0], of_b[1], 1e-6)
     f = Features(a, b, Shards.of(a, b), (tuple(a.modules), tuple(b.modules)), ((), ()))

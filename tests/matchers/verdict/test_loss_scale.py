@@ -359,7 +359,7 @@ def clipped(ranks: int, share: float = 1.0) -> OpLog:
 
 @pytest.mark.parametrize("share", [1.0, 2.0])
 def test_clipping_hides_no_factor_of_all_gradients(share: float) -> None:
-    """What is clipped agrees. What scales the loss is named, not the mean over ranks."""
+    """Clipped gradients agree; the factor of the loss is named, not the mean over ranks."""
     c = compare(clipped(1), clipped(2, share), expectation=ORDER)
     assert c.red.any() == (share != 1)
     assert [c.b.keys[int(c.row_b[row])] for row in np.flatnonzero(c.cause)] == ["loss/op_1_div"] * (share != 1)

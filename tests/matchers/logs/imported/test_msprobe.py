@@ -106,7 +106,7 @@ def test_an_xor_can_differ_and_agreement_compares_nothing(tmp_path: Path) -> Non
 
 
 def test_a_function_may_have_another_shape_than_what_it_dispatches(tmp_path: Path) -> None:
-    """Where no number of both logs tells: tensors of another size are others."""
+    """Tensors of another size are others, if no number of both logs tells."""
     theirs = read_log(msprobe(tmp_path, summary="xor"))
     shapes = {"layers.0.up/op_0_mm": (2, 6), "layers.1.up/op_0_mm": (2, 5)}
     (tmp_path / "own.log").write_text(
