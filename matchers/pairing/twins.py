@@ -12,7 +12,7 @@ import numpy as np
 from matchers.arrays import Bool, Float64, Int64, distinct, marked, one_of, stable_order
 from matchers.joins import first_equal
 from matchers.logs.op_log import Phase
-from matchers.ops.laws import collective
+from matchers.ops.laws import collective, copies
 from matchers.ops.shapes import numel
 from matchers.pairing.anchors import ranked_join
 from matchers.pairing.assignment import State
@@ -68,7 +68,10 @@ def twins(f: Features, free_a: Bool, free_b: Bool) -> tuple[Int64, Int64]:
     found_a, found_b = [rows_a[:0]], [rows_b[:0]]
     alone = ~_shared(alike * (int(kind.max(initial=0)) + 1) + kind, of_a)
     in_both = in_both_runs(f.a, f.b)
+    copied = np.concatenate((copies(f.a.log)[rows_a], copies(f.b.log)[rows_b]))[at]
     for key in (alike * (int(op.max(initial=0)) + 2) + op + 1, alike):
+        if key is alike:
+            alone &= ~_copied_of(alike * 2 + of_a, copied, alone)
         left, right = np.flatnonzero(alone & of_a), np.flatnonzero(alone & ~of_a)
         if not len(left) or not len(right):
             break
@@ -145,6 +148,13 @@ def _alike(place: Int64, numbers: Float64, of_a: Bool, tolerance: float) -> Int6
 def _shared(key: Int64, of_a: Bool) -> Bool:
     """bool: rows whose key occurs on both sides."""
     return (first_equal(key, key[of_a]) >= 0) & (first_equal(key, key[~of_a]) >= 0)
+
+
+def _copied_of(value: Int64, copied: Bool, alone: Bool) -> Bool:
+    """bool: copies of a value whose maker is alone, too: it has the same numbers."""
+    makes = np.zeros(int(value.max(initial=-1)) + 1, bool)
+    makes[value[alone & ~copied]] = True
+    return copied & makes[value]
 
 
 def _several_ops(alike: Int64, op: Int64, of_a: Bool) -> Bool:

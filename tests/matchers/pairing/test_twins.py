@@ -47,3 +47,24 @@ def test_updates_of_other_parameters_are_no_partners_although_their_norms_are_eq
     names, state = NameRules(tuple(a.modules), tuple(b.modules), (), ()), State(2, 2)
     state.pair(np.arange(2), np.arange(2), Method.ALIGNED, 0.9)
     assert not len(found_elsewhere(names.features(a, b, Shards.of(a, b)), state)[0])
+
+
+def test_the_maker_of_a_value_is_a_twin_and_not_its_copy() -> None:
+    """One run rotates by a sum and clones it for the product; the other puts the halves beside each other."""
+
+    def log(*steps: tuple[str, list[np.ndarray], np.ndarray], shape: tuple[int, ...]) -> list[Step]:
+        rotated = [
+            Step(key=f"rope/op_{k}_{op}", reads=reads, gives=[gives.reshape(shape)])
+            for k, (op, reads, gives) in enumerate(steps)
+        ]
+        scores = Step(key="scores/op_0_bmm", reads=[steps[-1][2]], gives=[Y @ Y.T], made=[rotated[-1].key])
+        return [Step(key="queries/op_0_mm", reads=[X], gives=[Y], made=[""]), *rotated, scores]
+
+    half = np.concatenate((-X[:, 2:], X[:, :2]), axis=1)
+    c = compare(
+        captured_log(log(("cat", [X], half), ("add", [X, half], Z), ("clone", [Z], Z), shape=(1, 3, 4))),
+        captured_log(log(("sub", [X], Z[:, :2]), ("cat", [Z[:, :2], Z[:, 2:]], Z), shape=(3, -1))),
+    )
+    partner = {c.a.keys[i]: c.b.keys[int(j)] for i, j in enumerate(c.pairing.partner_of_a) if j >= 0}
+    assert partner.get("rope/op_1_add") == "rope/op_1_cat"
+    assert "rope/op_0_cat" not in partner
