@@ -262,7 +262,7 @@ def phase_label(log: OpLog, record: int) -> str:
 
 
 def inputs_of(c: Comparison, row: int) -> tuple[InputFact, ...]:
-    """The inputs of a row, with their producers."""
+    """The inputs of a row, with their producers; a sum's or product's of b in the order of a."""
     i, j = int(c.row_a[row]), int(c.row_b[row])
     unread = (c.a.tells.unread and c.b.tells.unread) or not tell_inputs(c.a, c.b)
     values_a = _known(c.a, c.a.inputs[i], unread) if i >= 0 else []
@@ -271,6 +271,11 @@ def inputs_of(c: Comparison, row: int) -> tuple[InputFact, ...]:
     made_b = c.flow.b[j].tolist() if c.flow is not None and j >= 0 else []
     digests_a, digests_b = (list(log.input_digests[r]) if r >= 0 else [] for log, r in ((c.a, i), (c.b, j)))
     names = [log.texts("Parameter").get(r, "").split(";") for log, r in ((c.a, i), (c.b, j))]
+    if made_a and made_b and c.flow is not None:
+        pair = np.array([i]), np.array([j])
+        if c.flow.exchanged(*pair, c.pairing.of_a, c.pairing.of_b)[0]:
+            for of_b in (values_b, made_b, digests_b, names[1]):
+                of_b.reverse()
     told = dict(_differing_statistics(c, row))
     out = []
     for k in range(max(len(values_a), len(values_b))):

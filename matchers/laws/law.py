@@ -246,6 +246,11 @@ class Law:
         return arranges or (self.communicates and not self.reduces)
 
     @property
+    def commutes(self) -> bool:
+        """True if its two tensors may come in either order."""
+        return self.form in (Form.ADD, Form.MULTIPLY) and not self.on_lists
+
+    @property
     def scales(self) -> bool:
         """True if it multiplies or divides element by element."""
         return self.form in (Form.MULTIPLY, Form.DIVIDE)

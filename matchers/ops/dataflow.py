@@ -21,7 +21,7 @@ from matchers.logs.hashing import float_bits, mix
 from matchers.logs.op_log import NO_DIGEST, OpLog, once_per_log
 from matchers.ops.collectives import awaiting, unfinished
 from matchers.ops.json_values import hex_digest
-from matchers.ops.laws import by_law, in_place, on_lists
+from matchers.ops.laws import by_law, in_place, on_lists, rows_where
 from matchers.ops.placement import REDUCED, merged_records
 from matchers.ops.start import known_digests
 from matchers.ops.values import further
@@ -263,6 +263,28 @@ class DataFlow:
     @cached_property
     def b(self) -> Ragged:
         return sources(self.logs[1])
+
+    def exchanged(self, i: Int64, j: Int64, of_a: Int32, of_b: Int32) -> Bool:
+        """bool[k]: b's records read the two tensors of a sum or product in the other order, by who made them.
+
+        Args:
+            i, j: int64[k], partners.
+            of_a, of_b: the pair of each record; -1 for none.
+        """
+        a, b = self.logs
+        out = (self.a.count[i] == 2) & (self.b.count[j] == 2)
+        out[out] &= rows_where(a, lambda law: law.commutes, i[out]) & rows_where(b, lambda law: law.commutes, j[out])
+        at = np.flatnonzero(out)
+        one, other = (
+            [np.append(of, -1)[flow.at(rows[at], np.full(len(at), k), -1)] for k in (0, 1)]
+            for flow, rows, of in ((self.a, i, of_a), (self.b, j, of_b))
+        )
+
+        def partners(x: int, y: int) -> Bool:
+            return (one[x] >= 0) & (one[x] == other[y])
+
+        out[at] = (partners(0, 1) | partners(1, 0)) & ~partners(0, 0) & ~partners(1, 1)
+        return out
 
     @cached_property
     def depends_a(self) -> Bool:

@@ -159,12 +159,13 @@ def _by_place(a: OpLog, b: OpLog, pairing: Pairing, flow: DataFlow, nodes: Nodes
     read = np.flatnonzero(nodes.placed[: nodes.pairs] & ~nodes.settled[: nodes.pairs])
     i, j = pairing.lead_a[read].astype(np.int64), pairing.lead_b[read].astype(np.int64)
     k, place = repeated(np.arange(len(read)), np.maximum(flow.a.count[i], flow.b.count[j]))
-    one, other = a.input_digests.at(i[k], place, NO_DIGEST), b.input_digests.at(j[k], place, NO_DIGEST)
+    in_b = np.where(flow.exchanged(i, j, pairing.of_a, pairing.of_b)[k], 1 - place, place)
+    one, other = a.input_digests.at(i[k], place, NO_DIGEST), b.input_digests.at(j[k], in_b, NO_DIGEST)
     news = (one != other) | (one == NO_DIGEST)
-    k, place = k[news], place[news]
+    k, place, in_b = k[news], place[news], in_b[news]
     i, j, k = i[k], j[k], read[k]
-    made_a, made_b = flow.a.at(i, place, -1), flow.b.at(j, place, -1)
-    x, y = a.inputs.at(i, place), b.inputs.at(j, place)
+    made_a, made_b = flow.a.at(i, place, -1), flow.b.at(j, in_b, -1)
+    x, y = a.inputs.at(i, place), b.inputs.at(j, in_b)
     u, v = nodes.a[made_a], nodes.b[made_b]
     both = (u < nodes.pairs) & (v < nodes.pairs)
     sure = nodes.sure[k]
@@ -173,8 +174,8 @@ def _by_place(a: OpLog, b: OpLog, pairing: Pairing, flow: DataFlow, nodes: Nodes
     other_tensor = (
         crossed | (sure & (nodes.alone(u) | nodes.alone(v))) | nodes.parts[k] | nodes.parts[u] | nodes.parts[v]
     )
-    for log, made, of, lead in ((a, flow.a, pairing.of_a, i), (b, flow.b, pairing.of_b, j)):
-        other_tensor |= _reads_alone_in_a_part(log, made, of, lead, place)
+    for log, made, of, lead, at in ((a, flow.a, pairing.of_a, i, place), (b, flow.b, pairing.of_b, j, in_b)):
+        other_tensor |= _reads_alone_in_a_part(log, made, of, lead, at)
     change = relative(x, y)
     change[other_tensor | ~np.isfinite(change)] = 0.0
     # two partners' results are too much alike for parts of them to differ by this: so they are others

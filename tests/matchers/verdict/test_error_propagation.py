@@ -606,3 +606,24 @@ def test_noise_judges_where_the_estimate_would_allow_nearly_anything(noise: floa
     c = compare(a, b, expectation=Expectation(noise=noise_floor(a, b, third)))
     assert c.status[1] == expected
     assert ("would allow nearly anything" in " ".join(limit_of(Subject(c, 1, inputs_of(c, 1))))) == c.red[1]
+
+
+@pytest.mark.parametrize("op", ["mul", "add"])
+def test_inputs_of_a_product_or_sum_are_compared_with_their_likes_whichever_comes_first(op: str) -> None:
+    """Else the distance of a weight and what it scales would excuse any error."""
+    rng = np.random.default_rng(5)
+    x, weight = rng.normal(size=(8, 32)).astype(np.float32), np.full((8, 32), 9, np.float32)
+
+    def log(off: float, *, weight_first: bool) -> OpLog:
+        y = x + np.float32(off) * x[::-1]
+        result = (x * weight if op == "mul" else x + weight) + np.float32(3000 * off) * x[::-1]
+        inputs = [(weight, ""), (y, "norm/op_0_sin")]
+        reads, made = zip(*(inputs if weight_first else inputs[::-1]), strict=True)
+        first = Step(key="norm/op_0_sin", gives=[y], reads=[x], made=[""])
+        return captured_log([first, Step(key=f"norm/op_1_{op}", gives=[result], reads=[*reads], made=[*made])])
+
+    c = compare(log(0, weight_first=True), log(1e-6, weight_first=False), expectation=ORDER)
+    assert c.status[1] == Status.DIVERGED
+    of_weight, scaled = inputs_of(c, 1)
+    assert of_weight.bits
+    assert (scaled.producer_a, scaled.producer_b) == (0, 0)
