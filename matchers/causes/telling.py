@@ -120,7 +120,10 @@ class _Telling:
         for of_a, of_b in likes.values():
             if len(of_a) == len(of_b):
                 told = unexplained(c.a, c.b, np.array(of_a), np.array(of_b), 1.0)
-                found += [(int(c.at_a[i]), int(c.at_b[j])) for i, j, left in zip(of_a, of_b, told, strict=True) if left]
+                # a tensor plus a number is no like of a sum of two
+                as_many = c.a.inputs.count[of_a] == c.b.inputs.count[of_b]
+                pairs = zip(of_a, of_b, told, as_many.tolist(), strict=True)
+                found += [(int(c.at_a[i]), int(c.at_b[j])) for i, j, left, alike in pairs if left and alike]
         row, like = min(found, default=(-1, -1))
         if row >= 0:
             self.likes[row] = like

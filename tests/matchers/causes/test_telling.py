@@ -99,3 +99,40 @@ def test_an_operation_of_one_rank_alone_is_the_cause() -> None:
     b = replace(b, extra={**b.extra, MEMBERS: Texts.of(told)}, members={0: "rank_0", 1: "rank_1"})
     assert ranks_of(b).tolist() == [3, 3, 2, 3, 3]
     assert causes(compare(a, b)) == [keys[2]]
+
+
+def test_a_tensor_plus_a_number_is_no_like_of_a_sum_of_two() -> None:
+    """Positions are counted from a start in one run; in the other the same module adds two tensors."""
+    keys = [f"layers.0/op_{k}_{name}" for k, name in enumerate(("mul", "add", "sin"))]
+
+    def log(*, packed: bool, bend: float) -> OpLog:
+        x = np.sqrt(X if packed else PADDED)
+        rows = "cat" if packed else "index"
+        first = Step(key=f"rows/op_0_{rows}", gives=[x], reads=[x], made=[""], fields={"phase": "prepare"})
+        more = x * np.float32(2)
+        reads, asked = ([x], {"other": 3}) if packed else ([x, more], {})
+        total = x + np.float32(0.7) if packed else x + more
+        end = np.tanh(bend * x)
+        steps = [
+            first,
+            Step(
+                key=keys[0],
+                gives=[more],
+                reads=[x],
+                made=[first.key],
+                fields={"arguments": {"other": 2}, "location": "model.py:7"},
+            ),
+            Step(
+                key=keys[1],
+                gives=[total],
+                reads=reads,
+                made=[first.key, keys[0]][: len(reads)],
+                fields={"arguments": asked, "location": "model.py:8"},
+            ),
+            Step(key=keys[2], gives=[end], reads=[total], made=[keys[1]], fields={"location": "model.py:9"}),
+        ]
+        return captured_log([*steps, Step(key="loss/op_0_sum", gives=[end.sum()], reads=[end], made=[keys[2]])])
+
+    c = compared(log(packed=False, bend=1), log(packed=True, bend=2))
+    assert c.cause.any()
+    assert not [told for row in np.flatnonzero(c.cause).tolist() if "another form" in (told := headline(c, row))]
