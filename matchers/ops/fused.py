@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from matchers.ops.json_values import number
 from matchers.ops.start import known_digests, named
 
-__all__ = ["Fused", "fused", "fused_by_norms", "sizes", "template"]
+__all__ = ["Fused", "fused", "fused_by_norms", "fused_otherwise", "sizes", "template"]
 
 _DIGITS: Final = re.compile(r"\d+")
 _INDEX: Final = re.compile(r"(?<![^.])\d+(?![^.])")
@@ -51,6 +51,24 @@ def fused(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Fused]:
         return sum(sums[1 - side][name] for name in parts) & _64_BITS == sums[side][whole]
 
     return _fused(a, b, known, same)
+
+
+def fused_otherwise(a: Mapping[str, Any], b: Mapping[str, Any], found: Sequence[Fused]) -> list[Fused]:
+    """Those that are named and sized as found ones of other layers, and have other rows than their parts."""
+    kinds = {(of.side, _INDEX.sub("#", of.whole)): {_INDEX.sub("#", part) for part in of.parts} for of in found}
+    proven = {(of.side, of.whole) for of in found}
+    out = []
+    for side, run, other in (("a", a, b), ("b", b, a)):
+        many = sizes(other)
+        for whole, size in sizes(run).items():
+            if (side, whole) in proven or not (of_parts := kinds.get((side, _INDEX.sub("#", whole)))):
+                continue
+            layer = _INDEX.findall(whole)
+            inside = (name for name in many if _INDEX.sub("#", name) in of_parts)
+            parts = tuple(name for name in inside if _INDEX.findall(name)[: len(layer)] == layer)
+            if sum(many[part] for part in parts) == size:
+                out.append(Fused(side, whole, parts))
+    return out
 
 
 def fused_by_norms(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Fused]:

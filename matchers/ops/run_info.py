@@ -14,7 +14,7 @@ from capture.log_format import coverage_sentence
 from matchers.logs.op_log import OpLog
 from matchers.logs.tells import IMPORTED
 from matchers.ops.commands import command_differences
-from matchers.ops.fused import fused, fused_by_norms
+from matchers.ops.fused import fused, fused_by_norms, fused_otherwise
 from matchers.ops.shown_value import is_private, same_value, shown
 from matchers.ops.start import (
     Start,
@@ -333,6 +333,11 @@ def _starts(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
                 parts = sum(len(of.parts) for of in found)
                 text = f"{len(found):,} fused weights have {what} of {parts:,} single ones ({found[0].whole})"
                 yield Note(Severity.HARMLESS, "parameters", text)
+        if odd := fused_otherwise(a, b, whole):
+            equal |= {name for of in odd for name in (of.whole, *of.parts)}
+            has, its = ("have", "their") if odd[1:] else ("has", "its")
+            text = f"{len(odd):,} of {len(whole) + len(odd):,} fused weights {has} other rows than {its} single ones"
+            yield Note(Severity.FATAL, "parameters", f"{text}: {odd[0].whole}{', the first' if odd[1:] else ''}")
         sides = [
             f"{len(only):,} only in {side} ({only[0]})"
             for side, one, other in (("a", of_a, of_b), ("b", of_b, of_a))

@@ -6,7 +6,8 @@ from typing import Any
 
 import pytest
 
-from matchers.ops.fused import Fused, fused, fused_by_norms
+from matchers.ops.fused import Fused, fused, fused_by_norms, fused_otherwise
+from matchers.ops.run_info import Severity, compare_run_info
 
 Weight = tuple[int, float, float]
 """Number of elements, norm, mean."""
@@ -66,3 +67,21 @@ def test_damaged_entries_are_unknown(entry: Any) -> None:
     b = run(COMMON | STACKED)
     b["end_state"] = dict.fromkeys(b["end_state"], entry)
     assert not fused_by_norms(run(COMMON | EXPERTS), b)
+
+
+@pytest.mark.parametrize("swapped", [False, True])
+def test_one_with_other_rows_is_told_by_those_of_other_layers(swapped: bool) -> None:
+    a, b = run(COMMON | EXPERTS), run(COMMON | STACKED)
+    a["row_digests"] = {name: f"{at:016x}" for at, name in enumerate(EXPERTS, 1)}
+    b["row_digests"] = {}
+    for one in fused_by_norms(a, b):
+        stale = one.whole == "layers.1.experts.gate_up_proj"
+        rows = sum(int(a["row_digests"][part], 16) for part in one.parts)
+        b["row_digests"][one.whole] = f"{rows + stale:016x}"
+    runs = (b, a) if swapped else (a, b)
+    found = fused(*runs)
+    (odd,) = fused_otherwise(*runs, found)
+    assert (odd.side, odd.whole, len(odd.parts)) == ("a" if swapped else "b", "layers.1.experts.gate_up_proj", 4)
+    told = [note for note in compare_run_info(*runs, draws=False) if note.severity == Severity.FATAL]
+    assert [note.text for note in told] == [f"1 of 4 fused weights has other rows than its single ones: {odd.whole}"]
+    assert not fused_otherwise(*runs, [])
