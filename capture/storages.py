@@ -11,6 +11,7 @@ import weakref
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import partial
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -44,6 +45,16 @@ def _extent(tensor: torch.Tensor) -> tuple[int, int]:
         return begin, begin + tensor.numel() * size
     last = sum((n - 1) * step for n, step in zip(tensor.shape, tensor.stride(), strict=True))
     return begin, begin + (last + 1) * size
+
+
+def _follow(event: Any, before: Any) -> None:
+    """Let an event that overwrote a part of fresh memory follow the one that wrote another part of a tensor in it.
+
+    A tensor names one producer, the last of those that wrote its parts: the others are found behind that.
+    """
+    for given in event.inputs:
+        if given.slot is None and given.producer is None and given.form is not None:
+            given.producer = before
 
 
 @dataclass(slots=True)
@@ -102,10 +113,11 @@ class StorageTable:
         if not state.writes:
             return None
         begin, end = _extent(tensor)
-        for first, last, event in reversed(state.writes):
-            if first < end and begin < last:
-                return event
-        return None
+        writers = [event for first, last, event in state.writes if first < end and begin < last]
+        for before, after in pairwise(writers):
+            if before is not after:
+                _follow(after, before)
+        return writers[-1] if writers else None
 
     def restart(self, keep: Collection[int]) -> None:
         """Forget all writes but those of events with these ids, and all statistics."""

@@ -357,6 +357,20 @@ class TestTensors:
         assert add.fields["Max"] == "6.0"
         assert add.producers == [log.of("fill_")[0].key]
 
+    @pytest.mark.parametrize("whole", [True, False])
+    def test_a_tensor_filled_part_by_part_leads_to_all_that_wrote_its_parts(self, record: Record, whole: bool) -> None:
+        def step() -> None:
+            y = torch.empty(3, 8)
+            for k, row in enumerate(y):
+                row.copy_(X[k] * 2)
+            (y if whole else y[2]) + 1
+
+        log = record(nn.Identity(), step)
+        (add,), copies = log.of("add"), log.of("copy_")
+        assert add.producers == [copies[2].key]
+        of_parts = ["", copies[0].key, copies[1].key] if whole else [""] * 3
+        assert [copy.producers[0] for copy in copies] == of_parts
+
     def test_memory_of_numpy_may_change_at_any_time(self, record: Record) -> None:
         buffer = np.zeros(8, dtype=np.float32)
         tensor = torch.from_numpy(buffer)
