@@ -45,7 +45,9 @@ def choice_notes(c: Rows) -> Iterator[Note]:
 
 def _choices(c: Rows) -> Int64:
     """The rows of choices that differ and are not red: by the places of the largest values."""
-    near = np.flatnonzero((c.pair >= 0) & one_of(c.verdict, (Status.CLOSE, Status.NOT_JUDGED)))
+    near = np.flatnonzero(
+        (c.pair >= 0) & one_of(c.verdict, (Status.CLOSE, Status.NOT_JUDGED)) & (c.reason != Reason.TIED)
+    )
     of_places = whole_numbers(c.a)[c.row_a[near]] | np.isin(near, [*c.slots])
     return near[rows_where(c.a, lambda law: law.form is Form.RANK, c.row_a[near]) & of_places]
 

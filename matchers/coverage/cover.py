@@ -30,6 +30,7 @@ _DIFFERS: Final = (
     Reason.ROUNDING_UNLIMITED,
     Reason.CHOSEN_OTHERWISE,
     Reason.REARRANGED,
+    Reason.TIED,
     Reason.UNSIZED,
 )
 """Reasons for not judging a result of which both runs have the same kind, with other bits."""

@@ -294,6 +294,7 @@ BY_REASON: Mapping[Reason, str | Callable[[Subject], str]] = {
     Reason.BATCH_STATISTICS: "not judged: statistics, extremes and random numbers depend on how the batch is divided",
     Reason.UNKNOWN_LAYOUT: "not judged: the layout is not understood, in which healthy runs differ, too",
     Reason.ROUNDING_UNLIMITED: _unlimited,
+    Reason.TIED: "not judged: equal values in another order; both are right",
     Reason.CHOSEN_OTHERWISE: _chosen,
     Reason.ONLY_ONE_RUN: _unpaired,
     Reason.RECOMPUTED: _recomputed_copy,

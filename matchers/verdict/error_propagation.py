@@ -15,6 +15,10 @@ Where a third run has measured more noise at the operation (noise_floor.py), tha
 Whole numbers do not round, but noise can decide them: which of two nearly equal scores is the larger. Ranks may differ
 where the ranked values agree, and whole numbers where their sources differ by noise; values picked by them may differ
 by anything. Whole numbers that nothing but whole numbers decides pick the same values, in parts and as a whole.
+
+Equal values may be put in any order. What is picked in that order has other elements at each place, and norms as near
+as ever; once it is put back, its elements agree again.
+
 A choice, such as of the expert of a token, also decides how many rows the operations behind it have: results of other
 rows, and operations of one run alone that compute with these, are not judged.
 
@@ -131,6 +135,7 @@ _STATUS = {
     Reason.ROUNDING_EXPLAINED: Status.CLOSE,
     Reason.ROUNDING_UNLIMITED: Status.NOT_JUDGED,
     Reason.CHOSEN_OTHERWISE: Status.NOT_JUDGED,
+    Reason.REARRANGED: Status.NOT_JUDGED,
     Reason.MORE_THAN_ROUNDING: Status.DIVERGED,
     Reason.SYSTEMATIC: Status.DIVERGED,
 }
@@ -158,13 +163,13 @@ class _Walk:
         self.doubted: list[bool] = [False] * (nodes.nothing + 1)
         self.alone: list[bool] = [False] * (nodes.nothing + 1)
         self._chooses = chooses
-        self.picked, self.chosen = self.alone.copy(), self.alone.copy()
+        self.picked, self.chosen, self.moved = self.alone.copy(), self.alone.copy(), self.alone.copy()
         self.blocked: list[bool] = np.append(blocked, np.zeros(nodes.nothing + 1 - nodes.pairs, bool)).tolist()
 
     def received(self, node: int) -> _Received:
         """The largest error among the inputs of a node."""
         error = values = earned = norm = score = 0.0
-        picked = other = red = doubted = alone = chosen = False
+        picked = other = red = doubted = alone = chosen = moved = False
         errors, shown, norms, blocked, chooses = self.errors, self.earned, self.norms, self.blocked, self._chooses
         guesses = shown is not errors
         for u, v, printed, change, unless, largest, decided, crossed in self._inputs[
@@ -175,6 +180,8 @@ class _Walk:
                 continue
             if unless > errors[u]:
                 printed = change = 0.0
+            if self.moved[u] or self.moved[v]:
+                moved, decided = True, False
             error, norm = max(error, printed, errors[u], errors[v]), max(norm, change, norms[u], norms[v])
             if chooses:
                 decided = decided or self.picked[u] or self.picked[v]
@@ -188,7 +195,7 @@ class _Walk:
                 alone = alone or self.alone[u] or self.alone[v]
             score, picked, other = max(score, largest), picked or decided, other or crossed
         earned = earned if guesses else error
-        return _Received(error, values, earned, norm, score, picked, other, red, doubted, alone, chosen)
+        return _Received(error, values, earned, norm, score, picked, other, red, doubted, alone, chosen, moved)
 
 
 def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: float) -> tuple[Arithmetic, Float64]:
@@ -200,12 +207,13 @@ def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: floa
     alike = (status == Status.SAME_PRINT) & sketched
     settled = one_of(status, (Status.EQUAL, Status.SAME_PRINT)) & ~alike
     by_others = decided_by_floats(a)[case.i] | decided_by_floats(b)[case.j] | ~of.decided
-    whole = of.whole & by_others & ~settled
+    tied = verdicts.reason == Reason.TIED
+    whole = of.whole & by_others & ~settled & ~tied
     masks = {"settled": settled, "parts": found.parts, "whole": whole}
     nodes = Nodes(a, b, pairing, of.own, coarsest, values=_of_values(case, found, of), **masks)
     # a term of each micro-batch differs by design, and hands on what it receives; positions in parts pick others
     terms = terms_of_micro_batches(case) & (status >= Status.SHAPE) & ~of.whole
-    known = ~settled & np.isfinite(verdicts.error) & ~terms
+    known = ~settled & np.isfinite(verdicts.error) & ~terms & ~tied
     measured: list[float] = np.where(known, verdicts.error, 0.0).tolist()
     # a norm shows little of an error that later sketches show in full
     unknown = (~np.isfinite(verdicts.error) | (of.by_norms & sketched) | terms) & ~alike
@@ -217,7 +225,7 @@ def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: floa
     inputs = Inputs.of(a, b, pairing, case.flow, nodes)
     walk = _Walk(inputs, nodes, blocks, guesses=bool(unknown.any()), chooses=bool(chosen.any()))
     adds = (additions(a)[case.i] & additions(b)[case.j]).tolist()
-    own, hides, is_open, changes, unseen, guessed, same_picked, other_rows, chooses = (
+    own, hides, is_open, changes, unseen, guessed, same_picked, other_rows, chooses, ties = (
         column.tolist()
         for column in (
             nodes.own,
@@ -229,6 +237,7 @@ def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: floa
             same_values,
             of.other_rows,
             chosen,
+            tied,
         )
     )
     counts = nodes.counts(a, b).tolist()
@@ -242,7 +251,7 @@ def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: floa
             # roundings of operations after each other are independent: a hundred of them make ten times one
             errors[k], norms[k], blocked[k] = math.hypot(received.error, own[k]), received.norm, received.blocked
             earned[k] = math.hypot(received.earned, own[k])
-            walk.doubted[k] = received.doubted
+            walk.doubted[k], walk.moved[k] = received.doubted, received.moved
             walk.alone[k] = own[k] > 0 or received.alone  # what moves elements makes no error of rounding's size
             if received.of_others:
                 walk.chosen[k] = True
@@ -260,7 +269,11 @@ def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: floa
                 blocked[k] = True
             continue
         errors[k], earned[k], norms[k] = measured[k], measured[k], changes[k]
+        walk.moved[k] = ties[k]
         explained = not is_open[k] or judge(k, received)
+        if not explained and received.moved and judge.rearranged(k):
+            walk.moved[k], errors[k], earned[k] = True, received.error, received.earned
+            continue
         if is_open[k] and judge.unearned:  # what is not judged excuses nothing
             walk.doubted[k] = True
             earned[k] = min(earned[k], received.earned + own[k])
@@ -325,6 +338,13 @@ class _Judge:
         """Leave a pair unjudged whose sides have other rows by a choice."""
         self.result.reason[k] = Reason.CHOSEN_OTHERWISE
 
+    def rearranged(self, k: int) -> bool:
+        """Leave a pair unjudged whose elements are far apart one by one, and whose norms are not."""
+        norm, limit = self._sizes[k][1], self.limit[k]
+        if norm <= limit:
+            self.result.reason[k] = Reason.REARRANGED
+        return bool(norm <= limit)
+
     def __call__(self, k: int, received: _Received) -> bool:
         error, norm, own, times, growth, noisy, noise_norm, signs, own_norm, share = self._sizes[k]
         of_scores, decided, measured = self._marks[k]
@@ -385,6 +405,7 @@ class _Received(NamedTuple):
         doubted: one of them differs by more than the logs show a reason for, or follows from one that does.
         alone: one of them comes from an operation that one run alone computes with.
         chosen: one of them differs and follows from a choice that noise decided differently.
+        moved: the elements of one of them lie in another order, of equal values.
     """
 
     error: float
@@ -398,6 +419,7 @@ class _Received(NamedTuple):
     doubted: bool
     alone: bool
     chosen: bool
+    moved: bool
 
     @property
     def of_others(self) -> bool:

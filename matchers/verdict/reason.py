@@ -88,6 +88,8 @@ class Reason(LabelledEnum):
     ROUNDING_EXPLAINED = auto()
     ROUNDING_UNLIMITED = auto()
     """Rounding would explain nearly anything, and so judges nothing."""
+    TIED = auto()
+    """Equal values were put in another order: the positions of both are right."""
     CHOSEN_OTHERWISE = auto()
     """Rounding decides a choice, such as of a token's expert, and the sides compute with what each has chosen."""
     MORE_THAN_ROUNDING = auto()

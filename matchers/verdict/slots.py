@@ -14,8 +14,10 @@ from typing import Any
 import numpy as np
 
 from matchers.arrays import Bool, Hash, Int64, columns
+from matchers.laws.law import Form
 from matchers.logs.columns import repeated
-from matchers.logs.op_log import NO_DIGEST, OpLog
+from matchers.logs.op_log import NO_DIGEST, OpLog, is_mark
+from matchers.ops.laws import rows_where
 from matchers.ops.values import Result, Values, as_values, further, read
 from matchers.status import Status
 from matchers.verdict.judge_values import Limits, ValueVerdicts, judge_values, untaken_in_both
@@ -147,6 +149,8 @@ def judge_slots(
     if len(news):
         pair, x, y = pair_a[in_a[news]], x.taken(news), y.taken(news)
         found = judge_values(x, y, limits.taken(pair), untaken_in_both(a, b, x, y))
+        ties = (found.status == Status.DIVERGED) & (x.slot > 0) & _ranks_alike(a, b, i, j)[pair]
+        found.settle(ties, Status.NOT_JUDGED, Reason.TIED)
         yield Slots(pair, x, y, found)
     if not recorded:
         return
@@ -158,6 +162,16 @@ def judge_slots(
         alone = alone[~_returned(log, rows[pair[alone]], of.digest[at[alone]])]
         if len(alone):
             yield _of_one_side(only, mine, of.taken(at[alone]), log, rows, pair[alone], limits)
+
+
+def _ranks_alike(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
+    """bool[p]: both put the same values in order, so that other positions are those of equal ones.
+
+    Which of these comes first no law says, unless both are asked for a stable order.
+    """
+    one, other = a.digests.first(i, NO_DIGEST), b.digests.first(j, NO_DIGEST)
+    ranks = rows_where(a, lambda law: law.form is Form.RANK, i) & rows_where(b, lambda law: law.form is Form.RANK, j)
+    return np.asarray(ranks & (one == other) & ~is_mark(one))
 
 
 def _of_pairs(values: Values, records: Int64) -> tuple[Int64, Int64]:

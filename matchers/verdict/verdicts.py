@@ -70,7 +70,7 @@ _CLOSE = frozenset(
 )
 _FAR = frozenset({Reason.BEYOND_TOLERANCE, Reason.OTHER_WHOLE_NUMBERS, Reason.OTHER_ORDER, Reason.CHANGED_BY_ONE_RUN})
 _OTHER_KIND = frozenset({Reason.OTHER_SHAPE, Reason.OTHER_DTYPE})
-_UNKNOWN = frozenset({Reason.NO_NUMBERS, Reason.UNSIZED, Reason.REARRANGED, Reason.UNFINISHED})
+_UNKNOWN = frozenset({Reason.NO_NUMBERS, Reason.UNSIZED, Reason.REARRANGED, Reason.TIED, Reason.UNFINISHED})
 _NAN = frozenset({Reason.NON_FINITE, Reason.NAN_IN_BOTH})
 _BY_NUMBERS = _CLOSE | _FAR | _OTHER_KIND | _UNKNOWN | _NAN | {Reason.EQUAL_BITS, Reason.SHARD_OF_WHOLE}
 _EXPLAINED = frozenset({Reason.LOSS_SCALE, Reason.CANCELLATION})

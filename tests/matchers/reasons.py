@@ -35,6 +35,7 @@ FITS: Mapping[Status, tuple[Reason, ...]] = {
     Status.NOT_JUDGED: (
         Reason.UNSIZED,
         Reason.REARRANGED,
+        Reason.TIED,
         Reason.OTHER_FORM,
         Reason.OTHER_LIST_LENGTH,
         Reason.OTHER_TENSORS,
