@@ -330,7 +330,7 @@ class _Judge:
         # element by element, numpy would take most of the time
         sizes = (of.judged_by, of.norm, of.own, of.times, of.growth, of.noise, of.noise_norm, of.signs)
         self._sizes = list(zip(*(column.tolist() for column in (*sizes, of.own_norm, of.share)), strict=True))
-        marks = (of.of_scores, of.decided, of.measured)
+        marks = (of.of_scores, of.decided, of.measured, of.sorts)
         self._marks = list(zip(*(column.tolist() for column in marks), strict=True))
         self._tolerated = (verdicts.status == Status.CLOSE).tolist()
 
@@ -347,13 +347,15 @@ class _Judge:
 
     def __call__(self, k: int, received: _Received) -> bool:
         error, norm, own, times, growth, noisy, noise_norm, signs, own_norm, share = self._sizes[k]
-        of_scores, decided, measured = self._marks[k]
+        of_scores, decided, measured, sorts = self._marks[k]
         growth = max(growth, (received.score or UNKNOWN_SCORES) if of_scores else 0.0)
         grown, norm_grown, noise = growth * received.error, GROWTH * received.norm, 0.0
         if noisy > 0:
             noise = NOISE * noisy
             grown, norm_grown = max(grown, noise), max(norm_grown, NOISE * noise_norm)
         limit = times * (own + grown)
+        # one other number moves all that it comes before
+        decided = decided and not (sorts and received.picked and received.error > received.values)
         if decided:
             limit = DECIDED * math.sqrt(received.error)
         elif received.picked:

@@ -41,6 +41,7 @@ class PropagationColumns:
         whole: bool, the results are whole numbers, or values and their ranks, of which the ranks were judged.
         decided: bool, they are whole numbers, which do not round, but may be decided by numbers that do.
         ranked: float64, the estimate of the values where the ranks were judged; NaN for others.
+        sorts: bool, the results are whole numbers in an order, or their places in it.
         chooses: bool, the results say which elements are picked: places of the largest, or of what is not zero.
         other_rows: bool, their shapes differ in one dimension; they are open if a choice makes them differ.
         own, own_norm: error, and change of a norm, that rounding in the operation itself can make.
@@ -71,8 +72,9 @@ class PropagationColumns:
         whole = whole_numbers(a)[a.dtype[i]] | whole_numbers(b)[b.dtype[j]]
         ranked = by_slot & ~whole & rows_where(a, lambda law: law.form is Form.RANK, i)
         self.whole, self.decided = whole | ranked, whole & ~ranked
-        chooses = rows_where(a, lambda law: law.form is Form.RANK or law.data_decides, i)
-        self.chooses = chooses & self.whole
+        sorts = rows_where(a, lambda law: law.form is Form.RANK, i)
+        chooses = sorts | rows_where(a, lambda law: law.data_decides, i)
+        self.chooses, self.sorts = chooses & self.whole, sorts & self.whole
         self.other_rows = np.isnan(case.rtol) & ~found.settled & _other_rows(a, b, i, j, verdicts.reason)
         by_element = rows_where(a, lambda law: law.by_element, i)
         own = np.maximum(*(own_rounding(log, rows, by_element, coarsest) for log, rows in ((a, i), (b, j))))

@@ -463,6 +463,24 @@ def test_a_sign_near_zero_may_be_decided_otherwise(flips: int, red: bool) -> Non
     assert compare(log(x, passed), log(other, otherwise), expectation=ORDER).red.any() == red
 
 
+def test_what_sorts_by_a_choice_that_a_near_tie_decides_has_any_order() -> None:
+    """One token of another expert moves all that it comes before; those of one expert have no order."""
+    scores = values(4096).reshape(512, 8)
+    scores[:2, 1] = scores[:2, 0] = 9.0
+
+    def log(scores: Array, *, stable: bool) -> OpLog:
+        chosen = np.argsort(-scores, axis=1, kind="stable")[:, 0]
+        order = np.argsort(chosen, kind="stable") if stable else np.lexsort((-np.arange(512), chosen))
+        first = Step(key="router/op_0_mm", gives=[scores])
+        top = Step(key="router/op_1_topk", gives=[scores.max(1), chosen], reads=[scores], made=[first.key])
+        by_expert = Step(key="router/op_2_sort", gives=[chosen[order], order], reads=[chosen], made=[top.key])
+        return captured_log([first, top, by_expert])
+
+    c = compare(log(scores, stable=True), log(off(scores, 1e-6, 1), stable=False), expectation=ORDER)
+    assert not c.red.any()
+    assert c.reason[2] == Reason.CHOSEN_OTHERWISE
+
+
 def test_ranks_of_other_values_are_no_near_tie() -> None:
     scores = values(4096).reshape(512, 8)
     noise = off(scores, 1e-6, 1)
