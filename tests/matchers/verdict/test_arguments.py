@@ -179,6 +179,17 @@ def test_where_a_cast_puts_its_result_is_no_difference(tmp_path: Path) -> None:
     assert compare(a, b).reason[1] != Reason.ARGUMENTS
 
 
+@pytest.mark.parametrize(("expect", "red"), [(Expect.LOW_PRECISION, False), (Expect.REDUCTION_ORDER, True)])
+def test_a_cast_the_other_way_is_no_finding_where_other_dtypes_are_expected(
+    tmp_path: Path, expect: Expect, red: bool
+) -> None:
+    """One run adds in float32 and rounds the sum, the other adds rounded numbers and widens it."""
+    a = log(tmp_path, "a", {"dtype": "float32"}, op_name="_to_copy", forms="bfloat16")
+    asked = {"dtype": "bfloat16"}
+    b = log(tmp_path, "b", asked, op_name="_to_copy", forms="float32", dtype="bfloat16", digest="0b", value=2.001)
+    assert (compare(a, b, expectation=Expectation(expect)).reason[1] == Reason.ARGUMENTS) == red
+
+
 @pytest.mark.parametrize(("dtype", "red"), [("bfloat16", False), ("float32", True)])
 def test_a_mask_is_filled_with_the_lowest_number_of_each_dtype(tmp_path: Path, dtype: str, red: bool) -> None:
     one, other = ({"value": value} for value in (-3.4028234663852886e38, -3.3895313892515355e38))
