@@ -1,4 +1,4 @@
-"""Fused and stacked weights of one run whose parts the other has, proved by the digests of rows in both headers.
+"""Weights of one run that the other has under other names, proved by digests in both headers: fused, stacked, renamed.
 
 Where a log has none, sizes, norms and sums after the step make it likely.
 """
@@ -16,7 +16,7 @@ from typing import Any, Final, NamedTuple
 from matchers.ops.json_values import number
 from matchers.ops.start import known_digests, named
 
-__all__ = ["Fused", "fused", "fused_by_norms", "fused_otherwise", "sizes", "template"]
+__all__ = ["Fused", "fused", "fused_by_norms", "fused_otherwise", "renamed", "sizes", "template"]
 
 _DIGITS: Final = re.compile(r"\d+")
 _INDEX: Final = re.compile(r"(?<![^.])\d+(?![^.])")
@@ -30,7 +30,10 @@ _Same = Callable[[int, str, Sequence[str]], bool]
 
 
 class Fused(NamedTuple):
-    """A weight of one side, and the weights of the other that have its rows, together and in whatever order."""
+    """A weight of one side, and the weights of the other that have its rows, together and in whatever order.
+
+    One part is the same weight under another name; if both runs have that name, the weight is a copy of it.
+    """
 
     side: str
     whole: str
@@ -51,6 +54,24 @@ def fused(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Fused]:
         return sum(sums[1 - side][name] for name in parts) & _64_BITS == sums[side][whole]
 
     return _fused(a, b, known, same)
+
+
+def renamed(a: Mapping[str, Any], b: Mapping[str, Any]) -> list[Fused]:
+    """Find the weights under other names, and copies of weights that both name; in order where several are equal."""
+    digests = [known_digests(run, "parameter_digests") for run in (a, b)]
+    of = [defaultdict[str, list[str]](list), defaultdict[str, list[str]](list)]
+    common = {digest: name for name, digest in digests[0].items() if digests[1].get(name) == digest}
+    for own, other, held in zip(digests, reversed(digests), of, strict=True):
+        for name in own.keys() - other.keys():
+            held[own[name]].append(name)
+    out = []
+    for digest in of[0].keys() | of[1].keys():
+        x, y = sorted(of[0][digest]), sorted(of[1][digest])
+        if len(x) == len(y):
+            out += [Fused("a", one, (other,)) for one, other in zip(x, y, strict=True)]
+        elif digest in common:
+            out += [Fused(side, name, (common[digest],)) for side, names in (("a", x), ("b", y)) for name in names]
+    return sorted(out)
 
 
 def fused_otherwise(a: Mapping[str, Any], b: Mapping[str, Any], found: Sequence[Fused]) -> list[Fused]:

@@ -14,7 +14,7 @@ from capture.log_format import coverage_sentence
 from matchers.logs.op_log import OpLog
 from matchers.logs.tells import IMPORTED
 from matchers.ops.commands import command_differences
-from matchers.ops.fused import fused, fused_by_norms, fused_otherwise
+from matchers.ops.fused import fused, fused_by_norms, fused_otherwise, renamed, sizes
 from matchers.ops.shown_value import is_private, same_value, shown
 from matchers.ops.start import (
     Start,
@@ -324,27 +324,7 @@ def _starts(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
     of_a, of_b = (known_digests(run, "parameter_digests") for run in (a, b))
     known = sum(name in of_b for name in of_a)
     if of_a and of_b and known < max(len(of_a), len(of_b)):
-        whole = fused(a, b)
-        equal = {name for of in whole for name in (of.whole, *of.parts)}
-        alike = fused_by_norms(a, b) if not whole else []
-        equal |= {name for of in alike for name in (of.whole, *of.parts)}
-        for found, what in ((whole, "the rows"), (alike, "the sizes and nearly the norms")):
-            if found:
-                parts = sum(len(of.parts) for of in found)
-                text = f"{len(found):,} fused weights have {what} of {parts:,} single ones ({found[0].whole})"
-                yield Note(Severity.HARMLESS, "parameters", text)
-        if odd := fused_otherwise(a, b, whole):
-            equal |= {name for of in odd for name in (of.whole, *of.parts)}
-            has, its = ("have", "their") if odd[1:] else ("has", "its")
-            text = f"{len(odd):,} of {len(whole) + len(odd):,} fused weights {has} other rows than {its} single ones"
-            yield Note(Severity.FATAL, "parameters", f"{text}: {odd[0].whole}{', the first' if odd[1:] else ''}")
-        sides = [
-            f"{len(only):,} only in {side} ({only[0]})"
-            for side, one, other in (("a", of_a, of_b), ("b", of_b, of_a))
-            if (only := [name for name in one if name not in other and name not in equal])
-        ]
-        if sides:
-            yield Note(Severity.SUSPICIOUS, "parameters", f"parameter names differ: {', '.join(sides)}")
+        yield from _other_names(a, b, of_a, of_b)
     divided = divided_batch(a, b)
     if divided is None:
         extent = "" if start.tokens is None else start.tokens.extent
@@ -390,14 +370,55 @@ def _batches(a: list[Mapping[str, Any]], b: list[Mapping[str, Any]], together: b
         yield Note(Severity.SUSPICIOUS, "batch", "the batches of these ranks differ")
 
 
+def _other_names(
+    a: Mapping[str, Any], b: Mapping[str, Any], of_a: Mapping[str, str], of_b: Mapping[str, str]
+) -> Iterator[Note]:
+    """Weights that one run alone names: what they are in the other, and those that are nothing there."""
+    whole, alone = fused(a, b), renamed(a, b)
+    alike = fused_by_norms(a, b) if not whole else []
+    for found, what in ((whole, "the rows"), (alike, "the sizes and nearly the norms")):
+        if found:
+            parts = sum(len(of.parts) for of in found)
+            text = f"{len(found):,} fused weights have {what} of {parts:,} single ones ({found[0].whole})"
+            yield Note(Severity.HARMLESS, "parameters", text)
+    if alone:
+        one = f"{alone[0].whole} in {alone[0].side}, {alone[0].parts[0]} in {'b' if alone[0].side == 'a' else 'a'}"
+        have = "weights have other names" if alone[1:] else "weight has another name"
+        yield Note(Severity.HARMLESS, "parameters", f"{len(alone):,} {have} and the same bits ({one})")
+    proven = [*whole, *alone]
+    if odd := fused_otherwise(a, b, proven):
+        has = "have" if odd[1:] else "has"
+        text = f"{len(odd):,} of {len(proven) + len(odd):,} fused or renamed weights {has} other rows: {odd[0].whole}"
+        early = all(of_call(run) or run.get("step") == 1 for run in (a, b))
+        yield Note(Severity.FATAL if early else Severity.SUSPICIOUS, "parameters", text + ", the first" * bool(odd[1:]))
+    known = {name for of in (*proven, *alike, *odd) for name in (of.whole, *of.parts)}
+    sides = [
+        f"{len(only):,} only in {side} ({only[0]})"
+        for side, one, other in (("a", of_a, of_b), ("b", of_b, of_a))
+        if (only := [name for name in one if name not in other and name not in known])
+    ]
+    if sides:
+        yield Note(Severity.SUSPICIOUS, "parameters", f"parameter names differ: {', '.join(sides)}")
+
+
+def _copied(a: Mapping[str, Any], b: Mapping[str, Any], x: Any, y: Any) -> bool:
+    """True if copies of weights that both runs name make up for the difference of two numbers of weights."""
+    if not (type(x) is int and type(y) is int):
+        return False
+    names = known_digests(a, "parameter_digests").keys() & known_digests(b, "parameter_digests").keys()
+    copies = [of for of in renamed(a, b) if of.parts[0] in names]
+    many = [sum(sizes(run).get(of.whole, 0) for of in copies if of.side == side) for side, run in (("a", a), ("b", b))]
+    return x - many[0] == y - many[1]
+
+
 def _models(a: Mapping[str, Any], b: Mapping[str, Any]) -> Iterator[Note]:
     of_a, of_b = table(a, "parameters"), table(b, "parameters")
     if not of_a or not of_b:
         return
-    sizes = of_a.get("elements"), of_b.get("elements")
-    if sizes[0] != sizes[1]:
+    many = of_a.get("elements"), of_b.get("elements")
+    if many[0] != many[1] and not _copied(a, b, *many):
         severity = Severity.FATAL if _same_layout(a, b) else Severity.SUSPICIOUS
-        yield Note(severity, "model", _against("the model's number of weights", *sizes))
+        yield Note(severity, "model", _against("the model's number of weights", *many))
     if _dtypes(a) != _dtypes(b):
         x, y = (", ".join(map(shown, _dtypes(run))) for run in (a, b))
         text = _against("the parameters' dtype", x, y) if x != y else "the parameters' dtypes differ"

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from typing import Any
+from zlib import crc32
 
 import pytest
 
-from matchers.ops.fused import Fused, fused, fused_by_norms, fused_otherwise
+from matchers.ops.fused import Fused, fused, fused_by_norms, fused_otherwise, renamed
 from matchers.ops.run_info import Severity, compare_run_info
 
 Weight = tuple[int, float, float]
@@ -15,7 +16,7 @@ Weight = tuple[int, float, float]
 
 def run(weights: dict[str, Weight]) -> dict[str, Any]:
     return {
-        "parameter_digests": {name: f"{at:016x}" for at, name in enumerate(weights, 1)},
+        "parameter_digests": {name: f"{crc32(name.encode()):016x}" for name in weights},
         "start_sketches": {name: ["", size] for name, (size, _, _) in weights.items()},
         "end_state": {name: ["0", norm, mean] for name, (_, norm, mean) in weights.items()},
     }
@@ -82,6 +83,36 @@ def test_one_with_other_rows_is_told_by_those_of_other_layers(swapped: bool) -> 
     found = fused(*runs)
     (odd,) = fused_otherwise(*runs, found)
     assert (odd.side, odd.whole, len(odd.parts)) == ("a" if swapped else "b", "layers.1.experts.gate_up_proj", 4)
-    told = [note for note in compare_run_info(*runs, draws=False) if note.severity == Severity.FATAL]
-    assert [note.text for note in told] == [f"1 of 4 fused weights has other rows than its single ones: {odd.whole}"]
+    notes = compare_run_info(*({**of, "step": 1} for of in runs), draws=False)
+    told = [note for note in notes if note.severity == Severity.FATAL]
+    assert [note.text for note in told] == [f"1 of 4 fused or renamed weights has other rows: {odd.whole}"]
     assert not fused_otherwise(*runs, [])
+
+
+def port(*, stale: bool, untied: bool) -> tuple[dict[str, Any], dict[str, Any]]:
+    """A model, and one with other names: all bits are equal but for a stale weight; a head may be a copy."""
+    a, b = (run({f"{name}.{layer}.up": (8, 1.0, 0.0) for layer in (0, 1)} | COMMON) for name in ("layers", "blocks"))
+    for layer in (0,) if stale else (0, 1):
+        b["parameter_digests"][f"blocks.{layer}.up"] = a["parameter_digests"][f"layers.{layer}.up"]
+    for one, elements in ((a, 80), (b, 144 if untied else 80)):
+        one["parameters"] = {"elements": elements}
+    if untied:
+        b["parameter_digests"]["head.weight"] = b["parameter_digests"]["embed.weight"]
+        b["start_sketches"]["head.weight"] = b["start_sketches"]["embed.weight"]
+    return a, b
+
+
+@pytest.mark.parametrize("stale", [False, True])
+@pytest.mark.parametrize("untied", [False, True])
+def test_weights_of_other_names_are_known_by_their_bits(stale: bool, untied: bool) -> None:
+    a, b = port(stale=stale, untied=untied)
+    found = renamed(a, b)
+    expected = [Fused("a", f"layers.{layer}.up", (f"blocks.{layer}.up",)) for layer in range(2 - stale)]
+    assert found == expected + [Fused("b", "head.weight", ("embed.weight",))] * untied
+    notes = [note for note in compare_run_info(a | {"step": 1}, b | {"step": 1}, draws=False) if "weight" in note.text]
+    fatal = [note.text for note in notes if note.severity == Severity.FATAL]
+    odd = f"1 of {2 + untied} fused or renamed weights has other rows: layers.1.up"
+    assert fatal == [odd] * stale
+    have = f"{len(found)} weights have other names" if len(found) > 1 else "1 weight has another name"
+    told = f"{have} and the same bits (layers.0.up in a, blocks.0.up in b)"
+    assert [note.text for note in notes if note.severity == Severity.HARMLESS] == [told]
