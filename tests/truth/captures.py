@@ -1,6 +1,6 @@
 """Logs of runs, captured side by side in processes of their own and kept in a folder.
 
-`python -m tests.truth.captures FOLDER < RUNS` is one rank of runs over several: a line per run, its settings as JSON.
+`python -m tests.truth.captures` is the ranks of runs over several (`launch`).
 """
 
 from __future__ import annotations
@@ -12,18 +12,18 @@ import io
 import json
 import multiprocessing
 import os
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import cache
 from pathlib import Path
-from typing import TypeVar
+from typing import Any, TypeVar
 
+from tests.forks import Forks
 from tests.truth.run import Run
 
-__all__ = ["capture_all", "joined", "launch", "log_of", "settled", "side_by_side"]
+__all__ = ["as_ranks", "capture_all", "launch", "log_of", "settled", "side_by_side"]
 
 _REPOSITORY = Path(__file__).parents[2]
 _PROCESSES = 2
@@ -112,61 +112,53 @@ def settled(name: str) -> Iterator[None]:
         torch.use_deterministic_algorithms(deterministic)
 
 
-def launch(module: str, folder: Path, lines: str, ranks: int) -> None:
-    """Start a module on several ranks that go through the lines, a run each.
+def launch(module: str, folder: Path, lines: str, ranks: int, forked: Forks | None = None) -> None:
+    """Start a module whose main program is `as_ranks`: ranks that go through the lines, a run each.
+
+    Args:
+        forked: starts it in a process that has imported torch.
 
     Raises:
-        RuntimeError: a rank failed; what it said.
+        RuntimeError: a rank failed; what the ranks said.
     """
-    with tempfile.TemporaryDirectory() as meeting:
-        environment = {
-            **os.environ,
-            "OMP_NUM_THREADS": "1",
-            "PYTHONPATH": str(_REPOSITORY),
-            "TRUTH_MEETING": f"file://{meeting}/store",
-        }
-        command = [sys.executable, "-m", module, str(folder)]
-        started = [
-            subprocess.Popen(
-                command,
-                cwd=_REPOSITORY,
-                env={**environment, "RANK": str(rank), "WORLD_SIZE": str(ranks)},
-                stdin=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                text=True,
-            )
-            for rank in range(ranks)
-        ]
-        for one in started:
-            assert one.stdin is not None
-            one.stdin.write(lines)
-            one.stdin.close()
-            one.stdin = None
-        errors = [one.communicate()[1] for one in started]
-    if any(one.returncode for one in started):
-        raise RuntimeError("\n".join(text[-3000:] for text in errors))
+    with tempfile.TemporaryDirectory() as meeting, contextlib.ExitStack() as stack:
+        Path(meeting, "runs").write_text(lines)
+        start = forked or stack.enter_context(Forks())
+        done = start(["-m", module, str(folder), meeting, str(ranks)], _REPOSITORY)
+    if done.returncode:
+        raise RuntimeError(done.stderr[-3000:])
 
 
-@contextlib.contextmanager
-def joined() -> Iterator[int]:
-    """The process group of a rank that `launch` started; gives its number."""
+def as_ranks(made: Callable[[dict[str, Any], Path, int], None]) -> None:
+    """Fork the ranks that `launch` asks for; each joins the process group and makes the runs, one after the other."""
+    folder, meeting, ranks = Path(sys.argv[1]), Path(sys.argv[2]), int(sys.argv[3])
+    fork = multiprocessing.get_context("fork")
+    started = [fork.Process(target=_as_rank, args=(made, folder, meeting, rank, ranks)) for rank in range(ranks)]
+    for process in started:
+        process.start()
+    for process in started:
+        process.join()
+    sys.exit(any(process.exitcode for process in started))
+
+
+def _as_rank(
+    made: Callable[[dict[str, Any], Path, int], None], folder: Path, meeting: Path, rank: int, ranks: int
+) -> None:
     from datetime import timedelta
 
     import torch.distributed as dist
 
-    rank = int(os.environ["RANK"])
     dist.init_process_group(
         "gloo",
-        init_method=os.environ["TRUTH_MEETING"],
+        init_method=f"file://{meeting}/store",
         rank=rank,
-        world_size=int(os.environ["WORLD_SIZE"]),
+        world_size=ranks,
         timeout=timedelta(seconds=60),
     )
-    yield rank
+    for line in (meeting / "runs").read_text().splitlines():
+        made(json.loads(line), folder, rank)
     dist.destroy_process_group()
 
 
 if __name__ == "__main__":
-    with joined() as own:
-        for line in sys.stdin:
-            _record(Run(**json.loads(line)), Path(sys.argv[1]), own)
+    as_ranks(lambda run, folder, rank: _record(Run(**run), folder, rank))

@@ -1,20 +1,20 @@
 """Runs of subjects, kept in a folder each: the log of every rank, and the values that the oracle saw.
 
-`python -m tests.truth.wide.captures FOLDER < RUNS` is one rank of runs over several: a line per run, as JSON.
+`python -m tests.truth.wide.captures` is the ranks of runs over several (`launch`).
 """
 
 from __future__ import annotations
 
 import dataclasses
 import json
-import sys
 from collections.abc import Iterable
 from itertools import groupby
 from pathlib import Path
 
 import numpy as np
 
-from tests.truth.captures import joined, launch, settled, side_by_side
+from tests.forks import Forks
+from tests.truth.captures import as_ranks, launch, settled, side_by_side
 from tests.truth.wide.oracle import Values, make_optimizer, observed, prepared
 from tests.truth.wide.subject import Run, load
 
@@ -24,8 +24,8 @@ _VALUES = "values.{}.npz"
 """Of a rank."""
 
 
-def capture_all(runs: Iterable[Run], folder: Path, *, processes: int = 2) -> None:
-    """Make the runs that the folder does not have yet.
+def capture_all(runs: Iterable[Run], folder: Path, *, processes: int = 2, forked: Forks | None = None) -> None:
+    """Make the runs that the folder does not have yet; `forked` starts those over several ranks.
 
     Raises:
         RuntimeError: a run failed; its name and the reason.
@@ -37,7 +37,7 @@ def capture_all(runs: Iterable[Run], folder: Path, *, processes: int = 2) -> Non
     for (ranks, _), together in groupby(sorted(missing, key=_launched), key=_launched):
         if ranks > 1:
             lines = "".join(json.dumps(dataclasses.asdict(run)) + "\n" for run in together)
-            launch("tests.truth.wide.captures", folder, lines, ranks)
+            launch("tests.truth.wide.captures", folder, lines, ranks, forked)
 
 
 def _launched(run: Run) -> tuple[int, str]:
@@ -74,6 +74,4 @@ def _made(run: Run, folder: Path, rank: int = 0) -> None:
 
 
 if __name__ == "__main__":
-    with joined() as own:
-        for line in sys.stdin:
-            _made(Run(**json.loads(line)), Path(sys.argv[1]), own)
+    as_ranks(lambda run, folder, rank: _made(Run(**run), folder, rank))

@@ -7,6 +7,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from tests.forks import Forks
 from tests.truth.wide.captures import capture_all
 from tests.truth.wide.judge import answers, needed
 from tests.truth.wide.oracle import differing
@@ -78,10 +79,10 @@ _DIVIDED = {
 
 @pytest.mark.parametrize("subject", dict.fromkeys(name.partition(" ")[0] for name in _DIVIDED))
 @pytest.mark.torch
-def test_what_ranks_divide_is_compared_with_one_process(subject: str, tmp_path: Path) -> None:
+def test_what_ranks_divide_is_compared_with_one_process(subject: str, tmp_path: Path, forked: Forks) -> None:
     pairs = [case for case in cases(subject, 1) if case.name in _DIVIDED]
     assert len(pairs) == sum(name.startswith(f"{subject} ") for name in _DIVIDED)
-    capture_all(needed(pairs), tmp_path, processes=1)
+    capture_all(needed(pairs), tmp_path, processes=1, forked=forked)
     for answer in answers(pairs, tmp_path, processes=1):
         assert answer.sound, answer.case.name
         assert answer.outcome == _DIVIDED[answer.case.name], (answer.case.name, answer.found.said)
