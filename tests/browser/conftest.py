@@ -39,14 +39,26 @@ def lowered() -> Comparison:
     return compare(read_log(DATA / "fsdp2_sac.log.gz"), read_log(DATA / "fsdp2_traced.log.gz"))
 
 
+@pytest.fixture(scope="session")
+def plain_pages() -> dict[int, tuple[Comparison, str]]:
+    """Pages of the shared comparisons without a view or options, by the id of the comparison, which is kept alive."""
+    return {}
+
+
 @pytest.fixture
-def page(chromium: Chromium, tmp_path: Path) -> Callable[..., Chromium]:
+def page(chromium: Chromium, tmp_path: Path, plain_pages: dict[int, tuple[Comparison, str]]) -> Callable[..., Chromium]:
     """Opens the page of a comparison, and waits until its rows are there."""
 
     def open_page(c: Comparison, view: View | None = None, **options: Any) -> Chromium:
         path = tmp_path / "report.html"
-        with path.open("w", encoding="utf-8") as out:
-            write(Report(c, ReportOptions(**{"names": ("base", "other")} | options)), out, view)
+        plain = view is None and not options
+        if plain and id(c) in plain_pages:
+            path.write_text(plain_pages[id(c)][1], encoding="utf-8")
+        else:
+            with path.open("w", encoding="utf-8") as out:
+                write(Report(c, ReportOptions(**{"names": ("base", "other")} | options)), out, view)
+            if plain:
+                plain_pages[id(c)] = c, path.read_text(encoding="utf-8")
         chromium.open(path)
         chromium.wait_for("window.numtui && (document.querySelector('#rows .row') || !numtui.c.length)")
         return chromium
