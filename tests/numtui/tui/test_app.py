@@ -670,21 +670,15 @@ async def test_a_screen_that_opens_while_the_program_ends(tmp_path: Path, name: 
     assert crash_of(pilot.app) is None
 
 
-@pytest.mark.parametrize("width", range(1, 10))
-async def test_the_palette_on_a_narrow_screen(tmp_path: Path, width: int) -> None:
-    async with opened(request(tmp_path)) as (pilot, explorer):
-        await press(pilot, "ctrl+p")
-        await pilot.resize_terminal(width, 24)
-        await press(pilot, *"fold", "down", "pagedown", "escape")
-        assert pilot.app.screen is explorer
-
-
 async def test_the_palette_without_room_for_its_list(tmp_path: Path) -> None:
+    """On narrow and on low screens."""
     async with opened(request(tmp_path)) as (pilot, explorer):
-        await press(pilot, "ctrl+p")
-        await pilot.resize_terminal(30, 5)
-        await press(pilot, *"fold", "down", "pageup", "pagedown", "escape")
-        assert pilot.app.screen is explorer
+        for size in (*((width, 24) for width in range(1, 10)), (30, 5)):
+            await press(pilot, "ctrl+p")
+            await pilot.resize_terminal(*size)
+            await press(pilot, *"fold", "down", "pageup", "pagedown", "escape")
+            assert pilot.app.screen is explorer, size
+            await pilot.resize_terminal(160, 40)
 
 
 async def test_rules_are_not_changed_before_they_have_been_read(
@@ -1009,29 +1003,27 @@ async def test_a_log_that_grows_is_read_again_in_place(tmp_path: Path) -> None:
         assert pilot.app.is_running
 
 
-@pytest.mark.parametrize(
-    ("typed", "told"),
-    [
-        ("html ~nosuchuser/x", "there is no user ~nosuchuser"),
-        ("w ~nosuchuser/x", "there is no user ~nosuchuser"),
-        ("wq ~nosuchuser/x", "there is no user ~nosuchuser"),
-        ("html " + "x" * 300, "File name too long"),
-        ("w " + "x" * 300, "File name too long"),
-        ("w step_2/rank_0_activations.log/x", "Not a directory"),
-    ],
-)
 async def test_a_typed_path_that_cannot_be_is_told_and_nothing_is_lost(
-    typed: str, told: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.chdir(tmp_path)
     async with opened(request(tmp_path)) as (pilot, explorer):
         await press(pilot, "i", "enter")
-        assert explorer.session.dirty
-        await press(pilot, "colon")
-        explorer.prompt.paste(typed)
-        await press(pilot, "enter")
-        assert told in screen(pilot)
-        assert pilot.app.screen is explorer  # nothing is asked
+        for typed, told in (
+            ("html ~nosuchuser/x", "there is no user ~nosuchuser"),
+            ("html " + "x" * 300, "File name too long"),
+            ("w ~nosuchuser/x", "there is no user ~nosuchuser"),
+            ("w " + "x" * 300, "File name too long"),
+            ("w step_2/rank_0_activations.log/x", "Not a directory"),
+            ("wq ~nosuchuser/x", "there is no user ~nosuchuser"),
+        ):
+            assert explorer.session.dirty
+            assert told not in screen(pilot)
+            await press(pilot, "colon")
+            explorer.prompt.paste(typed)
+            await press(pilot, "enter")
+            assert told in screen(pilot), typed
+            assert pilot.app.screen is explorer  # nothing is asked
         assert explorer.session.dirty
 
 

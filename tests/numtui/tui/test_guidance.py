@@ -218,19 +218,21 @@ async def test_q_after_a_page_that_did_not_open_does_not_end_the_program(tmp_pat
         assert pilot.app.return_code == 0
 
 
-@pytest.mark.parametrize("opener", ["v", "s", "r", "w", "I", "B", "P", "?"])
-async def test_every_page_answers_a_question_mark(tmp_path: Path, opener: str) -> None:
+async def test_every_page_answers_a_question_mark(tmp_path: Path) -> None:
     async with opened(request(tmp_path, *diverging(CAUSE)), (80, 24)) as (pilot, explorer):
-        await press(pilot, opener)
-        page = pilot.app.screen
-        await press(pilot, "?")
-        if opener == "?":
-            assert pilot.app.screen is explorer, "the help closes as it was opened"
-            return
-        assert isinstance(pilot.app.screen, Pager)
-        assert pilot.app.screen is not page
-        await press(pilot, "?")
-        assert pilot.app.screen is page
+        for opener in ("v", "s", "r", "w", "I", "B", "P"):
+            await press(pilot, opener)
+            page = pilot.app.screen
+            assert page is not explorer, opener
+            await press(pilot, "?")
+            assert isinstance(pilot.app.screen, Pager), opener
+            assert pilot.app.screen is not page, opener
+            await press(pilot, "?")
+            assert pilot.app.screen is page, opener
+            await press(pilot, "q")
+            assert pilot.app.screen is explorer, opener
+        await press(pilot, "?", "?")
+        assert pilot.app.screen is explorer, "the help closes as it was opened"
 
 
 async def test_a_change_that_makes_more_rows_red_is_asked_for_twice(tmp_path: Path) -> None:
