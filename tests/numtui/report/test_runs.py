@@ -108,7 +108,7 @@ def test_a_rule_is_stale_if_no_rank_uses_it() -> None:
     assert not RunsReport(failing({0}), RUNS, fail_on=("stale-rule",)).failures
 
 
-@pytest.mark.parametrize("ranks", [1, 4, 64, 1_024])
+@pytest.mark.parametrize("ranks", [1, 4, 64])
 def test_json_is_what_its_schema_says_and_the_schema_forgets_no_field(ranks: int) -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
     jsonschema.validate(json.loads(text_of(made_runs(ranks), "json")), SCHEMA)
@@ -136,10 +136,8 @@ def test_an_annotation_at_the_source_line() -> None:
 
 
 @pytest.mark.parametrize("form", FORMATS)
-@pytest.mark.parametrize("ranks", [4, 1_024])
-def test_nothing_of_a_log_comes_through_raw(form: str, ranks: int) -> None:
-    text = text_of(hostile(ranks), form)
-    check_nothing_raw(text, form, SCHEMA, COLUMNS)
+def test_nothing_of_a_log_comes_through_raw(form: str) -> None:
+    check_nothing_raw(text_of(hostile(64), form), form, SCHEMA, COLUMNS)
 
 
 def hostile(ranks: int) -> RunComparison:
