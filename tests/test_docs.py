@@ -18,7 +18,6 @@ from numtui.cli.main import main
 from numtui.cli.parser import parse
 from tests.conftest import REPOSITORY
 from tests.forks import Forks
-from tests.two_ranks import TwoRanks
 
 SKILL = REPOSITORY / "skills" / "numerics-debugging" / "SKILL.md"
 PAGES = [
@@ -212,16 +211,13 @@ with torch.no_grad():
 """
 
 
-def test_the_commands_of_the_page_about_capturing_run(
-    checkout: Path, path_with_numtui: str, two_ranks: TwoRanks
-) -> None:
+def test_the_commands_of_the_page_about_capturing_run(checkout: Path, path_with_numtui: str) -> None:
     """With a script of the name that the page takes for an example; what pip installs, `make wheel` shows.
 
-    Under torchrun that is the training example: it starts there, computes what it does without a launcher and without
-    a capture, and every rank has its log.
+    Under torchrun every rank has its log; that it computes what it does without a capture, tests/capture says.
     """
     from tests.capture.logs import read_logs
-    from tests.capture.runs import EXAMPLE, SMALL
+    from tests.capture.test_children import LAUNCHED
 
     block, calls = [block for block in blocks(TEXTS["docs/capture.md"], "sh") if "numtui capture" in block]
     (checkout / "package").mkdir()
@@ -236,11 +232,9 @@ def test_the_commands_of_the_page_about_capturing_run(
         captured(calls.splitlines()[0].replace("runs/engine", f"runs/{path}"))
     assert run(calls.splitlines()[1], path_with_numtui).returncode == 0
 
-    launched = shlex.join([*shlex.split(torchrun)[:-1], str(EXAMPLE), *SMALL, "--parallel", "ddp"])
-    done = run(launched, path_with_numtui, timeout=120)
+    (checkout / "train.py").write_text(LAUNCHED)
+    done = run(torchrun, path_with_numtui, timeout=120)
     assert done.returncode == 0, done.stderr[-4000:]
-    for (plain,) in two_ranks.printed("--parallel ddp"):
-        assert plain.splitlines()[-1] in done.stdout
     logs = read_logs(checkout / "runs" / "c")
     assert [(name, log.run["rank"], log.run["world_size"], log.complete) for name, log in logs.items()] == [
         (f"rank_{rank}_activations.log", rank, 2, True) for rank in range(2)

@@ -12,6 +12,7 @@ from capture.launch import main
 from tests.capture.conftest import HEAD, LOOP, Script
 from tests.capture.logs import read_logs
 from tests.capture.runs import EXAMPLE, process_restored, run_python
+from tests.capture.test_children import TRAIN
 
 
 class TestScript:
@@ -114,7 +115,7 @@ def test_help_and_mistakes_do_not_wait_for_torch(tmp_path: Path) -> None:
 
 
 def test_a_process_of_its_own_ends_with_the_scripts_exit_code(tmp_path: Path) -> None:
-    (tmp_path / "script.py").write_text(HEAD + LOOP + "raise SystemExit(5)")
+    (tmp_path / "script.py").write_text(TRAIN + "raise SystemExit(5)")
     done = run_python(["-m", "capture", "-o", "out", "--", "script.py"], tmp_path)
     assert done.returncode == 5
     assert "operations in out/numerics/rank_0_activations.log" in done.stderr

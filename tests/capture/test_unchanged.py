@@ -16,7 +16,6 @@ ONE_PROCESS = (
     "--ac full --ac-style function-reentrant",
     "--compile aot_eager",
     "--traced",
-    "--traced --ac selective",
     "--dtype amp",
     "--dtype bfloat16",
     "--experts 4",
