@@ -167,7 +167,7 @@ class Comparison(Rows):
         found = np.zeros(len(self), bool)
         if any(isinstance(rule, ToleranceRule) and rule.enabled for rule in self.rules.rules):
             rows = np.flatnonzero((self.pair >= 0) & (self.status == Status.CLOSE))
-            i, j = self.row_a[rows].astype(np.int64), self.row_b[rows].astype(np.int64)
+            i, j = self.row_a[rows], self.row_b[rows]
             rtol = resolve(self.rules, self.a, self.b).rtol(i, j)
             found[rows] = within_rules_only(self.a, self.b, i, j, rtol, self.policy)
         return found
@@ -177,7 +177,7 @@ class Comparison(Rows):
         """bool[r]: rows whose sides were given other arguments, which no other form of the step explains."""
         found = np.zeros(len(self), bool)
         rows = np.flatnonzero((self.pair >= 0) & (self.row_a >= 0) & (self.row_b >= 0))
-        i, j = self.row_a[rows].astype(np.int64), self.row_b[rows].astype(np.int64)
+        i, j = self.row_a[rows], self.row_b[rows]
         other = other_arguments(self.a, self.b, i, j)
         found[rows[other]] = [bool(each) for each in unexplained(self.a, self.b, i[other], j[other], self.loss_scale)]
         return found
@@ -245,7 +245,7 @@ def noise_floor(a: OpLog, b: OpLog, third: OpLog, *, progress: Progress | None =
     side, log = ("b", b) if repeats_b(a, b, third) else ("a", a)
     c = compare(log, third, progress=progress)
     paired = c.pair >= 0
-    rows = c.row_a[paired].astype(np.int64), c.row_b[paired].astype(np.int64)
+    rows = c.row_a[paired], c.row_b[paired]
     return measure_noise(c.a, c.b, side, *rows, c.error[paired], c.inputs_equal[paired])
 
 
@@ -289,7 +289,7 @@ def _compare(
 
     # 4. the verdicts: each pair by its numbers, then by every judge in its order
     tell("judging", 0.8)
-    i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
+    i, j = pairing.lead_a, pairing.lead_b
     flow = flow if flow is not None else DataFlow(a, b)
     contents = kept.contents
     if contents is None or (contents[0].modules, contents[1].modules) != (resolved.modules_a, resolved.modules_b):
@@ -342,7 +342,7 @@ def _partners(a: OpLog, b: OpLog) -> tuple[Int64, Int64]:
     resolved = resolve(RuleSet(), a, b)
     matching = Matching.of(a, b, NameRules.of(resolved), Shards.of(a, b), None)
     found = paired_by(matching.features, apply_rules(matching.features, matching.alignment, [], ()).state, [], ())
-    return found.lead_a.astype(np.int64), found.lead_b.astype(np.int64)
+    return found.lead_a, found.lead_b
 
 
 def _as_given(a: OpLog, b: OpLog, _rules: RuleSet) -> tuple[OpLog, OpLog]:

@@ -51,20 +51,46 @@ static int64_t root(int64_t *label, int64_t node)
     return node;
 }
 
-/* Label each of n nodes with the smallest one that `many` edges connect it with. */
-void graph_components(int64_t n, int64_t many, const int64_t *one, const int64_t *other, int64_t *label)
+static void join(int64_t *label, const int8_t *group, int64_t one, int64_t other)
+{
+    if (group[one] < 0 || group[one] != group[other])
+        return;
+    one = root(label, one);
+    other = root(label, other);
+    if (one < other)
+        label[other] = one;
+    else
+        label[one] = other;
+}
+
+static void join_edges(int64_t *label, const int8_t *group, int64_t nodes, const int64_t *start, const int64_t *value,
+                       const int64_t *at)
+{
+    for (int64_t node = 0; node < nodes; node++)
+        for (int64_t e = group[at[node]] < 0 ? start[node + 1] : start[node]; e < start[node + 1]; e++)
+            if (value[e] >= 0 && value[e] < nodes)
+                join(label, group, at[value[e]], at[node]);
+}
+
+/* Label each of n nodes with the smallest one of its group that it is connected with; -1 in none. By the edges of two
+   graphs, and by what row[k] of one and other_row[k] of the other read at the same place. */
+void graph_connected(int64_t n, int64_t nodes, int64_t other_nodes, int64_t many, const int8_t *group,
+                     const int64_t *start, const int64_t *value, const int64_t *at, const int64_t *other_start,
+                     const int64_t *other_value, const int64_t *other_at, const int64_t *row, const int64_t *other_row,
+                     int64_t *label)
 {
     for (int64_t node = 0; node < n; node++)
         label[node] = node;
-    for (int64_t e = 0; e < many; e++) {
-        int64_t a = root(label, one[e]), b = root(label, other[e]);
-        if (a < b)
-            label[b] = a;
-        else
-            label[a] = b;
+    join_edges(label, group, nodes, start, value, at);
+    join_edges(label, group, other_nodes, other_start, other_value, other_at);
+    for (int64_t k = 0; k < many; k++) {
+        int64_t a = start[row[k]], b = other_start[other_row[k]];
+        for (; a < start[row[k] + 1] && b < other_start[other_row[k] + 1]; a++, b++)
+            if (value[a] >= 0 && other_value[b] >= 0)
+                join(label, group, at[value[a]], other_at[other_value[b]]);
     }
     for (int64_t node = 0; node < n; node++) /* a smaller node has its label already */
-        label[node] = label[label[node]];
+        label[node] = group[node] < 0 ? -1 : label[label[node]];
 }
 
 static int ascending(const void *one, const void *other)
@@ -169,22 +195,5 @@ int64_t graph_between(int64_t nodes, const int64_t *start, const int64_t *value,
                 maker[found] = at[value[e]];
                 reader[found++] = at[node];
             }
-    return found;
-}
-
-/* What two lists have at the same place, of `many` pairs of rows of two graphs, as far as both are among some nodes. */
-int64_t graph_common(int64_t many, const int64_t *row, const int64_t *other_row, const int64_t *start,
-                     const int64_t *value, const int64_t *at, const int64_t *other_start, const int64_t *other_value,
-                     const int64_t *other_at, const uint8_t *among, int64_t *one, int64_t *other)
-{
-    int64_t found = 0;
-    for (int64_t k = 0; k < many; k++) {
-        int64_t a = start[row[k]], b = other_start[other_row[k]];
-        for (; a < start[row[k] + 1] && b < other_start[other_row[k] + 1]; a++, b++)
-            if (value[a] >= 0 && other_value[b] >= 0 && among[at[value[a]]] && among[other_at[other_value[b]]]) {
-                one[found] = at[value[a]];
-                other[found++] = other_at[other_value[b]];
-            }
-    }
     return found;
 }

@@ -6,6 +6,7 @@ A list of edges is one of `Ragged`: node i owns `value[start[i]:start[i + 1]]`; 
 from __future__ import annotations
 
 import ctypes
+from collections.abc import Sequence
 from functools import cache
 from pathlib import Path
 from typing import Any, Final, TypeVar
@@ -14,9 +15,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from capture import native_library
-from matchers.arrays import Bool, Hash, Int32, Int64, distinct
+from matchers.arrays import Bool, Hash, Int64, distinct
 
-__all__ = ["INSTALLED", "SOURCE", "Lists", "between", "common", "components", "lists", "renamed", "spread", "union"]
+__all__ = ["INSTALLED", "SOURCE", "Lists", "between", "connected", "lists", "renamed", "spread", "union"]
 
 SOURCE: Final = Path(__file__).with_name("graph.c")
 INSTALLED: Final = native_library.installed(SOURCE)
@@ -69,28 +70,6 @@ def _spread(start: Int64, value: Int64, marks: _Marks, through: Bool, *, back: b
     return np.array(found, marks.dtype)
 
 
-def components(size: int, one: Int64, other: Int64) -> Int64:
-    """int64[size]: the smallest node that each is connected with, by edges between `one` and `other`."""
-    if (compiled := _compiled()) is None:
-        return _components(size, one, other)
-    ends, label = (_int64(one), _int64(other)), np.empty(size, np.int64)
-    compiled.graph_components(size, len(ends[0]), *map(_at, ends), _at(label))
-    return label
-
-
-def _components(size: int, one: Int64, other: Int64) -> Int64:
-    label = np.arange(size)
-    while True:
-        low, high = np.minimum(label[one], label[other]), np.maximum(label[one], label[other])
-        apart = low < high
-        if not apart.any():
-            return label
-        one, other, low, high = one[apart], other[apart], low[apart], high[apart]
-        np.minimum.at(label, high, low)
-        while not np.array_equal(shorter := label[label], label):
-            label = shorter
-
-
 def lists(row: Int64, value: Int64, many: int) -> tuple[Int64, Int64]:
     """The distinct values (from 0) of each of many rows, ascending: start and value of the lists."""
     if (compiled := _compiled()) is None:
@@ -140,51 +119,75 @@ def _union(one: tuple[Int64, Int64], other: tuple[Int64, Int64]) -> tuple[Int64,
     return _lists(np.concatenate(rows), np.concatenate((one[1], other[1])), len(one[0]) - 1)
 
 
-def between(start: Int64, value: Int64, at: Int64, made: Bool, read: Bool) -> tuple[Int64, Int64]:
-    """The makers and readers of edges from some nodes to some others.
-
-    Args:
-        start, value: of each node, those that it reads.
-        at: int64[n], the node that each of these is among others, which `made` and `read` are about.
-    """
-    if (compiled := _compiled()) is None:
-        return _between(start, value, at, made, read)
-    given = [_int64(start), _int64(value), _int64(at), np.ascontiguousarray(made), np.ascontiguousarray(read)]
-    ends = np.empty(len(value), np.int64), np.empty(len(value), np.int64)
-    many = compiled.graph_between(len(at), *map(_at, (*given, *ends)))
-    return ends[0][:many], ends[1][:many]
-
-
-def _between(start: Int64, value: Int64, at: Int64, made: Bool, read: Bool) -> tuple[Int64, Int64]:
-    reader, maker = np.repeat(at, np.diff(start)), np.append(at, -1)[value]
-    edge = np.flatnonzero((maker >= 0) & made[maker] & read[reader])
-    return maker[edge], reader[edge]
-
-
 Lists = tuple[Int64, Int64, Int64]
 """Of each node those that it reads, as start and value, and the node that each is among others."""
 
 
-def common(i: Int64 | Int32, j: Int64 | Int32, one: Lists, other: Lists, among: Bool) -> tuple[Int64, Int64]:
-    """Nodes that i[k] of one graph and j[k] of the other read at the same place, where both are among some."""
+def between(graphs: Sequence[Lists], made: Bool, read: Bool) -> tuple[Int64, Int64]:
+    """The makers and readers of the edges of some graphs, one after the other, from some nodes to some others.
+
+    Args:
+        made, read: bool, by node among others.
+    """
     if (compiled := _compiled()) is None:
-        return _common(i, j, one, other, among)
-    given = [*map(_int64, (i, j, *one, *other)), np.ascontiguousarray(among)]
-    most = int((one[0][1:][i] - one[0][i]).sum())
-    ends = np.empty(most, np.int64), np.empty(most, np.int64)
-    many = compiled.graph_common(len(i), *map(_at, (*given, *ends)))
-    return ends[0][:many], ends[1][:many]
+        return _between(graphs, made, read)
+    flags = np.ascontiguousarray(made, bool), np.ascontiguousarray(read, bool)
+    maker, reader = np.empty((2, sum(len(value) for _, value, _ in graphs)), np.int64)
+    many = 0
+    for of in graphs:
+        given, ends = [*map(_int64, of), *flags], (maker[many:], reader[many:])
+        many += compiled.graph_between(len(of[2]), *map(_at, (*given, *ends)))
+    return maker[:many], reader[:many]
 
 
-def _common(i: Int64 | Int32, j: Int64 | Int32, one: Lists, other: Lists, among: Bool) -> tuple[Int64, Int64]:
+def _between(graphs: Sequence[Lists], made: Bool, read: Bool) -> tuple[Int64, Int64]:
+    maker, reader = np.zeros((2, 0), np.int64)
+    for start, value, at in graphs:
+        ends = np.append(at, -1)[value], np.repeat(at, np.diff(start))
+        edge = (ends[0] >= 0) & made[ends[0]] & read[ends[1]]
+        maker, reader = np.append(maker, ends[0][edge]), np.append(reader, ends[1][edge])
+    return maker, reader
+
+
+def connected(group: NDArray[np.int8], i: Int64, j: Int64, one: Lists, other: Lists) -> Int64:
+    """int64[n]: the smallest node that each is connected with, within its group; -1 for a node of none.
+
+    By edges of two graphs, and where i[k] of one and j[k] of the other read two nodes at the same place.
+
+    Args:
+        group: int8[n]; negative for none.
+    """
+    if (compiled := _compiled()) is None:
+        return _connected(group, i, j, one, other)
+    given: list[NDArray[Any]] = [np.ascontiguousarray(group, np.int8), *map(_int64, (*one, *other, i, j))]
+    label = np.empty(len(group), np.int64)
+    compiled.graph_connected(len(group), len(one[2]), len(other[2]), len(i), *map(_at, (*given, label)))
+    return label
+
+
+def _connected(group: NDArray[np.int8], i: Int64, j: Int64, one: Lists, other: Lists) -> Int64:
     count = np.minimum(np.diff(one[0])[i], np.diff(other[0])[j])
     owner = np.repeat(np.arange(len(i)), count)
     place = np.arange(len(owner)) - (np.cumsum(count) - count)[owner]
     u, v = one[1][one[0][i[owner]] + place], other[1][other[0][j[owner]] + place]
     known = (u >= 0) & (v >= 0)
-    ends = one[2][u[known]], other[2][v[known]]
-    both = among[ends[0]] & among[ends[1]]
-    return ends[0][both], ends[1][both]
+    x, y = _between((one, other), group >= 0, group >= 0)
+    x, y = np.append(x, one[2][u[known]]), np.append(y, other[2][v[known]])
+    alike = group[x] == group[y]
+    return np.where(group >= 0, _components(len(group), x[alike], y[alike]), -1)
+
+
+def _components(size: int, one: Int64, other: Int64) -> Int64:
+    label = np.arange(size)
+    while True:
+        low, high = np.minimum(label[one], label[other]), np.maximum(label[one], label[other])
+        apart = low < high
+        if not apart.any():
+            return label
+        one, other, low, high = one[apart], other[apart], low[apart], high[apart]
+        np.minimum.at(label, high, low)
+        while not np.array_equal(shorter := label[label], label):
+            label = shorter
 
 
 @cache
@@ -193,11 +196,10 @@ def _compiled() -> ctypes.CDLL | None:
     number, pointer = ctypes.c_int64, ctypes.c_void_p
     functions = {
         "graph_spread": (None, (number, *[pointer] * 4, number, number)),
-        "graph_components": (None, (number, number, *[pointer] * 3)),
+        "graph_connected": (None, (*[number] * 4, *[pointer] * 10)),
         "graph_lists": (number, (number, pointer, pointer, number, pointer, pointer)),
         "graph_renamed": (number, (number, *[pointer] * 3, number, pointer, pointer)),
         "graph_between": (number, (number, *[pointer] * 7)),
-        "graph_common": (number, (number, *[pointer] * 11)),
         "graph_union": (number, (number, *[pointer] * 6)),
     }
     return native_library.typed(SOURCE, INSTALLED, functions)

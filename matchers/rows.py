@@ -69,8 +69,8 @@ class Rows:
     """The r rows of a comparison, column by column.
 
     Attributes:
-        row_a, row_b: int32[r], the record shown on each side (the lead of a group), -1 when there is none.
-        pair: int32[r], index into `pairing`, -1 for an unpaired row.
+        row_a, row_b: int64[r], the record shown on each side (the lead of a group), -1 when there is none.
+        pair: int64[r], index into `pairing`, -1 for an unpaired row.
         verdict: int8[r] of `Status`, from the evidence alone.
         reason: int8[r] of `Reason`, the finding that decided the row's status.
         excluded_by: int32[r], the number of the rule that ignores the row, -1 for none.
@@ -87,7 +87,7 @@ class Rows:
             does not, or one that a rule ignores although red rows follow from it that no other first cause explains.
         original: int32[r], the row that a recomputed copy repeats; -1 for other rows, and for copies paired in their
             own right.
-        at_a, at_b: int32[n_a], int32[n_b], the row that shows each record (members of a group: the pair's row).
+        at_a, at_b: int64[n_a], int64[n_b], the row that shows each record (members of a group: the pair's row).
         slots: by row, the further output or the parameter that `status` and `error` are about; no entry for rows judged
             by their first output.
         parts: bool[r], the two sides hold different parts of their tensors; empty for a preview.
@@ -100,9 +100,9 @@ class Rows:
     a: OpLog
     b: OpLog
     pairing: Pairing
-    row_a: Int32
-    row_b: Int32
-    pair: Int32
+    row_a: Int64
+    row_b: Int64
+    pair: Int64
     verdict: NDArray[np.int8]
     reason: NDArray[np.int8]
     excluded_by: Int32
@@ -113,8 +113,8 @@ class Rows:
     role: NDArray[np.int8]
     cause: Bool
     original: Int32
-    at_a: Int32
-    at_b: Int32
+    at_a: Int64
+    at_b: Int64
     slots: Mapping[int, SlotVerdict] = field(default_factory=dict)
     parts: Bool = field(default_factory=lambda: np.zeros(0, bool))
     stretches: Mapping[int, Stretch] = field(default_factory=dict)
@@ -213,15 +213,15 @@ class Rows:
         return int((self.at_a if side == "a" else self.at_b)[record])
 
     @classmethod
-    def unjudged(cls, a: OpLog, b: OpLog, row_a: Int32, row_b: Int32, **given: Any) -> Self:
+    def unjudged(cls, a: OpLog, b: OpLog, row_a: Int64, row_b: Int64, **given: Any) -> Self:
         """Rows without pairs, verdicts and causes; `given`: columns that say more."""
         n = len(row_a)
         none, no, nan, zero = np.full(n, -1, np.int32), np.zeros(n, bool), np.full(n, np.nan), np.zeros(n, np.int8)
         blank: dict[str, Any] = {
             "verdict": np.full(n, Status.PENDING, np.int8),
             "reason": np.full(n, Reason.PENDING, np.int8),
-            "at_a": np.arange(len(a), dtype=np.int32),
-            "at_b": np.arange(len(b), dtype=np.int32),
+            "at_a": np.arange(len(a)),
+            "at_b": np.arange(len(b)),
             **dict.fromkeys(("pair", "excluded_by", "original"), none),
             **dict.fromkeys(("error", "tolerance"), nan),
             **dict.fromkeys(("bound", "inputs_equal", "cause"), no),
@@ -287,8 +287,7 @@ class Rows:
 
     def _edges(self, flow_a: Ragged, flow_b: Ragged) -> Edges:
         of_runs = [
-            renamed(flow.start, flow.value, at.astype(np.int64), len(self))
-            for flow, at in ((flow_a, self.at_a), (flow_b, self.at_b))
+            renamed(flow.start, flow.value, at, len(self)) for flow, at in ((flow_a, self.at_a), (flow_b, self.at_b))
         ]
         return Edges(*(Ragged(*of) for of in (union(*of_runs), *of_runs)))
 
@@ -359,7 +358,7 @@ class Rows:
     @cached_property
     def _record(self) -> Int64:
         """int64[r], the record that a row shows, among those of a and then of b."""
-        return np.where(self.row_a >= 0, self.row_a, len(self.a) + self.row_b.astype(np.int64))
+        return np.where(self.row_a >= 0, self.row_a, len(self.a) + self.row_b)
 
     def shown(self, row: int) -> tuple[OpLog, int]:
         """The log and the record that a row shows: a's where there is one, else b's."""
@@ -370,7 +369,7 @@ class Rows:
         """Number of rows with a role."""
         return int(np.count_nonzero(self.role == role))
 
-    def side(self, name: str) -> tuple[OpLog, Int32]:
+    def side(self, name: str) -> tuple[OpLog, Int64]:
         """The log of side `a` or `b`, and the record of it in each row (-1 for none)."""
         return (self.a, self.row_a) if name == "a" else (self.b, self.row_b)
 
@@ -389,18 +388,18 @@ class _Layout:
     Attributes:
         order: int64[r], for each row its entry among the pairs, then the unpaired records of a, then those of b.
         alone_a, alone_b: the unpaired records, ascending.
-        row_of_pair: int32[p], at least one entry.
+        row_of_pair: int64[p], at least one entry.
     """
 
     order: Int64
     alone_a: Int64
     alone_b: Int64
-    row_a: Int32
-    row_b: Int32
-    pair: Int32
-    at_a: Int32
-    at_b: Int32
-    row_of_pair: Int32
+    row_a: Int64
+    row_b: Int64
+    pair: Int64
+    at_a: Int64
+    at_b: Int64
+    row_of_pair: Int64
 
     @classmethod
     def of(cls, pairing: Pairing) -> _Layout:
@@ -415,15 +414,15 @@ class _Layout:
         order = stable_order(np.concatenate((pairing.lead_a, alone_a, place_b)))
 
         none_a, none_b = np.full(len(alone_a), -1), np.full(len(alone_b), -1)
-        row_a = np.concatenate((pairing.lead_a, alone_a, none_b))[order].astype(np.int32)
-        row_b = np.concatenate((pairing.lead_b, none_a, alone_b))[order].astype(np.int32)
-        pair = np.concatenate((np.arange(pairs), none_a, none_b))[order].astype(np.int32)
-        rows = np.arange(len(order), dtype=np.int32)
-        row_of_pair = np.zeros(max(pairs, 1), np.int32)
+        row_a = np.concatenate((pairing.lead_a, alone_a, none_b))[order]
+        row_b = np.concatenate((pairing.lead_b, none_a, alone_b))[order]
+        pair = np.concatenate((np.arange(pairs), none_a, none_b))[order]
+        rows = np.arange(len(order))
+        row_of_pair = np.zeros(max(pairs, 1), np.int64)
         row_of_pair[pair[pair >= 0]] = rows[pair >= 0]
         at = []
         for row, of in ((row_a, pairing.of_a), (row_b, pairing.of_b)):
-            shown = np.full(len(of), -1, np.int32)
+            shown = np.full(len(of), -1)
             shown[row[row >= 0]] = rows[row >= 0]
             at.append(np.where(of >= 0, row_of_pair[np.maximum(of, 0)], shown))
         return cls(order, alone_a, alone_b, row_a, row_b, pair, at[0], at[1], row_of_pair)

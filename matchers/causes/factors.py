@@ -12,7 +12,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Int32, marked, one_of
+from matchers.arrays import Bool, Float64, Int64, marked, one_of
 from matchers.causes.causes import BY_SIZE, Causes
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.dataflow import downstream, upstream
@@ -92,9 +92,9 @@ def _gains(c: Rows, number: Bool) -> Float64:
     for log, of, sign in ((c.a, c.row_a, 1), (c.b, c.row_b, -1)):
         at = np.flatnonzero(scales & (of >= 0))
         with np.errstate(divide="ignore", invalid="ignore"):
-            gain[at] *= (_norms(log, of[at]) / log.inputs.first(of[at].astype(np.int64))) ** sign
+            gain[at] *= (_norms(log, of[at]) / log.inputs.first(of[at])) ** sign
     return gain
 
 
-def _norms(log: OpLog, rows: Int32) -> Float64:
-    return log.outputs.first(rows.astype(np.int64))
+def _norms(log: OpLog, rows: Int64) -> Float64:
+    return log.outputs.first(rows)

@@ -113,9 +113,7 @@ class _Search:
         red = self.alone & (c.verdict >= Status.SHAPE)
         found.role[red] = Role.ORIGIN
         found.role[red & (self._fed_alone | marked(given, len(c)))] = Role.RECEIVER
-        one, other = (
-            np.append(at, -1)[[made[k] for made in gradients]].astype(np.int64) for k, at in ((0, c.at_a), (1, c.at_b))
-        )
+        one, other = (np.append(at, -1)[[made[k] for made in gradients]] for k, at in ((0, c.at_a), (1, c.at_b)))
         made = [
             row
             for maker, extra in ((one, self._extra(one, other)), (other, self._extra(other, one)))
@@ -266,7 +264,7 @@ class _Search:
         at = np.flatnonzero((reads.a == reads.b) & marked_at(c.verdict == Status.NOT_JUDGED, reads.a))
         firsts = []
         for flow, record, of in zip(self._flows, (c.row_a, c.row_b), (c.at_a, c.at_b), strict=True):
-            firsts.append(np.append(of, -1)[flow.first(record[reads.a[at]], -1)].astype(np.int64))
+            firsts.append(np.append(of, -1)[flow.first(record[reads.a[at]], -1)])
         alone = marked_at(self.alone, firsts[0]) & marked_at(self.alone, firsts[1])
         before_a, before_b = reads.a.copy(), reads.b.copy()
         before_a[at[alone]], before_b[at[alone]] = firsts[0][alone], firsts[1][alone]
@@ -428,7 +426,7 @@ def _altered(c: Rows, one: Int64, other: Int64, tolerance: Float64) -> Bool:
     """bool: the outputs of the two producers differ by their further statistics or sketches, although L1 may agree."""
     out = np.zeros(len(one), bool)
     known = np.flatnonzero((one >= 0) & (other >= 0))
-    i, j = c.row_a[one[known]].astype(np.int64), c.row_b[other[known]].astype(np.int64)
+    i, j = c.row_a[one[known]], c.row_b[other[known]]
     found = Differences(first_outputs(c.a, i), first_outputs(c.b, j))
     with np.errstate(invalid="ignore"):
         out[known] = np.fmax(np.maximum(found.norms, found.extremes), found.estimate) > tolerance[known]
@@ -441,7 +439,7 @@ def _hidden_error(c: Rows, one: Int64, other: Int64) -> Float64:
     By their sketches, or by their norms where the shapes are not the same: errors of random signs change the norm of n
     numbers by 1/√n of their size.
     """
-    a, b, i, j = c.a, c.b, c.row_a[one].astype(np.int64), c.row_b[other].astype(np.int64)
+    a, b, i, j = c.a, c.b, c.row_a[one], c.row_b[other]
     shape_a, shape_b, _ = shared_ids(a.shapes, b.shapes)
     _, error = estimates(first_outputs(a, i), first_outputs(b, j), shape_a[a.shape[i]] == shape_b[b.shape[j]])
     change = np.fmax(relative(a.outputs.first(i), b.outputs.first(j)), relative(a.stats[1][i], b.stats[1][j]))

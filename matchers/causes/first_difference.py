@@ -109,7 +109,7 @@ class Equality:
         paired = c.pair >= 0
         self._c = c
         self.rows = np.flatnonzero(paired & ~np.append(c.pairing.grouped, False)[c.pair])
-        self._i, self._j = c.row_a[self.rows].astype(np.int64), c.row_b[self.rows].astype(np.int64)
+        self._i, self._j = c.row_a[self.rows], c.row_b[self.rows]
         # by the logs: what reads noise is judged as if it were equal
         by_digest = inputs_equal(c.a, c.b, self._i, self._j)
         self.inputs, self.by_digest = equal_inputs(c.a, c.b, self._i, self._j, by_digest)
@@ -298,7 +298,7 @@ class _Search:
         """bool[r]: another operation of b read the same and returned what a's did: the pair is wrong, not the run."""
         c, rows = self._c, self._equality.rows
         found = np.zeros(len(c), bool)
-        found[rows] = made_elsewhere(c.a, c.b, c.row_a[rows].astype(np.int64), c.row_b[rows].astype(np.int64))
+        found[rows] = made_elsewhere(c.a, c.b, c.row_a[rows], c.row_b[rows])
         return found
 
     def _start(self, row: int, given: _Input) -> str:

@@ -64,7 +64,7 @@ def _inserted(c: Rows, differs: Bool) -> Bool:
     assert c.flow is not None
     readers = np.flatnonzero(differs)
     flows, rows, ats = (c.flow.a, c.flow.b), (c.row_a, c.row_b), (c.at_a, c.at_b)
-    i, j = (row[readers].astype(np.int64) for row in rows)
+    i, j = (row[readers] for row in rows)
     owner, place = repeated(np.arange(len(readers)), np.minimum(flows[0].count[i], flows[1].count[j]))
     makers = [
         np.append(at, -1)[flow.value[flow.start[record[owner]] + place]]

@@ -6,7 +6,7 @@ from dataclasses import fields
 
 import numpy as np
 
-from matchers.arrays import Bool, Hash, Int32, Int64, columns, marked, marked_at
+from matchers.arrays import Bool, Hash, Int64, columns, marked, marked_at
 from matchers.logs.columns import Ragged, repeated
 from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.ops.dataflow import downstream
@@ -90,7 +90,7 @@ _Side = tuple[OpLog, Int64, Int64]
 def _common_inputs(c: Rows, rows: Int64) -> tuple[Int64, Int64, _Side, _Side]:
     """Inputs at places that both records of some rows have: the row's number, the input's place, and both sides."""
     a, b = c.a, c.b
-    i, j = c.row_a[rows].astype(np.int64), c.row_b[rows].astype(np.int64)
+    i, j = c.row_a[rows], c.row_b[rows]
     owner, place = repeated(np.arange(len(rows)), np.minimum(a.inputs.count[i], b.inputs.count[j]))
     i, j = i[owner], j[owner]
     return owner, place, (a, i, a.inputs.start[i] + place), (b, j, b.inputs.start[j] + place)
@@ -107,10 +107,10 @@ def inputs_of_pairs(c: Rows, flow_a: Ragged, flow_b: Ragged, rows: Int64, first:
     sides = (("a", flow_a, c.at_a), ("b", flow_b, c.at_b))
     parts += [_of_other_batches(c, *of, rows[~grouped]) for of in sides if c.side(of[0])[0].folding is not None]
     of_group = marked(rows[grouped], len(c))
-    for side, flow, at in sides:
+    for side, flow, at in sides if grouped.any() else ():
         reader, maker = at[flow.row], _at(at, flow.value)
         inside = of_group[reader]
-        row, maker = reader[inside].astype(np.int64), maker[inside]
+        row, maker = reader[inside], maker[inside]
         maker = np.where(maker == row, -1, maker)  # internal to the group
         none, no = np.full(len(row), -1, np.int64), np.zeros(len(row), bool)
         made_a, made_b = (maker, none) if side == "a" else (none, maker)
@@ -118,15 +118,15 @@ def inputs_of_pairs(c: Rows, flow_a: Ragged, flow_b: Ragged, rows: Int64, first:
     return Inputs(*(np.concatenate([getattr(p, column.name) for p in parts]) for column in fields(Inputs)))
 
 
-def _at(at: Int32, records: Int64) -> Int64:
+def _at(at: Int64, records: Int64) -> Int64:
     """The rows of some records; -1 for none."""
-    return np.append(at, -1)[records].astype(np.int64)
+    return np.append(at, -1)[records]
 
 
 def _single_inputs(c: Rows, flow_a: Ragged, flow_b: Ragged, rows: Int64, first: int) -> Inputs:
     """Inputs position by position, as far as both sides have them; `first` is the first red row."""
     a, b = c.a, c.b
-    i, j = c.row_a[rows].astype(np.int64), c.row_b[rows].astype(np.int64)
+    i, j = c.row_a[rows], c.row_b[rows]
     count_a, count_b = a.inputs.count[i], b.inputs.count[j]
     owner, place, *sides = _common_inputs(c, rows)
     (_, _, at_a), (_, _, at_b) = sides
@@ -179,7 +179,7 @@ def _single_inputs(c: Rows, flow_a: Ragged, flow_b: Ragged, rows: Int64, first: 
     )
 
 
-def _of_other_batches(c: Rows, side: str, flow: Ragged, at: Int32, rows: Int64) -> Inputs:
+def _of_other_batches(c: Rows, side: str, flow: Ragged, at: Int64, rows: Int64) -> Inputs:
     """Results of operations of one run alone that other micro-batches of some rows read than the last one.
 
     The other run reads in its place what the last one reads.
@@ -193,7 +193,7 @@ def _of_other_batches(c: Rows, side: str, flow: Ragged, at: Int32, rows: Int64) 
     edge, instead = edge[instead != maker[edge]], instead[instead != maker[edge]]
     no = np.zeros(len(edge), bool)
     made = (maker[edge], instead) if side == "a" else (instead, maker[edge])
-    return Inputs(at[flow.row[edge]].astype(np.int64), *made, no, no, no, no, no, no)
+    return Inputs(at[flow.row[edge]], *made, no, no, no, no, no, no)
 
 
 def _digests(log: OpLog, record: Int64, at: Int64, place: Int64) -> tuple[Hash, Bool]:

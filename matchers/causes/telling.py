@@ -108,7 +108,7 @@ class _Telling:
         """The first operation whose like in the other run, of one kind, was asked something else; -1 for none."""
         c = self._c
         in_a = stretch[c.row_a[stretch] >= 0]
-        one, other = c.row_a[in_a].astype(np.int64), c.row_b[np.setdiff1d(stretch, in_a)].astype(np.int64)
+        one, other = c.row_a[in_a], c.row_b[np.setdiff1d(stretch, in_a)]
         # the first record of each call that the other run never makes, by its kind
         calls = asked[one], asked[len(c.a) + other]
         likes: dict[int, tuple[list[int], list[int]]] = {}

@@ -8,7 +8,7 @@ from typing import Final
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Float64, Int32, Int64, marked, numbered_together, one_of
+from matchers.arrays import Bool, Float64, Int64, marked, numbered_together, one_of
 from matchers.coverage.calls import around_call, made_of_result
 from matchers.laws.law import Form
 from matchers.logs.columns import Ragged
@@ -122,7 +122,7 @@ def _absent(c: Rows, cover: NDArray[np.int8]) -> Bool:
     return absent
 
 
-def _vouched(log: OpLog, flow: Ragged, at: Int32, agrees: Bool, red: Bool, kept: Bool, differs: Bool) -> Bool:
+def _vouched(log: OpLog, flow: Ragged, at: Int64, agrees: Bool, red: Bool, kept: Bool, differs: Bool) -> Bool:
     """bool[n]: the record agrees, or an error in it would have shown.
 
     What it made is read by one that agrees, directly or through others, and by no red one; or nothing reads it, and it
@@ -186,7 +186,7 @@ def _same_totals(c: Rows, left: Bool) -> Bool:
         left: bool[r], rows that are not compared.
     """
     assert c.flow is not None
-    alone, ends = list[tuple[Bool, Int32, Ragged]](), list[tuple[Int64, Float64]]()
+    alone, ends = list[tuple[Bool, Int64, Ragged]](), list[tuple[Int64, Float64]]()
     for log, at, flow, of in ((c.a, c.at_a, c.flow.a, c.pairing.of_a), (c.b, c.at_b, c.flow.b, c.pairing.of_b)):
         own = (of < 0) & left[at] & (~log.updates | ((log.phase == Phase.AFTER) & (numel(log)[log.shape] == 1)))
         read = np.zeros(len(log), bool)

@@ -157,7 +157,7 @@ def _unmerged(c: Rows) -> str:
 def _by_fewer_values(c: Rows) -> int:
     """Count the pairs that agree though one side alone has a kind of value: a shape, a number, a change in place."""
     p = c.pairing
-    i, j = p.lead_a.astype(np.int64), p.lead_b.astype(np.int64)
+    i, j = p.lead_a, p.lead_b
     verdict = c.status[c.row_of_pair]
     a, b = c.a, c.b
     shape = (a.shape[i] >= 0) != (b.shape[j] >= 0)

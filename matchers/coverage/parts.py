@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Int32, Int64, columns, marked
+from matchers.arrays import Bool, Int64, columns, marked
 from matchers.coverage.cover import ENOUGH, Cover
 from matchers.coverage.fused_weights import fused_names, on_weights
 from matchers.laws.law import Form
@@ -123,7 +123,7 @@ def _ranks_left_out(c: Rows) -> Iterator[Part]:
             yield Part(left.name, side, many, many, left.why, left.ranks, left.helps, left.layout)
 
 
-def _into_buckets(log: OpLog, of: Int32) -> Bool:
+def _into_buckets(log: OpLog, of: Int64) -> Bool:
     """bool[n]: unpaired records that scale or copy gradients into buckets, which a run sends: nothing reads them.
 
     And those that write one number, such as the zeros of a gradient that a rank does not have, or scale one that ranks

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 import numpy as np
 
 from matchers.comparison import Comparison
-from matchers.drift.suggestion import Finding
+from matchers.drift.suggestion import Finding, instances
 from matchers.ops.shapes import numel
 from matchers.status import Status
 from matchers.verdict.loss_scale import EXACT
@@ -43,5 +43,5 @@ def divided_losses(c: Comparison) -> Iterator[Finding]:
 
 
 def _finding(c: Comparison, rows: np.ndarray[tuple[int], np.dtype[np.int64]], text: str) -> Finding:
-    shown = np.stack((c.row_a[rows], c.row_b[rows]))
+    shown = instances(c.row_a[rows], c.row_b[rows])
     return Finding("divided losses", text, shown, no_rule="totals are judged as they are, so none is needed")

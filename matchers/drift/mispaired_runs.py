@@ -162,7 +162,7 @@ class _Search:
 
     def __init__(self, c: Comparison, f: Features, red: Int64) -> None:
         self.c, self.f = c, f
-        self.i, self.j = c.pairing.lead_a[red].astype(np.int64), c.pairing.lead_b[red].astype(np.int64)
+        self.i, self.j = c.pairing.lead_a[red], c.pairing.lead_b[red]
         self._made_by = _made_by(c)
         self.rule = self._made_by[self.i]
         self._is_template = np.array([isinstance(rule, TemplateRule) for rule in c.rules] + [False])

@@ -86,7 +86,7 @@ class Side(Names):
         op: int64[n], ids of the ops, shared by both sides.
     """
 
-    def __init__(self, features: LogFeatures, names: Sequence[str], of: Int32, op: Int64, *, is_a: bool) -> None:
+    def __init__(self, features: LogFeatures, names: Sequence[str], of: Int64, op: Int64, *, is_a: bool) -> None:
         super().__init__(features.log, names)
         self.is_a, self.features, self.op = is_a, features, op
         self.unpaired = np.flatnonzero((of < 0) & ~features.repeat)
@@ -111,7 +111,7 @@ class PairNames:
         self.f = matching.features
         by_rule = one_of(c.pairing.method, (Method.OVERRIDE, Method.TEMPLATE))
         self.pair = np.flatnonzero(~by_rule)
-        self.i, self.j = (lead[self.pair].astype(np.int64) for lead in (c.pairing.lead_a, c.pairing.lead_b))
+        self.i, self.j = (lead[self.pair] for lead in (c.pairing.lead_a, c.pairing.lead_b))
         self.grouped = c.pairing.grouped[self.pair]
         op_a, op_b, self.ops = shared_ids(list(c.a.ops), list(c.b.ops))
         self.a = Side(self.f.a, matching.names.modules_a, c.pairing.of_a, op_a[c.a.op], is_a=True)

@@ -99,7 +99,7 @@ def _templates(c: Comparison, pairs: _Trial) -> tuple[Rule, ...]:
     """Templates in place of the pairs, as far as they cover them."""
     if c.matching is None:
         return ()
-    j = pairs.after.pairing.partner_of_a[pairs.mended].astype(np.int64)
+    j = pairs.after.pairing.partner_of_a[pairs.mended]
     return tuple(Learner(PairNames(c, c.matching)).learn(pairs.mended, j, _WHY)[0])
 
 

@@ -134,7 +134,7 @@ def _of_dtype(of: Subject, limit: float) -> Iterator[str]:
     c, row = of.c, of.row
     alone = bool(c.inputs_equal[row])
     if not alone and of.pair >= 0:
-        leads = c.pairing.lead_a.astype(np.int64), c.pairing.lead_b.astype(np.int64)
+        leads = c.pairing.lead_a, c.pairing.lead_b
         alone = bool(altered_by_one_run(c.a, c.b, *leads, c.inputs_equal[c.row_of_pair])[of.pair])
     scales = (1.0, EXTREMES) if c.bound[row] else (1.0,) if alone else (ACCUMULATED,)
     longer = {1.0, float(longer_sums(c.a, c.b, *_leads(of))[0]) if of.pair >= 0 else 1.0}

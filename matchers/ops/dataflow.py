@@ -264,7 +264,7 @@ class DataFlow:
     def b(self) -> Ragged:
         return sources(self.logs[1])
 
-    def exchanged(self, i: Int64, j: Int64, of_a: Int32, of_b: Int32) -> Bool:
+    def exchanged(self, i: Int64, j: Int64, of_a: Int64, of_b: Int64) -> Bool:
         """bool[k]: b's records read the two tensors of a sum or product in the other order, by who made them.
 
         Args:

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from matchers.arrays import Int32, Int64, columns
+from matchers.arrays import Int64, columns
 from matchers.logs.op_log import OpLog
 from matchers.ops.collectives import Chain
 from matchers.ops.module_path import canonical
@@ -95,8 +95,8 @@ def paired_by(f: Features, state: State, forced: Sequence[ForcedPair], apart: Se
     """Convert partners to pairs, including the other members of groups."""
     lead_a = np.flatnonzero(state.of_a >= 0)
     lead_b = state.of_a[lead_a]
-    of_a = np.full(len(f.a), -1, np.int32)
-    of_b = np.full(len(f.b), -1, np.int32)
+    of_a = np.full(len(f.a), -1, np.int64)
+    of_b = np.full(len(f.b), -1, np.int64)
     of_a[lead_a] = np.arange(len(lead_a))
     of_b[lead_b] = np.arange(len(lead_a))
     in_parts = np.append(state.method[lead_a] == Method.PARTS, False)
@@ -115,8 +115,8 @@ def paired_by(f: Features, state: State, forced: Sequence[ForcedPair], apart: Se
     return Pairing(
         of_a=of_a,
         of_b=of_b,
-        lead_a=lead_a.astype(np.int32),
-        lead_b=lead_b.astype(np.int32),
+        lead_a=lead_a,
+        lead_b=lead_b,
         method=state.method[lead_a],
         confidence=state.confidence[lead_a].astype(np.float32),
         runner_up=state.runner_up[lead_a].astype(np.int32),
@@ -126,7 +126,7 @@ def paired_by(f: Features, state: State, forced: Sequence[ForcedPair], apart: Se
     )
 
 
-def _join(into: Int64, of: Int32) -> None:
+def _join(into: Int64, of: Int64) -> None:
     """Enter records into the pair of the record that stands for them (-1 for none), in place."""
     step = np.flatnonzero(into >= 0)
     pair = of[into[step]]
@@ -134,6 +134,6 @@ def _join(into: Int64, of: Int32) -> None:
     of[step[joins]] = pair[joins]
 
 
-def _size(of_a: Int32, of_b: Int32, pairs: int) -> Int64:
+def _size(of_a: Int64, of_b: Int64, pairs: int) -> Int64:
     """Number of records of each pair."""
     return np.asarray(sum(np.bincount(of[of >= 0], minlength=pairs) for of in (of_a, of_b)))

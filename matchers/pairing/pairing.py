@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Int32, columns
+from matchers.arrays import Bool, Int32, Int64, columns
 from matchers.status import LabelledEnum
 
 __all__ = ["SURE", "Method", "Pairing"]
@@ -40,8 +40,8 @@ class Pairing:
     """p pairs between n_a rows of a and n_b rows of b.
 
     Attributes:
-        of_a, of_b: int32[n_a], int32[n_b], the pair of each row, -1 if unpaired.
-        lead_a, lead_b: int32[p], the rows whose values are compared.
+        of_a, of_b: int64[n_a], int64[n_b], the pair of each row, -1 if unpaired.
+        lead_a, lead_b: int64[p], the rows whose values are compared.
         method: int8[p] of `Method`.
         confidence: float32[p] in [0, 1].
         runner_up: int32[p], the second-best row of b for `lead_a`, -1 without an alternative.
@@ -51,10 +51,10 @@ class Pairing:
             same inputs. (One operation of several micro-batches reads what that of a whole batch reads.)
     """
 
-    of_a: Int32
-    of_b: Int32
-    lead_a: Int32
-    lead_b: Int32
+    of_a: Int64
+    of_b: Int64
+    lead_a: Int64
+    lead_b: Int64
     method: NDArray[np.int8]
     confidence: NDArray[np.float32]
     runner_up: Int32
@@ -65,9 +65,9 @@ class Pairing:
     @classmethod
     def none(cls, n_a: int, n_b: int) -> Pairing:
         """An empty pairing of n_a and n_b rows."""
-        kinds = np.int32, np.int32, np.int8, np.float32, np.int32, np.float32, np.bool_, np.bool_
+        kinds = np.int64, np.int64, np.int8, np.float32, np.int32, np.float32, np.bool_, np.bool_
         columns: tuple[Any, ...] = tuple(np.zeros(0, kind) for kind in kinds)
-        return cls(np.full(n_a, -1, np.int32), np.full(n_b, -1, np.int32), *columns)
+        return cls(np.full(n_a, -1), np.full(n_b, -1), *columns)
 
     def __len__(self) -> int:
         return len(self.lead_a)
@@ -82,9 +82,9 @@ class Pairing:
         )
 
     @property
-    def partner_of_a(self) -> Int32:
-        """int32[n_a]: the lead row of b paired with each row of a, -1 if unpaired."""
-        out = np.full(len(self.of_a), -1, np.int32)
+    def partner_of_a(self) -> Int64:
+        """int64[n_a]: the lead row of b paired with each row of a, -1 if unpaired."""
+        out = np.full(len(self.of_a), -1)
         has = self.of_a >= 0
         out[has] = self.lead_b[self.of_a[has]]
         return out

@@ -14,8 +14,8 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Int32, Int64, columns, marked, numbered, one_of
-from matchers.graph import Lists, between, common, components, lists, spread
+from matchers.arrays import Bool, Int64, columns, marked, numbered, one_of
+from matchers.graph import Lists, between, connected, lists, spread
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog, Phase, once_per_pair
 from matchers.ops.dataflow import DataFlow, whole_numbers
@@ -66,13 +66,13 @@ class Regions:
     """The regions of a comparison, in the order of dispatch.
 
     Attributes:
-        of_a, of_b: int32[n_a], int32[n_b], the region of each record; -1 for none.
+        of_a, of_b: int64[n_a], int64[n_b], the region of each record; -1 for none.
         kind: int8[k] of `Kind`.
         inputs, outputs: of [k], the judged pairs that it reads, and those that read it.
     """
 
-    of_a: Int32
-    of_b: Int32
+    of_a: Int64
+    of_b: Int64
     kind: NDArray[np.int8]
     inputs: Ragged
     outputs: Ragged
@@ -101,22 +101,19 @@ def find_regions(
     """
     at = _nodes(flow, pairing)
     node_a, node_b, runs, pair = at.a, at.b, at.runs, at.pair
-    nodes = len(pair)
     opens = [np.append(OPEN[status], True)[of] & ~log.recompute for log, of in ((a, pairing.of_a), (b, pairing.of_b))]
     is_open = np.concatenate(opens) & at.used
     connects, constant = is_open & at.depends, is_open & ~at.depends
     phase = at.phase
-    edges, same = _between(runs, is_open, is_open), common(pairing.lead_a, pairing.lead_b, *runs, is_open)
-    links = [np.concatenate(of) for of in zip(edges, same, strict=True)]
-    region = np.full(nodes, -1, np.int64)
-    region[connects] = _connected(links, connects, phase)[connects]
+    leads, none = (pairing.lead_a, pairing.lead_b), np.int8(-1)
+    region = connected(np.where(connects, phase, none), *leads, *runs)
     if constant.any():
         # a constant belongs to the first region that reads it, or constants made of it; else positions are one of
         # their own
-        while len((found := _between(runs, constant & (region < 0), region >= 0))[0]):
+        while len((found := between(runs, constant & (region < 0), region >= 0))[0]):
             region[found[0][::-1]] = region[found[1][::-1]]
         left = constant & (region < 0) & np.concatenate([whole_numbers(log) for log in (a, b)])
-        region[left] = _connected(links, left, phase)[left]
+        region[left] = connected(np.where(left, phase, none), *leads, *runs)[left]
         connects |= left
     inside = region >= 0
     region[inside], many = numbered(region[inside])
@@ -124,18 +121,18 @@ def find_regions(
     phase_of[region[connects]] = phase[connects]
 
     judged = ~is_open & (pair >= 0)
-    maker, reader = _between(runs, judged, inside)
+    maker, reader = between(runs, judged, inside)
     inputs = Ragged.distinct(region[reader], pair[maker], many)
-    maker, reader = _between(runs, inside, judged & ~at.blind)
+    maker, reader = between(runs, inside, judged & ~at.blind)
     outputs = Ragged.distinct(region[maker], pair[reader], many)
     red = judged & np.append(status >= Status.SHAPE, False)[pair]
-    maker, reader = _between(runs, red, judged)
+    maker, reader = between(runs, red, judged)
     follows = marked(pair[reader[pair[maker] != pair[reader]]], len(status))
     shown = a.phase[pairing.lead_a[outputs.value]]
     tells = (shown == phase_of[outputs.row]) | ~(follows[outputs.value] | (shown == Phase.BACKWARD))
     return Regions(
-        region[node_a].astype(np.int32),
-        region[node_b].astype(np.int32),
+        region[node_a],
+        region[node_b],
         _kinds(inputs, outputs, tells, status, follows, understood=understood),
         inputs,
         outputs,
@@ -186,7 +183,7 @@ def _nodes(flow: DataFlow, pairing: Pairing) -> _Nodes:
         _depending(runs, begins),
         np.concatenate((a.phase, b.phase)),
         blind,
-        np.concatenate((pairing.of_a, pairing.of_b)).astype(np.int64),
+        np.concatenate((pairing.of_a, pairing.of_b)),
     )
 
 
@@ -222,24 +219,11 @@ def _kinds(
     return kind
 
 
-def _between(runs: Sequence[Lists], made: Bool, read: Bool) -> tuple[Int64, Int64]:
-    """The makers and readers of the edges of both runs from some nodes to some others (bool[n] each)."""
-    one, other = (between(*of, made, read) for of in runs)
-    return np.concatenate((one[0], other[0])), np.concatenate((one[1], other[1]))
-
-
-def _connected(links: Sequence[Int64], among: Bool, phase: NDArray[np.int8]) -> Int64:
-    """int64[n]: the smallest node that each is connected with, over some nodes of one phase."""
-    one, other = links
-    joins = among[one] & among[other] & (phase[one] == phase[other])
-    return components(len(among), one[joins], other[joins])
-
-
 def _depending(runs: Sequence[Lists], depends: Bool) -> Bool:
     """bool[n]: nodes that read in a run what no operation made, or what such a node made.
 
     Args:
         depends: those of them that are known from the data flow of a run by itself.
     """
-    maker, reader = _between(runs, np.ones(len(depends), bool), ~depends)
+    maker, reader = between(runs, np.ones(len(depends), bool), ~depends)
     return spread(*lists(reader, maker, len(depends)), depends, np.ones(len(depends), bool), rounds=len(depends))

@@ -82,7 +82,7 @@ class Case:
     @classmethod
     def of(cls, a: OpLog, b: OpLog, pairing: Pairing, expectation: Expectation, rtol: Float64, **given: Any) -> Case:
         """Complete a case; `rtol`: tolerances of the user's rules by pair, which apply under any expectation."""
-        i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
+        i, j = pairing.lead_a, pairing.lead_b
         if expectation.rtol is not None:
             rtol = np.where(np.isnan(rtol), expectation.rtol, rtol)
         preset = expectation.preset

@@ -11,7 +11,7 @@ import math
 
 import numpy as np
 
-from matchers.arrays import Bool, Hash, Int32, Int64, marked, one_of
+from matchers.arrays import Bool, Hash, Int64, marked, one_of
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog
 from matchers.ops.dataflow import downstream
@@ -71,7 +71,7 @@ def _coarser(log: OpLog, other: OpLog, flow: Ragged, alone: Bool) -> Int64:
     return rows[np.sort(first)][:_MOST]
 
 
-def _lossy(flow: Ragged, rows: Int64, pair_of: Int32, agrees: Bool) -> Bool:
+def _lossy(flow: Ragged, rows: Int64, pair_of: Int64, agrees: Bool) -> Bool:
     """bool[k]: a pair that reads what a record has made, over other unpaired ones, does not agree."""
     bits = np.uint64(1) << np.arange(len(rows), dtype=np.uint64)
     marks: Hash = np.zeros(len(pair_of), np.uint64)

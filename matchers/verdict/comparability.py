@@ -277,7 +277,7 @@ class _Given:
 
     def __init__(self, a: OpLog, b: OpLog, pairing: Pairing, flow: DataFlow | None) -> None:
         flow = flow if flow is not None else DataFlow(a, b)
-        i, j = pairing.lead_a.astype(np.int64), pairing.lead_b.astype(np.int64)
+        i, j = pairing.lead_a, pairing.lead_b
         compared = (a.phase[i] == Phase.FORWARD) & (b.phase[j] == Phase.FORWARD)
         i, j = i[compared], j[compared]
         owner, place, at_a, at_b = shared_inputs(a, b, i, j)

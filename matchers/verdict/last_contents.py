@@ -14,7 +14,7 @@ from functools import cached_property
 
 import numpy as np
 
-from matchers.arrays import Float64, Int32, one_of
+from matchers.arrays import Float64, Int64, one_of
 from matchers.laws.law import Amplifies
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog, Phase
@@ -318,7 +318,7 @@ class _Judge:
             _errors(flow.b, pairing.of_b, self._verdicts, self._rounding(b, pairing.of_b, a)),
         )
 
-    def _rounding(self, log: OpLog, of: Int32, other: OpLog) -> Float64:
+    def _rounding(self, log: OpLog, of: Int64, other: OpLog) -> Float64:
         """float64[n], what unpaired records round by, if the user expects rounding; 0 for pairs."""
         out = np.zeros(len(log))
         if self._explains:
@@ -373,7 +373,7 @@ def _same(x: Result, y: Result) -> bool:
     return x.digest is not None and x.digest == y.digest
 
 
-def _errors(flow: Ragged, of: Int32, verdicts: Verdicts, rounding: Float64) -> list[float]:
+def _errors(flow: Ragged, of: Int64, verdicts: Verdicts, rounding: Float64) -> list[float]:
     """The error of each record's pair, unless that is red; of unpaired ones the largest that reaches them, and their
     own rounding (float64[n]).
     """

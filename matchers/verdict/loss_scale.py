@@ -13,7 +13,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Int32, Int64, marked, one_of
+from matchers.arrays import Bool, Float64, Int64, marked, one_of
 from matchers.laws.law import Form
 from matchers.logs.columns import Ragged
 from matchers.logs.input_statistics import FIELD
@@ -103,6 +103,8 @@ def terms_without_factor(case: Case, found: Judgement) -> dict[int, SlotVerdict]
     pass does, too: so it is no number that is made to be told.
     """
     a, b, pairing, flow = case.a, found.b, case.pairing, case.flow
+    if found.loss_scale == 1 and a.folding is None is b.folding:
+        return {}
     number = numel(a)[a.shape[pairing.lead_a]] == 1
     if found.loss_scale == 1:
         factors = number & (a.phase[pairing.lead_a] == Phase.PREPARE) & (found.verdicts.status < Status.SHAPE)
@@ -143,7 +145,7 @@ def _of_factors(x: float, y: float) -> SlotVerdict:
     return SlotVerdict.of_scalars(x, y, 1 - min(x, y) / max(x, y), EXACT)
 
 
-def _odd_factors(log: OpLog, made: Ragged, of: Int32, factors: Bool) -> list[tuple[int, float]]:
+def _odd_factors(log: OpLog, made: Ragged, of: Int64, factors: Bool) -> list[tuple[int, float]]:
     """The pairs of which one micro-batch reads an unpaired operation in place of a factor that the others read.
 
     With its result as a share of the factor. The backward pass reads it, too.
@@ -178,35 +180,40 @@ def _loss_scale(a: OpLog, b: OpLog, pairing: Pairing, verdicts: Verdicts) -> flo
         return 1.0
     folded = a.batches > 1 or b.batches > 1
     many = [batch_ranks(log) if folded else own_micro_batches(log) for log in (a, b)]
-    ratio = _ratio(a, b, pairing)
-    backward = (a.phase[pairing.lead_a] == Phase.BACKWARD) & np.isfinite(ratio)
-    red = backward & (verdicts.status == Status.DIVERGED)
-    if not red.any() or red.sum() < _SHARE * backward.sum():
+    phase = a.phase[pairing.lead_a]
+    diverged = (phase == Phase.BACKWARD) & (verdicts.status == Status.DIVERGED)
+    if not diverged.any():
         return 1.0
-    first = np.flatnonzero(red)[np.argmin(pairing.lead_a[red])]
-    ratios = np.sort(ratio[red])
-    middle = float(ratios[[(len(ratios) - 1) // 2, len(ratios) // 2]].mean())  # the median, without loading numpy.ma
+    ratio = _ratio(a, b, pairing)
+    backward = np.flatnonzero((phase == Phase.BACKWARD) & np.isfinite(ratio))
+    red = backward[diverged[backward]]
+    if not len(red) or len(red) < _SHARE * len(backward):
+        return 1.0
+    first = red[np.argmin(pairing.lead_a[red])]
+    half = (len(red) - 1) // 2, len(red) // 2
+    middle = float(np.partition(ratio[red], half)[[*half]].mean())  # the median, without loading numpy.ma
     if middle <= 0:  # no norm is negative: the log is damaged
         return 1.0
-    number = (numel(a)[a.shape[pairing.lead_a]] == 1) & np.isfinite(ratio)
-    losses = (a.phase[pairing.lead_a] == Phase.FORWARD) & number
+    number = np.flatnonzero((numel(a)[a.shape[pairing.lead_a]] == 1) & np.isfinite(ratio))
+    losses = ratio[number[phase[number] == Phase.FORWARD]]
     # a factor for losses is computed of the same numbers, whatever is wrong with the losses, or with their totals
-    factors = (a.phase[pairing.lead_a] == Phase.PREPARE) & number & verdicts.inputs_equal
-    factors &= rows_where(a, lambda law: law.scales, pairing.lead_a)
+    factors = number[(phase[number] == Phase.PREPARE) & verdicts.inputs_equal[number]]
+    factors = factors[rows_where(a, lambda law: law.scales, pairing.lead_a[factors])]
     ranks = [max(len(log.members), 1) for log in (a, b)]
     for x, y in (many, many[::-1], ranks, ranks[::-1]):
         if x != y and (abs(ratio[factors] * y / x - 1) < EXACT).any():
             return x / y
     for factor in (many[0] / many[1], many[1] / many[0]) if many[0] != many[1] else ():
         # the first one is the factor itself, and a loss is, or the others are not as they were: a bug may change them
-        scaled = abs(math.log(middle)) > abs(math.log(factor)) / 2 or (abs(ratio[losses] / factor - 1) < EXACT).any()
+        scaled = abs(math.log(middle)) > abs(math.log(factor)) / 2 or (abs(losses / factor - 1) < EXACT).any()
         exact = abs(ratio[first] / factor - 1) < EXACT and scaled
         if exact or abs(middle / factor - 1) < _NEAR:
             return 1.0 if abs(ratio_of_totals(a, b) / factor - 1) < _ABOUT else factor
     # no layout tells the factor, such as one lest gradients vanish: all gradients of the loss have it
-    low, high = a.stats[2:4, pairing.lead_a]
-    before = backward & (low < high) & ~a.recompute[pairing.lead_a] & (pairing.lead_a < pairing.lead_a[first])
-    if (before & one_of(verdicts.status, AGREE)).any():
+    before = backward[pairing.lead_a[backward] < pairing.lead_a[first]]
+    before = before[one_of(verdicts.status[before], AGREE)]
+    low, high = a.stats[2:4, pairing.lead_a[before]]
+    if ((low < high) & ~a.recompute[pairing.lead_a[before]]).any():
         return 1.0
     # and what the optimizer reads does not
     totals = ratio_of_totals(a, b, unknown=0.0)

@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Int32, Int64, marked, one_of
+from matchers.arrays import Bool, Int64, marked, one_of
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog
 from matchers.ops.arguments import tensors_read
@@ -83,7 +83,7 @@ def terms_of_micro_batches(case: Case) -> Bool:
     return terms
 
 
-def _downstream(begins: Bool, passes: Bool, of: Int32, flow: Ragged) -> Bool:
+def _downstream(begins: Bool, passes: Bool, of: Int64, flow: Ragged) -> Bool:
     """bool[p]: the pair reads a result of these pairs, over pairs that pass differences on and unpaired records."""
     reached = downstream(flow, np.append(begins, False)[of], np.append(passes, True)[of])
     return marked(of[reached & (of >= 0)], len(begins))

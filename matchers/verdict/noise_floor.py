@@ -69,7 +69,7 @@ class NoiseFloor:
 
     def of(self, pairing: Pairing, log: OpLog) -> tuple[Float64, Float64]:
         """float64[p] each, the noise of the pairs, and that of their norms; `log`: of this side, as it was paired."""
-        rows = (pairing.lead_a if self.side == "a" else pairing.lead_b).astype(np.int64)
+        rows = pairing.lead_a if self.side == "a" else pairing.lead_b
         if log.keys is not self.keys:
             at = {key: record for record, key in enumerate(self.keys)}
             rows = np.array([at.get(key, len(at)) for key in log.keys], np.int64)[rows]

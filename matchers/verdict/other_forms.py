@@ -86,7 +86,7 @@ def hiding(case: Case, status: NDArray[np.int8], red: Bool) -> Bool:
     red, may = np.append(red, False), np.append(one_of(status, AGREE[1:]), False)
     hides = np.zeros(len(status), bool)
     for log, flow, of in ((case.a, case.flow.a, case.pairing.of_a), (case.b, case.flow.b, case.pairing.of_b)):
-        maker, reader = between(flow.start, flow.value, np.arange(len(log)), may[of], red[of])
+        maker, reader = between([(flow.start, flow.value, np.arange(len(log)))], may[of], red[of])
         hides[of[maker[log.phase[reader] == log.phase[maker]]]] = True
     return hides
 

@@ -12,10 +12,9 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Int32, Int64, marked, one_of
-from matchers.logs.columns import Ragged
-from matchers.logs.op_log import OpLog
-from matchers.ops.dataflow import DataFlow, Readers
+from matchers.arrays import Bool, Int64, marked, one_of
+from matchers.logs.op_log import OpLog, once_per_pair
+from matchers.ops.dataflow import DataFlow, Readers, sources
 from matchers.ops.laws import additions, rows_where
 from matchers.ops.module_path import canonical
 from matchers.ops.shapes import numel
@@ -60,7 +59,7 @@ def partial_sums(
     adds, reduces = additions(a)[i] & additions(b)[j], rows_where(a, lambda law: law.reduces).any()
     if not adds.any() and not reduces:
         return red[:0], red[:0]
-    sums = _Sums(a, flow.a, flow.readers_a), _Sums(b, flow.b, flow.readers_b)
+    sums = _sums(a, flow.readers_a), _sums(b, flow.readers_b)
     # what a rank hands to a reduction is a term, whatever computed it from the samples of this rank
     red = red[adds | (sums[0].reduced(i) & sums[1].reduced(j))]
     totals_a, totals_b = sums[0].totals(pairing.lead_a[red]), sums[1].totals(pairing.lead_b[red])
@@ -123,7 +122,7 @@ def _crossed(
     return found
 
 
-def _alone(log: OpLog, other: OpLog, of: Int32, totals: Sequence[Int64], rows: Int32, scale: float) -> Bool:
+def _alone(log: OpLog, other: OpLog, of: Int64, totals: Sequence[Int64], rows: Int64, scale: float) -> Bool:
     """Mask of red pairs whose part in one log has a total without a partner: what the other log has at the pair."""
     found = np.zeros(len(rows), bool)
     for total in totals:
@@ -175,17 +174,17 @@ def _like(log: OpLog, record: int) -> tuple[str, str, int, int]:
 class _Sums:
     """The additions (also those of ranks, and casts between) of one log that are the only consumers of a result."""
 
-    def __init__(self, log: OpLog, flow: Ragged, readers: Readers) -> None:
-        self._log, self._flow, self._unread = log, flow, readers.none
+    def __init__(self, log: OpLog, readers: Readers) -> None:
+        self._log, self._unread = log, readers.none
         self._reduces = np.append(rows_where(log, lambda law: law.reduces), False)
         adds = np.append(additions(log) | rows_where(log, lambda law: law.casts), False) | self._reduces
         self._into = np.where(adds[readers.only], readers.only, -1)
 
-    def reduced(self, rows: Int32) -> Bool:
+    def reduced(self, rows: Int64) -> Bool:
         """Mask of results that a collective alone reads, which adds them up over ranks."""
         return np.asarray(self._reduces[self._into[rows]])
 
-    def totals(self, rows: Int32) -> list[Int64]:
+    def totals(self, rows: Int64) -> list[Int64]:
         """The chain of additions that each row's result flows into, as long as nothing else reads it."""
         out: list[Int64] = []
         total = self._into[rows]
@@ -194,7 +193,7 @@ class _Sums:
             total = self._into[total]
         return out
 
-    def may_read(self, totals: Int32, rows: Int32) -> Bool:
+    def may_read(self, totals: Int64, rows: Int64) -> Bool:
         """Mask of additions with an external input that may be the row's result after an uncaptured cast.
 
         Only results without any other known consumer qualify.
@@ -202,7 +201,9 @@ class _Sums:
         out = np.zeros(len(rows), bool)
         made = self._log.outputs.first(rows)
         for k in np.flatnonzero(self._unread[rows] & (totals > rows)).tolist():
-            at = slice(self._flow.start[totals[k]], self._flow.start[totals[k] + 1])
-            read = self._log.inputs.value[at][self._flow.value[at] < 0]
+            read = self._log.inputs[totals[k]][sources(self._log)[totals[k]] < 0]
             out[k] = bool((relative(read, np.full_like(read, made[k])) <= EPSILON["bfloat16"] / 2).any())  # cast
         return out
+
+
+_sums = once_per_pair(_Sums)

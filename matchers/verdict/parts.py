@@ -11,7 +11,7 @@ from dataclasses import replace
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Float64, Int32, Int64, columns, marked, one_of
+from matchers.arrays import Bool, Float64, Int64, columns, marked, one_of
 from matchers.laws.law import Bucket, Kind
 from matchers.logs.columns import Ragged
 from matchers.logs.hashing import shared_ids
@@ -68,10 +68,10 @@ def judge_parts(case: Case, found: Judgement) -> Judgement:
         slots |= _other_weights(a, b, shards, pairing, np.flatnonzero(parts), flow)
     folded, free = _folded(a)[i] | _folded(b)[j], np.isnan(case.rtol)
     # the scalars of a pair that agrees can differ, too: by less than the tolerance, like what they are applied to
+    near = np.flatnonzero(verdicts.status == Status.CLOSE)
     with np.errstate(invalid="ignore"):
-        close = relative(a.inputs.first(i), b.inputs.first(j)) <= verdicts.tolerance
-    close &= verdicts.status == Status.CLOSE
-    judgeable = (parts | close) & free & ~folded
+        close = relative(a.inputs.first(i[near]), b.inputs.first(j[near])) <= verdicts.tolerance[near]
+    judgeable = (parts | marked(near[close], len(i))) & free & ~folded
     slots = other_scalars(a, b, shards, pairing, np.flatnonzero(judgeable)) | slots
     slots |= of_micro_batches(a, b, pairing, np.flatnonzero(folded & free), found.loss_scale)
     slots |= terms_without_factor(case, found)
@@ -113,7 +113,7 @@ class _Gathered:
         whole = _whole(a, shards.a, u, a.inputs.value[at_a]) & _whole(b, shards.b, v, b.inputs.value[at_b])
         whole[whole] = numel(a)[a.shape[u[whole]]] == numel(b)[b.shape[v[whole]]]
         u, v = u[whole], v[whole]
-        pair_u, pair_v = pairing.of_a[u].astype(np.int64), pairing.of_b[v].astype(np.int64)
+        pair_u, pair_v = pairing.of_a[u], pairing.of_b[v]
         unjudged = np.append(status == Status.SHARDED, True)
         open_ = (pair_u != pair_v) & unjudged[pair_u] & unjudged[pair_v]
         k = np.where(pair_u >= 0, pair_u, pair_v)
@@ -140,7 +140,7 @@ class _Gathered:
         return replace(self, i=i, j=j)
 
 
-def _earlier(log: OpLog, shards: ShardInfo, flow: Ragged, of: Int32, record: int) -> int:
+def _earlier(log: OpLog, shards: ShardInfo, flow: Ragged, of: Int64, record: int) -> int:
     """The unpaired record that made a whole tensor of this size for an unpaired one, -1 for none."""
     makers = flow[record]
     makers = makers[makers >= 0]
@@ -186,7 +186,7 @@ def _other_weights(
     Where the batch is divided, no result that a rank computes from its share of it can be judged.
     """
     pairs = pairs[~a.updates[pairing.lead_a[pairs]]]  # the optimizer reads shards
-    i, j = pairing.lead_a[pairs].astype(np.int64), pairing.lead_b[pairs].astype(np.int64)
+    i, j = pairing.lead_a[pairs], pairing.lead_b[pairs]
     k, place, at_a, at_b = shared_inputs(a, b, i, j)
     made_a, made_b = flow.a.value[at_a], flow.b.value[at_b]
     whole_a, whole_b = (
@@ -241,7 +241,7 @@ class _Sources:
         later: bool[n], the result, or what linear operations make of it, is added up over ranks.
     """
 
-    def __init__(self, log: OpLog, flow: Ragged, of: Int32) -> None:
+    def __init__(self, log: OpLog, flow: Ragged, of: Int64) -> None:
         self._flow = flow
         self._passes = (of < 0) & rows_where(log, lambda law: law.moves or law.copies or law.reduces)
         self._adds = rows_where(log, lambda law: law.reduces)

@@ -7,7 +7,7 @@ from dataclasses import fields
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Int32, Int64, columns
+from matchers.arrays import Bool, Float64, Int64, columns
 from matchers.logs.columns import Ragged, repeated
 from matchers.logs.op_log import NO_DIGEST, OpLog
 from matchers.ops.dataflow import DataFlow, values_read, whole_numbers
@@ -46,7 +46,7 @@ class Nodes:
         self.pairs = len(pairing)
         alone_a, alone_b = np.flatnonzero(pairing.of_a < 0), np.flatnonzero(pairing.of_b < 0)
         self.nothing = self.pairs + len(alone_a) + len(alone_b)
-        self.a, self.b = (np.append(of, self.nothing).astype(np.int64) for of in (pairing.of_a, pairing.of_b))
+        self.a, self.b = (np.append(of, self.nothing) for of in (pairing.of_a, pairing.of_b))
         self.a[alone_a], self.b[alone_b] = np.split(np.arange(self.pairs, self.nothing), [len(alone_a)])
         masks = {"sure": pairing.confidence >= UNSURE, "placed": ~pairing.assembled, **of_pairs}
         rest = np.zeros(self.nothing + 1 - self.pairs, bool)
@@ -157,7 +157,7 @@ class Inputs:
 def _by_place(a: OpLog, b: OpLog, pairing: Pairing, flow: DataFlow, nodes: Nodes) -> Inputs:
     """The inputs of pairs of two operations, place by place."""
     read = np.flatnonzero(nodes.placed[: nodes.pairs] & ~nodes.settled[: nodes.pairs])
-    i, j = pairing.lead_a[read].astype(np.int64), pairing.lead_b[read].astype(np.int64)
+    i, j = pairing.lead_a[read], pairing.lead_b[read]
     k, place = repeated(np.arange(len(read)), np.maximum(flow.a.count[i], flow.b.count[j]))
     in_b = np.where(flow.exchanged(i, j, pairing.of_a, pairing.of_b)[k], 1 - place, place)
     one, other = a.input_digests.at(i[k], place, NO_DIGEST), b.input_digests.at(j[k], in_b, NO_DIGEST)
@@ -215,7 +215,7 @@ def _by_place(a: OpLog, b: OpLog, pairing: Pairing, flow: DataFlow, nodes: Nodes
     )
 
 
-def _reads_alone_in_a_part(log: OpLog, made: Ragged, of: Int32, lead: Int64, place: Int64) -> Bool:
+def _reads_alone_in_a_part(log: OpLog, made: Ragged, of: Int64, lead: Int64, place: Int64) -> Bool:
     """bool: of several micro-batches that a record stands for, one reads an unpaired operation at this place."""
     stands, width = log.joined[made.row], int(made.count.max(initial=0)) + 1
     alone = np.flatnonzero((made.value >= 0) & (stands >= 0) & (np.append(of, 0)[made.value] < 0))

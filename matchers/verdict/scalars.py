@@ -43,7 +43,7 @@ class ScalarDifference:
 
 def other_scalars(a: OpLog, b: OpLog, shards: Shards, pairing: Pairing, k: Int64) -> dict[int, SlotVerdict]:
     """Verdicts on the pairs among `k` whose operations used other scalars."""
-    i, j = pairing.lead_a[k].astype(np.int64), pairing.lead_b[k].astype(np.int64)
+    i, j = pairing.lead_a[k], pairing.lead_b[k]
     shares = distinct(np.concatenate((shards.a.share, shards.b.share)))
     # a mean over ranks divides by their number
     by_layout = distinct(np.concatenate((shares, 1 / shares)))
@@ -58,7 +58,7 @@ def of_micro_batches(a: OpLog, b: OpLog, pairing: Pairing, k: Int64, loss_scale:
     Args:
         loss_scale: the factor of a's losses against b's.
     """
-    i, j = pairing.lead_a[k].astype(np.int64), pairing.lead_b[k].astype(np.int64)
+    i, j = pairing.lead_a[k], pairing.lead_b[k]
     ratios = np.array([a.batches / b.batches, loss_scale])
     by_layout = np.concatenate((ratios, 1 / ratios))
     found = different_scalars(a.written, b.written, i, j, by_layout)

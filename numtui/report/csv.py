@@ -13,7 +13,7 @@ from typing import Any, Final, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Int32, Int64
+from matchers.arrays import Bool, Int64
 from matchers.comparison import Comparison
 from matchers.logs.op_log import OpLog, Phase
 from matchers.pairing.pairing import Method
@@ -109,7 +109,7 @@ def _joined(log: OpLog, members: Iterable[tuple[int, ...]]) -> Iterator[str]:
     return (" + ".join(field(log.keys[record]) for record in records) for records in members)
 
 
-def _of(column: NDArray[Any], records: Int32) -> NDArray[Any]:
+def _of(column: NDArray[Any], records: Int64) -> NDArray[Any]:
     """Take a column of a log for some of its records, -1 where there is no record."""
     return np.append(column.astype(np.int64), -1)[records]
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, TextIO
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Float64, Int32, Int64, distinct, marked, numbered
+from matchers.arrays import Float64, Int64, distinct, marked, numbered
 from matchers.comparison import Comparison
 from matchers.explain.reason_facts import has_limit, reason_facts, with_names
 from matchers.joins import Texts, joined_lines
@@ -56,7 +56,7 @@ def write_jsonl(c: Comparison, out: TextIO) -> None:
     verdict, place, facts = _verdict(c), _place(c), _facts(c)
     for start in range(0, len(c), _CHUNK):
         rows = slice(start, start + _CHUNK)
-        records_a, records_b = c.row_a[rows].astype(np.int64), c.row_b[rows].astype(np.int64)
+        records_a, records_b = c.row_a[rows], c.row_b[rows]
         lacks_a, lacks_b = (records_a < 0).astype(np.int64), (records_b < 0).astype(np.int64)
         columns = [
             *numbers_a.of(records_a),
@@ -126,7 +126,7 @@ def _value(texts: list[str]) -> str:
     return texts[0] if len(texts) == 1 else f"[{','.join(texts)}]"
 
 
-def _members(pair_of: Int32, pairs: Int32) -> list[list[int]]:
+def _members(pair_of: Int64, pairs: Int64) -> list[list[int]]:
     """Return the records of each of `pairs` on one side, ascending; `pair_of` is the pair of each record."""
     asked = marked(pairs, int(pair_of.max(initial=-1)) + 2)
     asked[-1] = False  # the entry of -1, no pair
@@ -298,7 +298,7 @@ class _Keys:
         return (*_table(self[record][1:-1] for record in records[there].tolist()), number)
 
 
-def _values(column: NDArray[Any], row: Int32) -> Int64:
+def _values(column: NDArray[Any], row: Int64) -> Int64:
     """Take a column of a log for each row of the comparison, -1 where the side has no record."""
     return np.asarray(np.append(column, np.int64(-1))[row])
 

@@ -168,8 +168,8 @@ def _pairs(c: Comparison) -> dict[str, Column | _Numbers]:
 def _verdicts(c: Comparison) -> dict[str, Column | _Numbers]:
     return {
         "row": np.arange(len(c), dtype=np.int32),
-        "a": c.row_a,
-        "b": c.row_b,
+        "a": c.row_a.astype(np.int32),
+        "b": c.row_b.astype(np.int32),
         "status": _texts([status.label for status in Status], c.status),
         "red": c.red,
         "first_cause": c.cause,

@@ -41,14 +41,6 @@ def test_marks_spread_alike(of: tuple[Any, ...], back: bool, rounds: int) -> Non
 
 
 @settings(max_examples=examples(200))
-@given(st.integers(1, 30).flatmap(lambda n: st.tuples(st.just(n), st.lists(st.tuples(*[st.integers(0, n - 1)] * 2)))))
-def test_components_are_alike(of: tuple[int, list[tuple[int, int]]]) -> None:
-    size, pairs = of
-    one, other = np.array(pairs, np.int64).reshape(-1, 2).T
-    np.testing.assert_array_equal(graph.components(size, one, other), graph._components(size, one, other))
-
-
-@settings(max_examples=examples(200))
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 60)), max_size=200), st.integers(6, 8))
 def test_lists_are_alike(pairs: list[tuple[int, int]], many: int) -> None:
     row, value = np.array(pairs, np.int64).reshape(-1, 2).T
@@ -74,20 +66,34 @@ def test_renamed_edges_and_unions_are_alike(of: tuple[Any, ...], data: st.DataOb
 
 @settings(max_examples=examples(200))
 @given(edges(), edges(), st.data())
-def test_edges_between_nodes_and_common_ones_are_alike(
+def test_edges_between_nodes_and_what_they_connect_are_alike(
     one: tuple[Any, ...], other: tuple[Any, ...], data: st.DataObject
 ) -> None:
     graphs, pairs = [], []
-    flags = [np.array(data.draw(st.lists(st.booleans(), min_size=7, max_size=7)), bool) for _ in range(2)]
+    group = np.array(data.draw(st.lists(st.integers(-1, 1), min_size=7, max_size=7)), np.int8)
     many = data.draw(st.integers(0, 9))
     for start, value, through, _ in (one, other):
         size = len(through)
         at = np.array(data.draw(st.lists(st.integers(0, 6), min_size=size, max_size=size)))
         graphs.append((start, value, at))
         pairs.append(np.array(data.draw(st.lists(st.integers(0, size - 1), min_size=many, max_size=many)), np.int64))
+    made, read = group >= 0, group != 1
+    for mine, theirs in zip(graph.between(graphs, made, read), graph._between(graphs, made, read), strict=True):
+        np.testing.assert_array_equal(mine, theirs)
     (i, j), (of_one, of_other) = pairs, graphs
-    found = [graph.between(*of_one, *flags), graph.common(i, j, of_one, of_other, flags[0])]
-    expected = [graph._between(*of_one, *flags), graph._common(i, j, of_one, of_other, flags[0])]
-    for mine, theirs in zip(found, expected, strict=True):
-        np.testing.assert_array_equal(mine[0], theirs[0])
-        np.testing.assert_array_equal(mine[1], theirs[1])
+    found, expected = graph.connected(group, i, j, of_one, of_other), graph._connected(group, i, j, of_one, of_other)
+    np.testing.assert_array_equal(found, expected)
+
+
+@settings(max_examples=examples(200))
+@given(st.integers(1, 30).flatmap(lambda n: st.tuples(st.just(n), st.lists(st.tuples(*[st.integers(0, n - 1)] * 2)))))
+def test_nodes_that_edges_connect_have_the_smallest_of_them(of: tuple[int, list[tuple[int, int]]]) -> None:
+    size, edges = of
+    label = list(range(size))
+    for one, other in edges * size:
+        label[one] = label[other] = min(label[one], label[other])
+    read = [[other for one, other in edges if one == node] for node in range(size)]
+    start, value = np.cumsum([0, *map(len, read)]), np.array([other for of in read for other in of], np.int64)
+    none = np.zeros(0, np.int64)
+    graphs = (start, value, np.arange(size)), (np.zeros(1, np.int64), none, none)
+    assert graph.connected(np.zeros(size, np.int8), none, none, *graphs).tolist() == label

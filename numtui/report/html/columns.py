@@ -20,7 +20,7 @@ from typing import Any, Final
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Float64, Int32
+from matchers.arrays import Float64, Int32, Int64
 from matchers.comparison import Comparison
 from matchers.logs.columns import Ragged, repeated
 from matchers.logs.op_log import MARKS, NO_DIGEST, STATISTICS, OpLog
@@ -35,7 +35,7 @@ from numtui.text.safe import safe_text
 __all__ = ["Block", "add_numbers", "block_of", "decimal"]
 
 Ints = NDArray[Any]
-_Sides = tuple[tuple[str, OpLog, Int32], ...]
+_Sides = tuple[tuple[str, OpLog, Int64], ...]
 """Name, log, and record of each row, for a and b."""
 
 _LEVEL: Final = 6
@@ -166,7 +166,7 @@ def _epsilon(c: Comparison) -> Float64:
     return np.fmax(*found)
 
 
-def _of(column: Ints, records: Int32, missing: int = -1) -> Ints:
+def _of(column: Ints, records: Int64, missing: int = -1) -> Ints:
     """Take a column of a log for the record of each row, `missing` where the side has none."""
     return np.append(column, column.dtype.type(missing))[records]
 

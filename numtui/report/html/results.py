@@ -60,7 +60,7 @@ def add_results(block: Block, c: Comparison) -> None:
 def add_input_numbers(block: Block, c: Comparison) -> None:
     """Add extremes, means and checksums of inputs where they differ, by row: name, both sides, difference."""
     rows = np.flatnonzero((c.row_a >= 0) & (c.row_b >= 0))
-    i, j = (of[rows].astype(np.int64) for of in (c.row_a, c.row_b))
+    i, j = (of[rows] for of in (c.row_a, c.row_b))
     rows = rows[~alike(c.a, c.b, i, j)]
     found = {str(row): [[f.name, f.a, f.b, f.difference] for f in read_numbers(c, row)] for row in rows.tolist()}
     block.head["inputNumbers"] = {row: facts for row, facts in found.items() if facts}

@@ -107,8 +107,8 @@ def reference(c: Comparison) -> str:
 def made_up(a: OpLog, b: OpLog, rng: np.random.Generator) -> Comparison:
     """A comparison of two logs in which nothing makes sense but the structure: pairs, groups, rows of one side."""
     paired = min(len(a), len(b))
-    pairs = np.arange(paired, dtype=np.int32)
-    of_a, of_b = (np.where(np.arange(len(log)) < paired, np.arange(len(log)), -1).astype(np.int32) for log in (a, b))
+    pairs = np.arange(paired)
+    of_a, of_b = (np.where(np.arange(len(log)) < paired, np.arange(len(log)), -1) for log in (a, b))
     grouped = np.zeros(paired, bool)
     for of_side in (of_a, of_b):
         for record in np.flatnonzero(of_side < 0):
@@ -116,11 +116,11 @@ def made_up(a: OpLog, b: OpLog, rng: np.random.Generator) -> Comparison:
                 of_side[record] = rng.integers(paired)
                 grouped[of_side[record]] = True
     alone_a, alone_b = np.flatnonzero(of_a < 0), np.flatnonzero(of_b < 0)
-    row_a = np.concatenate((pairs, alone_a, np.full(len(alone_b), -1))).astype(np.int32)
-    row_b = np.concatenate((pairs, np.full(len(alone_a), -1), alone_b)).astype(np.int32)
+    row_a = np.concatenate((pairs, alone_a, np.full(len(alone_b), -1)))
+    row_b = np.concatenate((pairs, np.full(len(alone_a), -1), alone_b))
     n = len(row_a)
     order = rng.permutation(n)
-    pair = np.where(np.arange(n) < paired, np.arange(n), -1).astype(np.int32)
+    pair = np.where(np.arange(n) < paired, np.arange(n), -1)
     errors = np.array([0.0, 0.0, 1e-7, 0.1, 1 / 3, 2.0, 1e300, math.nan, math.inf])
     return Comparison(
         a=a,
@@ -154,8 +154,8 @@ def made_up(a: OpLog, b: OpLog, rng: np.random.Generator) -> Comparison:
         role=rng.integers(0, len(Role), n).astype(np.int8),
         cause=rng.random(n) < 0.5,
         original=np.full(n, -1, np.int32),
-        at_a=np.zeros(len(a), np.int32),
-        at_b=np.zeros(len(b), np.int32),
+        at_a=np.zeros(len(a), np.int64),
+        at_b=np.zeros(len(b), np.int64),
     )
 
 
@@ -213,12 +213,12 @@ def test_golden(tmp_path: Path) -> None:
         path = tmp_path / f"golden {at}"
         path.write_text(log_text(ops))
         logs[at] = read_log(path)
-    index = np.arange(2, dtype=np.int32)
+    index = np.arange(2)
     c = replace(
         made_up(logs[0], logs[1], rng),
-        row_a=np.array([0, 1, -1], np.int32),
-        row_b=np.array([0, 1, 2], np.int32),
-        pair=np.array([0, 1, -1], np.int32),
+        row_a=np.array([0, 1, -1]),
+        row_b=np.array([0, 1, 2]),
+        pair=np.array([0, 1, -1]),
         verdict=np.array([Status.SAME_PRINT, Status.DIVERGED, Status.ONLY_B], np.int8),
         reason=np.array([Reason.SAME_NUMBERS, Reason.LAST_CONTENT, Reason.ONLY_ONE_RUN], np.int8),
         tolerance=np.array([np.nan, 1.5e-5, np.nan]),
@@ -229,8 +229,8 @@ def test_golden(tmp_path: Path) -> None:
         role=np.array([Role.NONE, Role.ORIGIN, Role.NONE], np.int8),
         cause=np.array([False, True, False]),
         pairing=Pairing(
-            of_a=np.array([0, 1, 1], np.int32),
-            of_b=np.array([0, 1, -1], np.int32),
+            of_a=np.array([0, 1, 1]),
+            of_b=np.array([0, 1, -1]),
             lead_a=index,
             lead_b=index,
             method=np.array([Method.EXACT, Method.OVERRIDE], np.int8),

@@ -128,7 +128,7 @@ def test_a_recomputed_copy_names_its_original() -> None:
 def test_a_group_shows_how_many_more_it_has() -> None:
     c = comparison_of([E, E], keys=["x/op_0_gather", "x/op_1_wait"])
     p = c.pairing
-    grouped = replace(p, of_b=np.array([0, 0], np.int32), grouped=np.array([True, False]))
+    grouped = replace(p, of_b=np.array([0, 0]), grouped=np.array([True, False]))
     line = text(RowWriter(replace(c, pairing=grouped), Columns.of(200, 2, 30)).row(0, False))
     assert line.count("+1") == 1
 
