@@ -32,7 +32,7 @@ from matchers.verdict.case import Case, Judgement
 from matchers.verdict.fused import BY_PARTS
 from matchers.verdict.judged import judge_again
 from matchers.verdict.lists import in_one_order
-from matchers.verdict.noise_flow import Noise, patched
+from matchers.verdict.noise_flow import noise_of, patched
 from matchers.verdict.reason import Reason
 from matchers.verdict.tolerance import ACCUMULATED, MOST_ALLOWED, RESOLUTION, by_dtype, default_tolerance
 
@@ -123,8 +123,8 @@ def without_noise(case: Case, judged: Judgement) -> Judgement:
             extremes[:, lead] = other.stats[2:4, partner]
             # what agrees is judged, noise or not
             updates += _updates_of_noise(left, begins, np.append(diverged, True)[of], with_zeros, extremes)
-        noise.append(Noise(log, made, begins, updates, _further_sums(log, made, lead[diverged])))
-        noise[-1].add((int(lead[k]), slot) for k, slot, _ in beside)
+        further, others = [*_further_sums(log, made, lead[diverged])], [(int(lead[k]), slot) for k, slot, _ in beside]
+        noise.append(noise_of(log, made, begins, updates, further, others))
     if not any(of.begins for of in noise):
         return judged
     reads = noise[0].reads[case.i] | noise[1].reads[case.j]

@@ -19,7 +19,7 @@ from matchers.ops.laws import in_place, on_lists, rows_where
 from matchers.ops.module_path import canonical
 from matchers.ops.values import further, parameter_name
 
-__all__ = ["Noise", "patched"]
+__all__ = ["Noise", "noise_of", "patched"]
 
 _MIXES = (Form.ADD, Form.SUBTRACT, Form.JOIN)
 """Forms of operations whose result holds all their inputs, each by its size."""
@@ -44,7 +44,8 @@ class Noise:
         flow: Ragged,
         sums: Bool,
         updates: Sequence[tuple[int, int]],
-        further_sums: Iterable[tuple[int, int]],
+        further_sums: Sequence[tuple[int, int]],
+        beside: Sequence[tuple[int, int]],
     ) -> None:
         """Follow the noise.
 
@@ -52,6 +53,7 @@ class Noise:
             sums: bool[n], the first outputs of these records are sums that cancel.
             updates: records and their slots that are noise beside what follows from the sums.
             further_sums: records and the numbers of further outputs that are such sums.
+            beside: records and their slots of which nothing is followed.
         """
         self._log, self._flow, self._values = log, flow, further(log)
         self.inputs, self.outputs = np.zeros(len(log.inputs.value), bool), np.zeros(len(log.outputs.value), bool)
@@ -59,11 +61,12 @@ class Noise:
         self.reads, self.share = np.zeros(len(log), bool), np.zeros(len(log))
         self.begins = bool(sums.any())
         changed = ((row, -1 - place) for row, place in updates)
-        rows = self.add((*updates, *changed, *further_sums))
+        rows = self._add((*updates, *changed, *further_sums))
         if self.begins:
             self._follow(np.flatnonzero(sums), int(min(rows.min(initial=len(log)), np.argmax(np.append(sums, True)))))
+        self._add(beside)
 
-    def add(self, which: Iterable[tuple[int, int]]) -> Int64:
+    def _add(self, which: Iterable[tuple[int, int]]) -> Int64:
         """Add some results, of records and their slots (see `Values`); return the records."""
         rows, slots = np.array([*which], np.int64).reshape(-1, 2).T
         there = (slots >= 0) & (slots < self._log.outputs.count[rows])
@@ -154,6 +157,14 @@ class Noise:
         returned = self._log.outputs.row[self.outputs]  # by an operation in place: what it changed
         for row in distinct(returned[in_place(self._log)[returned]]).tolist():
             yield canonical(parameter_name(self._log, row, 0))
+
+
+def noise_of(log: OpLog, flow: Ragged, sums: Bool, *results: Sequence[tuple[int, int]]) -> Noise:
+    """The noise, see `Noise`; kept with the log until it is asked for of other results."""
+    held = vars(log).get(__name__)
+    if held is None or held[0] is not flow or held[2] != results or not np.array_equal(held[1], sums):
+        held = vars(log)[__name__] = flow, sums, results, Noise(log, flow, sums, *results)
+    return held[3]
 
 
 def _places(lists: Ragged) -> Int64:

@@ -133,8 +133,9 @@ def _in_other_form(case: Case) -> Bool:
     ):
         alone, module = of < 0, log.module
         found |= marked(module[alone], len(log.modules))[module[lead]]
-        entered = (flow.value >= 0) & alone[flow.value] & (module[flow.value] != module[flow.row])
-        given |= marked(flow.row[entered], len(log))[lead] & (log.phase[lead] == Phase.FORWARD)
+        made = np.flatnonzero(np.append(alone, False)[flow.value])
+        maker, reader = flow.value[made], flow.row[made]
+        given |= marked(reader[module[maker] != module[reader]], len(log))[lead] & (log.phase[lead] == Phase.FORWARD)
     return found & ~given
 
 
@@ -148,7 +149,7 @@ def _multiples(case: Case, which: Int64) -> Bool:
         (case.a, case.pairing.of_a, case.flow.a, case.i),
         (case.b, case.pairing.of_b, case.flow.b, case.j),
     ):
-        found |= marked(flow.row[(flow.value >= 0) & (of < 0)[flow.value]], len(log))[records[which]]
+        found |= marked(flow.row[np.append(of < 0, False)[flow.value]], len(log))[records[which]]
     i, j = case.i[which[found]], case.j[which[found]]
     x, y = (
         np.concatenate((log.outputs.first(rows)[None], log.stats[1:, rows])) for log, rows in ((case.a, i), (case.b, j))

@@ -10,11 +10,12 @@ import pytest
 
 from matchers.comparison import compare
 from matchers.logs.op_log import OpLog
-from matchers.ops.dataflow import DataFlow
+from matchers.ops.dataflow import DataFlow, sources
 from matchers.ops.laws import rows_named
 from matchers.status import Status
 from matchers.verdict.cancellation import _far_apart, condition
 from matchers.verdict.expectation import Expect, Expectation
+from matchers.verdict.noise_flow import Noise, noise_of
 from tests.captured import Step, as_parts, captured_log
 
 RNG = np.random.default_rng(4)
@@ -107,6 +108,18 @@ def test_noise_is_followed_through_a_view_that_no_log_has(times: int) -> None:
         ]
         logs.append(captured_log(steps))
     assert not compare(logs[0], logs[1]).red.any()
+
+
+def test_noise_is_followed_again_where_it_begins_elsewhere() -> None:
+    of = log(TERMS.sum(0))
+    flow, nothing, sums = sources(of), np.zeros(3, bool), np.array([True, False, False])
+    first, some = noise_of(of, flow, nothing, [], [], []), [(1, 2)]
+    assert noise_of(of, flow, nothing.copy(), [], [], []) is first
+    assert not first.outputs.any()
+    for begins, results in ((sums, ([], [], [])), (nothing, ([], some, [])), (nothing, ([], [], some))):
+        assert noise_of(of, flow, nothing, [], [], []).outputs.tolist() == first.outputs.tolist()
+        found, expected = noise_of(of, flow, begins, *results), Noise(of, flow, begins, *results)
+        assert found.outputs.tolist() == expected.outputs.tolist() != first.outputs.tolist()
 
 
 def test_what_reads_noise_teaches_nothing_of_equal_inputs() -> None:
