@@ -12,7 +12,7 @@ from matchers.arrays import Bool, Float64, Int64, marked, numbered_together, one
 from matchers.coverage.calls import around_call, made_of_result
 from matchers.laws.law import Form
 from matchers.logs.columns import Ragged
-from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog, Phase, is_mark
+from matchers.logs.op_log import NO_DIGEST, STATISTICS, OpLog, Phase, is_mark, once_per_pair
 from matchers.ops.dataflow import upstream
 from matchers.ops.laws import communicating, copies, rows_where
 from matchers.ops.shapes import numel
@@ -137,25 +137,37 @@ def _vouched(log: OpLog, flow: Ragged, at: Int64, agrees: Bool, red: Bool, kept:
         differs: by record, its result differs, by what could not be judged.
     """
     n, every = len(at), np.ones(len(at), bool)
-    unknown, makers, readers = ~(agrees | red), flow.value, flow.row
+    unknown = ~(agrees | red)
     holds = agrees | (unknown & kept)
-    blind = rows_where(log, lambda law: law.blind)
-    asked = (makers >= 0) & (unknown & ~holds)[makers] & (at[makers] != at[readers]) & ~blind[readers]
+    edge = np.flatnonzero(np.append(unknown & ~holds, False)[flow.value])
+    makers, readers = flow.value[edge], flow.row[edge]
+    asked = (at[makers] != at[readers]) & ~rows_where(log, lambda law: law.blind, readers)
     told = asked & (red[readers] | ((differs & (log.phase == Phase.BACKWARD))[makers] & log.updates[readers]))
     asked &= ~marked(makers[told], n)[makers]
     while True:
-        vouched = upstream(flow.with_values(np.where(asked, makers, -1)), holds, every)
+        value = np.full(len(flow.value), -1)
+        value[edge[asked]] = makers[asked]
+        vouched = upstream(flow.with_values(value), holds, every)
         waits = vouched & ~holds & differs & marked(makers[asked & ~vouched[readers]], n)
         if not waits.any():
             break
         asked &= ~waits[makers]
-    made = makers >= 0
-    makers, readers = makers[made], readers[made]
-    read = np.bincount(makers[~communicating(log)[readers]], minlength=n) > 0  # a buffer to receive in is no result
-    doubted = np.bincount(readers[~vouched[makers]], minlength=n) > 0
+    doubted = marked(flow.row[np.append(~vouched, False)[flow.value]], n)
     # made for a log or a metric as a rule
     simple = rows_where(log, lambda law: law.constant or law.copies or law.form is Form.JOIN)
-    return vouched | (unknown & simple & ~read & ~doubted)
+    return vouched | (unknown & simple & ~_read(log, flow)[0] & ~doubted)
+
+
+@once_per_pair
+def _read(log: OpLog, flow: Ragged) -> tuple[Bool, Bool]:
+    """bool[n]: the record is read, and its numbers are; not by what communicates: a buffer to receive in is no result.
+
+    Args:
+        flow: as of `_vouched`.
+    """
+    silent, blind = communicating(log), rows_where(log, lambda law: law.blind)
+    read, told = (marked(flow.value[(flow.value >= 0) & ~but[flow.row]], len(log)) for but in (silent, silent | blind))
+    return read, told
 
 
 def _exact_copies(log: OpLog, flow: Ragged, asked: Bool, agrees: Bool) -> Int64:
@@ -189,10 +201,7 @@ def _same_totals(c: Rows, left: Bool) -> Bool:
     alone, ends = list[tuple[Bool, Int64, Ragged]](), list[tuple[Int64, Float64]]()
     for log, at, flow, of in ((c.a, c.at_a, c.flow.a, c.pairing.of_a), (c.b, c.at_b, c.flow.b, c.pairing.of_b)):
         own = (of < 0) & left[at] & (~log.updates | ((log.phase == Phase.AFTER) & (numel(log)[log.shape] == 1)))
-        read = np.zeros(len(log), bool)
-        blind = rows_where(log, lambda law: law.blind) | communicating(log)
-        read[flow.value[(flow.value >= 0) & ~blind[flow.row]]] = True
-        rows = np.flatnonzero(own & ~read & (log.inputs.count > 0) & (log.shape >= 0))
+        rows = np.flatnonzero(own & ~_read(log, flow)[1] & (log.inputs.count > 0) & (log.shape >= 0))
         alone.append((own, at, flow))
         ends.append((rows, log.stats[_MEAN, rows] * numel(log)[log.shape[rows]]))
     found = np.zeros(len(c), bool)

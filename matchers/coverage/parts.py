@@ -14,7 +14,7 @@ from matchers.arrays import Bool, Int64, columns, marked
 from matchers.coverage.cover import ENOUGH, Cover
 from matchers.coverage.fused_weights import fused_names, on_weights
 from matchers.laws.law import Form
-from matchers.logs.op_log import OpLog, Phase
+from matchers.logs.op_log import OpLog, Phase, once_per_log
 from matchers.ops.laws import collective, communicating, rows_named, rows_where
 from matchers.ops.module_path import NO_MODULE, canonical
 from matchers.ops.shapes import numel
@@ -138,6 +138,7 @@ def _into_buckets(log: OpLog, of: Int64) -> Bool:
     return np.asarray(fills & ((log.phase == Phase.BACKWARD) | sent | told) & (of < 0))
 
 
+@once_per_log
 def _into_collectives(log: OpLog) -> Bool:
     """bool[n]: collectives read the record, and nothing else does."""
     known = log.producers.value >= 0
@@ -145,6 +146,7 @@ def _into_collectives(log: OpLog) -> Bool:
     return marked(maker[sends], len(log)) & ~marked(maker[~sends], len(log))
 
 
+@once_per_log
 def _out_of_collectives(log: OpLog) -> Bool:
     """bool[n]: the record reads what a collective has brought."""
     made = log.producers.value >= 0
