@@ -32,7 +32,6 @@ __all__ = [
     "numbered",
     "numbered_together",
     "one_of",
-    "owners",
     "stable_order",
 ]
 
@@ -115,12 +114,6 @@ def _hidden_by(ordered: Hash, left_out: np.uint64) -> bool:
     """True if neighbours differ in their lowest bits only."""
     apart = ordered[1:] ^ ordered[:-1]
     return bool(((apart != 0) & (apart >> left_out == 0)).any())
-
-
-def owners(start: Int64) -> Int64:
-    """int64: the list that each value belongs to, of lists with these starts: `repeat` by counts, faster."""
-    many = int(start[-1])
-    return np.cumsum(np.bincount(start[1:-1], minlength=many + 1)[:many])
 
 
 def longest_rising(values: Sequence[int]) -> Int64:

@@ -93,6 +93,14 @@ void graph_connected(int64_t n, int64_t nodes, int64_t other_nodes, int64_t many
         label[node] = group[node] < 0 ? -1 : label[label[node]];
 }
 
+/* Which of n nodes owns each value. */
+void graph_owners(int64_t n, const int64_t *start, int64_t *out)
+{
+    for (int64_t node = 0; node < n; node++)
+        for (int64_t e = start[node]; e < start[node + 1]; e++)
+            out[e] = node;
+}
+
 static int ascending(const void *one, const void *other)
 {
     int64_t a = *(const int64_t *)one, b = *(const int64_t *)other;

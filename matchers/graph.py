@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from capture import native_library
 from matchers.arrays import Bool, Hash, Int64, distinct
 
-__all__ = ["INSTALLED", "SOURCE", "Lists", "between", "connected", "lists", "renamed", "spread", "union"]
+__all__ = ["INSTALLED", "SOURCE", "Lists", "between", "connected", "lists", "owners", "renamed", "spread", "union"]
 
 SOURCE: Final = Path(__file__).with_name("graph.c")
 INSTALLED: Final = native_library.installed(SOURCE)
@@ -68,6 +68,19 @@ def _spread(start: Int64, value: Int64, marks: _Marks, through: Bool, *, back: b
         if not changed:
             break
     return np.array(found, marks.dtype)
+
+
+def owners(start: Int64) -> Int64:
+    """int64: the node that owns each value."""
+    if (compiled := _compiled()) is None:
+        return _owners(start)
+    begins, out = _int64(start), np.empty(int(start[-1]), np.int64)
+    compiled.graph_owners(len(begins) - 1, _at(begins), _at(out))
+    return out
+
+
+def _owners(start: Int64) -> Int64:
+    return np.repeat(np.arange(len(start) - 1), np.diff(start))
 
 
 def lists(row: Int64, value: Int64, many: int) -> tuple[Int64, Int64]:
@@ -197,6 +210,7 @@ def _compiled() -> ctypes.CDLL | None:
     functions = {
         "graph_spread": (None, (number, *[pointer] * 4, number, number)),
         "graph_connected": (None, (*[number] * 4, *[pointer] * 10)),
+        "graph_owners": (None, (number, pointer, pointer)),
         "graph_lists": (number, (number, pointer, pointer, number, pointer, pointer)),
         "graph_renamed": (number, (number, *[pointer] * 3, number, pointer, pointer)),
         "graph_between": (number, (number, *[pointer] * 7)),

@@ -417,14 +417,14 @@ class _Layout:
         row_a = np.concatenate((pairing.lead_a, alone_a, none_b))[order]
         row_b = np.concatenate((pairing.lead_b, none_a, alone_b))[order]
         pair = np.concatenate((np.arange(pairs), none_a, none_b))[order]
-        rows = np.arange(len(order))
+        paired, alone = np.flatnonzero(pair >= 0), np.flatnonzero(pair < 0)
         row_of_pair = np.zeros(max(pairs, 1), np.int64)
-        row_of_pair[pair[pair >= 0]] = rows[pair >= 0]
+        row_of_pair[pair[paired]] = paired
         at = []
         for row, of in ((row_a, pairing.of_a), (row_b, pairing.of_b)):
-            shown = np.full(len(of), -1)
-            shown[row[row >= 0]] = rows[row >= 0]
-            at.append(np.where(of >= 0, row_of_pair[np.maximum(of, 0)], shown))
+            at.append(row_of_pair[of])
+            own = alone[row[alone] >= 0]
+            at[-1][row[own]] = own
         return cls(order, alone_a, alone_b, row_a, row_b, pair, at[0], at[1], row_of_pair)
 
     def column(self, of_pairs: NDArray[Any], of_a: Any, of_b: Any) -> NDArray[Any]:

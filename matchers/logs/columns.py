@@ -11,8 +11,8 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 
-from matchers.arrays import Bool, Int32, Int64, columns, owners
-from matchers.graph import lists
+from matchers.arrays import Bool, Int32, Int64, columns
+from matchers.graph import lists, owners
 
 __all__ = ["KeyColumn", "Ragged", "Strings", "TextTable", "Texts", "decode", "repeated"]
 

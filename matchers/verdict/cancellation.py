@@ -16,7 +16,7 @@ from typing import Any
 
 import numpy as np
 
-from matchers.arrays import Bool, Float64, Int64, one_of
+from matchers.arrays import Bool, Float64, Int64, marked, one_of
 from matchers.laws.law import Form
 from matchers.logs.columns import Ragged
 from matchers.logs.op_log import OpLog, Phase, once_per_pair
@@ -243,8 +243,10 @@ def _far_apart(least: Any, largest: Any, numel: Any = 1.0) -> Any:
 
 def _meaningless(log: OpLog, factor: Float64) -> Bool:
     """bool[n], sums without a digit that means anything; what a coarse dtype rounds is none."""
-    tolerance = by_dtype(log.dtypes)[log.dtype]
-    return (factor > 1) & (factor * tolerance > MOST_ALLOWED) & (np.nan_to_num(log.outputs.first()) > 0)
+    sums = np.flatnonzero(factor > 1)
+    tolerance = by_dtype(log.dtypes)[log.dtype[sums]]
+    which = (factor[sums] * tolerance > MOST_ALLOWED) & (np.nan_to_num(log.outputs.first(sums)) > 0)
+    return marked(sums[which], len(log))
 
 
 def _further_sums(log: OpLog, flow: Ragged, rows: Int64) -> Iterator[tuple[int, int]]:

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from matchers.arrays import numbered, numbered_together, owners, stable_order
+from matchers.arrays import numbered, numbered_together, stable_order
 
 _WORD = st.integers(-(2**63), 2**63 - 1) | st.integers(-3, 3) | st.integers(2**16 - 2, 2**16 + 2)
 _SIGNED = st.lists(_WORD)
@@ -46,9 +46,3 @@ def test_rows_are_numbered_in_ascending_order(rows: list[tuple[int, int, int]]) 
     number = numbered_together(*np.array(rows, np.int64).reshape(-1, 3).T)
     distinct = sorted(set(rows))
     assert number.tolist() == [distinct.index(row) for row in rows]
-
-
-@given(counts=st.lists(st.integers(0, 3)))
-def test_values_of_lists_know_their_list(counts: list[int]) -> None:
-    start = np.concatenate(([0], np.cumsum(np.array(counts, np.int64))))
-    assert owners(start).tolist() == np.repeat(np.arange(len(counts)), counts).tolist()

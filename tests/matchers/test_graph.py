@@ -50,8 +50,9 @@ def test_lists_are_alike(pairs: list[tuple[int, int]], many: int) -> None:
 
 @settings(max_examples=examples(200))
 @given(edges(), st.data())
-def test_renamed_edges_and_unions_are_alike(of: tuple[Any, ...], data: st.DataObject) -> None:
+def test_owners_renamed_edges_and_unions_are_alike(of: tuple[Any, ...], data: st.DataObject) -> None:
     start, value, through, _ = of
+    np.testing.assert_array_equal(graph.owners(start), graph._owners(start))
     rows = st.lists(st.integers(-1, 6), min_size=len(through), max_size=len(through))
     found, expected = [], []
     for at in (np.array(data.draw(rows)) for _ in range(2)):
