@@ -6,19 +6,22 @@
 
 enum { SHORT = 16 }; /* lists that insertion sorts fastest */
 
+/* Whether an edge of a node that counts leads to an earlier one. */
+static int leads_up(int64_t n, const int64_t *start, const int64_t *value, const uint8_t *through)
+{
+    for (int64_t node = 0; node < n; node++)
+        for (int64_t e = start[node]; through[node] && e < start[node + 1]; e++)
+            if (value[e] >= 0 && value[e] < node)
+                return 1;
+    return 0;
+}
+
 /* Hand on the marks of n nodes: to the nodes in the list of each (back), else to each from those in its list. */
 void graph_spread(int64_t n, const int64_t *start, const int64_t *value, const uint8_t *through, uint64_t *marks,
                   int64_t back, int64_t rounds)
 {
-    int up = 0, down = 0;
-    for (int64_t node = 0; node < n && !(up && down); node++)
-        for (int64_t e = start[node]; through[node] && e < start[node + 1]; e++)
-            if (value[e] >= 0 && value[e] < n) {
-                up |= value[e] < node;
-                down |= value[e] > node;
-            }
-    int changed = 1;
-    for (int64_t round = 0; changed && round < (up && down ? rounds : 1); round++) {
+    int up = 0, down = 0, changed = 1;
+    for (int64_t round = 0; changed && round < rounds; round++) {
         changed = 0;
         for (int64_t k = 0; k < n; k++) {
             int64_t node = back ? n - 1 - k : k;
@@ -29,6 +32,8 @@ void graph_spread(int64_t n, const int64_t *start, const int64_t *value, const u
                 int64_t other = value[e];
                 if (other < 0 || other >= n)
                     continue;
+                up |= other < node;
+                down |= other > node;
                 if (!back)
                     seen |= marks[other];
                 else if (seen & ~marks[other]) {
@@ -41,6 +46,8 @@ void graph_spread(int64_t n, const int64_t *start, const int64_t *value, const u
                 changed = 1;
             }
         }
+        if (!down || !(up || (back && leads_up(n, start, value, through)))) /* one pass follows any chain */
+            return;
     }
 }
 
