@@ -85,10 +85,10 @@ class _Pair:
             x, y = a.input_digests[row], b.input_digests[other]
             if len(x) != len(makers) or len(x) != len(y):
                 continue
-            same = (x == y) & (x != NO_DIGEST)
-            values = a.inputs[row]
-            if (same & (drawn < 0) & (values > 0)).any() and (~same & (drawn >= 0)).any():
-                draw = int(drawn[~same & (drawn >= 0)][0])
+            known = (x != NO_DIGEST) & (y != NO_DIGEST)
+            same, other_draw = (x == y) & known, (x != y) & known & (drawn >= 0)
+            if (same & (drawn < 0) & (a.inputs[row] > 0)).any() and other_draw.any():
+                draw = int(drawn[other_draw][0])
                 return [place[draw]] if draw in place else []
         return []
 

@@ -48,6 +48,24 @@ def test_random_numbers_on_weights_may_differ_between_batches() -> None:
     assert said(run) == []
 
 
+def test_random_numbers_that_were_overwritten_are_not_known() -> None:
+    """Of a draw that is written over, the log does not know what the operation read."""
+    run = simulate(Plan(layout=TP))
+    for ops in run.logs.values():
+        ops[0:0] = [
+            op("batch/op_0_randint", 3.0, extra={"Digest": f"{1:016x}"}),
+            op("batch/op_1_lift_fresh", 5.0, extra={"Digest": f"{2:016x}"}),
+            op(
+                "batch/op_2_fill_",
+                5.0,
+                inputs=["nan", 5.0],
+                producers=["batch/op_0_randint", "batch/op_1_lift_fresh"],
+                extra={"Digest": f"{3:016x}", "Input digests": f"-, {2:016x}"},
+            ),
+        ]
+    assert said(run) == []
+
+
 @pytest.mark.parametrize("change", [flipped, raised])
 def test_a_kernel_that_gives_other_bits_on_one_rank(change: object) -> None:
     run = simulate(Plan(layout=TP), Faults(results={(1, "layers.1.norm/op_1_sum"): change}))  # type: ignore[dict-item]
