@@ -73,8 +73,14 @@ def _deviations(
     counted = {rank: _counted(ranks.logs[rank]) for rank in (role.reference, *role.odd)}
     filled = {rank: _filling_gradients(ranks.logs[rank]) for rank in counted}
 
+    prepared = {rank: _prepared(ranks.logs[rank]) for rank in counted}
+
     def decided(rank: int, row: int, on: Collection[int]) -> bool:
         """True if the data decides whether these ranks have a row of one of them."""
+        log = ranks.logs[rank]
+        if log.phase[row] == Phase.PREPARE:
+            lines = [prepared[each].get(log.op_name(row)) for each in (role.reference, rank, *on)]
+            return lines[0] is not None and all(of == lines[0] for of in lines)
         return _data_decides(ranks.logs[rank], row) or (bool(filled[rank][row]) and bool(led.intersection(on)))
 
     added: dict[tuple[int, str], list[tuple[int, int]]] = defaultdict(list)
@@ -104,6 +110,14 @@ def _deviations(
 def _counted(log: OpLog) -> Bool:
     """bool[n]: records that all ranks of a role have: of those on gradients, the ones that write to them."""
     return np.asarray((log.phase != Phase.GRADIENTS) | in_place(log))
+
+
+def _prepared(log: OpLog) -> dict[str, set[str]]:
+    """By operation, the lines at which it prepares the batch."""
+    found = defaultdict[str, set[str]](set)
+    for row in np.flatnonzero((log.phase == Phase.PREPARE) & (log.location >= 0)).tolist():
+        found[log.op_name(row)].add(log.location_text(row))
+    return found
 
 
 def _led_by_data(ranks: RankLogs, role: Role) -> set[int]:

@@ -35,6 +35,16 @@ def test_an_operation_that_one_rank_leaves_out() -> None:
     assert (found.check, found.subject, found.ranks) == (Check.SAME_PROGRAM, "layers.1/op_0_relu", (2,))
 
 
+@pytest.mark.parametrize(("line", "found"), [("data.py:7", False), ("data.py:8", True)])
+def test_how_often_the_batch_is_prepared_depends_on_the_samples(line: str, found: bool) -> None:
+    """An operation at a line that the other ranks do not reach is one more, as ever."""
+    run = simulate(Plan(layout=Layout(dp=3)))
+    for ops in run.logs.values():
+        ops.insert(0, op("batch/op_0_fill_", 3.0, phase="prepare", location="data.py:7"))
+    run.logs[1].insert(1, op("batch/op_1_fill_", 3.0, phase="prepare", location=line))
+    assert bool(said(run)) == found
+
+
 def test_norms_of_gradients_are_counted_on_one_rank() -> None:
     """Of those that hold the same parameter."""
     run = simulate(Plan(layout=Layout(dp=3)))
