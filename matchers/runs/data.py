@@ -1,7 +1,7 @@
 """Ranks that share a batch read the same one, all others different ones.
 
 Ranks over which gradients are reduced read different batches; those that reduce activations in the forward pass share
-one.
+one, and so do those that divide what they make of it.
 """
 
 from __future__ import annotations
@@ -10,10 +10,11 @@ from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 
+from matchers.logs.op_log import NO_DIGEST, Phase
 from matchers.ops.laws import communicating
 from matchers.runs.finding import Check, Finding, Made, Stage, Unmade
 from matchers.runs.gradients import Gradients
-from matchers.runs.rank_logs import RankLogs, connected, odd_ranks, together
+from matchers.runs.rank_logs import RankLogs, Role, connected, odd_ranks, together
 
 __all__ = ["check_data", "readers_of_batches"]
 
@@ -42,7 +43,7 @@ def check_data(ranks: RankLogs, gradients: Gradients) -> Iterator[Finding | Made
             yield _finding(ranks, "batch differs on ranks that share one", odd, group)
     for group in apart:
         for found in together({rank: ranks.batch[rank] for rank in group}):
-            if len({*found} - wrong) > 1:
+            if len({*found} - wrong) > 1 and not _share_out(ranks, found):
                 yield _finding(ranks, "batch read twice: these ranks reduce gradients together", found, group)
 
 
@@ -91,6 +92,31 @@ def _over_most(ranks: RankLogs, gradients: Gradients, group: Sequence[int]) -> b
     ways = [way for rank in group if rank in ranks.logs for way in gradients.ways(rank).values()]
     over = sum(any({*group} <= {*members} for _, members in way.reductions) for way in ways)
     return bool(ways) and over >= _MOST * len(ways)
+
+
+def _share_out(ranks: RankLogs, readers: Sequence[int]) -> bool:
+    """True if the ranks take other parts of a result that all of them have, as of a sequence that they divide."""
+    role = next((role for role in ranks.roles if {*readers} <= {*role.ranks}), None)
+    return role is not None and all(_take_parts(ranks, role, readers[0], rank) for rank in readers[1:])
+
+
+def _take_parts(ranks: RankLogs, role: Role, *pair: int) -> bool:
+    """True if two ranks read other bits of an equal result of the forward pass: views of it are not logged."""
+    (a, b), flow = (ranks.logs[rank] for rank in pair), ranks.flows[pair[0]]
+    one, other = (role.partner[rank] for rank in pair)
+    same = dict(zip(one.tolist(), other.tolist(), strict=True))
+    for row in one[(one >= 0) & (other >= 0) & (a.phase[one] == Phase.FORWARD)].tolist():
+        x, y, makers = a.input_digests[row], b.input_digests[same[row]], flow[row].tolist()
+        for maker, mine, theirs in zip(makers, x.tolist(), y.tolist(), strict=False):
+            if maker < 0 or mine == theirs or NO_DIGEST in (mine, theirs) or a.phase[maker] != Phase.FORWARD:
+                continue
+            if (
+                (at := same.get(maker, -1)) >= 0
+                and len(a.digests[maker])
+                and np.array_equal(a.digests[maker], b.digests[at])
+            ):
+                return True
+    return False
 
 
 def _overlaps(group: Sequence[int], others: Iterable[Sequence[int]]) -> bool:

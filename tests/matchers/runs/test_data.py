@@ -16,6 +16,7 @@ from matchers.runs.finding import Check, Stage
 from matchers.runs.layouts.virtual_log import virtual_log
 from matchers.runs.rank_logs import RankLogs
 from matchers.runs.run import find_run
+from tests.builders import op
 from tests.matchers.runs.simulated import Faults, Layout, Plan, SimulatedRun, checked, said, simulate, write_run
 from tests.matchers.runs.strategies import plans
 from tests.needs import examples
@@ -36,6 +37,18 @@ def test_a_batch_that_is_read_twice(layout: Layout, read: dict[int, int], twice:
     assert (found.check, found.stage, found.subject, found.ranks) == (Check.DATA, Stage.BEFORE, "batch", twice)
     assert found.text.startswith("batch read twice")
     assert found.places[0].key == f"layers.0.norm/op_{int(layout.sharded)}_mul", "not what gathers its weights"
+
+
+@pytest.mark.parametrize("divided", [False, True])
+def test_a_batch_whose_results_are_divided_is_read_once(divided: bool) -> None:
+    """As a sequence is, after the embedding: each rank goes on with other elements of one result."""
+    run = simulate(Plan(layout=Layout(dp=2)), Faults(batches={1: 0}))
+    for rank, ops in run.logs.items():
+        at = next(k for k, each in enumerate(ops) if each.key == "layers.0.norm/op_0_mul")
+        part = f"{7 + rank * divided:016x}"
+        digests = {"Digest": part, "Input digests": part}
+        ops.insert(at + 1, op("layers.0/op_7_clone", 3.0, inputs=[9.0], producers=[ops[at].key], extra=digests))
+    assert bool(said(run)) != divided
 
 
 @pytest.mark.parametrize(
