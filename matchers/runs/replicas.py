@@ -9,14 +9,15 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import cached_property
 from typing import TypeAlias
 
 import numpy as np
 
+from matchers.laws.law import Kind
 from matchers.runs.finding import Check, Finding, Made, Stage, Unmade
-from matchers.runs.gradients import Gradients
+from matchers.runs.gradients import Gradients, Way
 from matchers.runs.rank_logs import RankLogs, connected, odd_ranks, together
 
 __all__ = ["Replication", "check_replicas", "differing", "first_uses"]
@@ -66,6 +67,8 @@ class Replication:
         placed = self._parts(name)
         if all(placed.values()):
             return [ranks for ranks in together(placed) if len(ranks) > 1]
+        if (like := self._expert_like(name)) is not None:
+            return self._sets(like)
         reduced = self._gradients.reduced_over(name)
         equal = self._alike if name in self._constants else _usual(self._equal(name), self._common)
         held = self.holders(name)
@@ -74,6 +77,28 @@ class Replication:
             for ranks in connected([*reduced, *(ranks for ranks in equal if len(ranks) > 1)])
         )
         return [tuple(ranks) for ranks in sets if len(ranks) > 1]
+
+    def _expert_like(self, name: str) -> str | None:
+        """Of a constant below a module that exchanges tokens, a parameter beside it that tells which ranks hold both.
+
+        The gradients of both are reduced over the same ranks: an expert's bias, zeros as those of all experts.
+        """
+        module = name.rpartition(".")[0]
+        if name not in self._constants or not any(f"{module}.".startswith(f"{each}.") for each in self._exchanging):
+            return None
+        beside = (n for n in self.names if n.rpartition(".")[0] == module and n not in self._constants)
+        ways = [self._gradients.ways(rank) for rank in self._ranks.logs]
+        return next((n for n in beside if all(_reduced(of, n) == _reduced(of, name) for of in ways)), None)
+
+    @cached_property
+    def _exchanging(self) -> frozenset[str]:
+        """Modules in which ranks exchange tokens, as those of experts do."""
+        return frozenset(
+            self._ranks.logs[rank].module_name(call.row)
+            for rank, calls in self._ranks.calls.items()
+            for call in calls
+            if call.kind is Kind.ALL_TO_ALL
+        )
 
     @cached_property
     def _alike(self) -> Sequence[tuple[int, ...]]:
@@ -110,6 +135,11 @@ class Replication:
         """The part of a DTensor that each rank holds; empty for other tensors."""
         placements = {rank: self._ranks.table(rank, "parameter_placements").get(name) for rank in self.holders(name)}
         return {r: json.dumps(of, sort_keys=True) if isinstance(of, dict) else "" for r, of in placements.items()}
+
+
+def _reduced(ways: Mapping[str, Way], name: str) -> object:
+    """The collectives by which a gradient was reduced; None if the parameter has none."""
+    return ways[name].reductions if name in ways else None
 
 
 def _usual(own: Partition, common: Counter[Partition]) -> Partition:

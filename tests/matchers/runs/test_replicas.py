@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+from typing import Any, cast
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from matchers.laws.law import Kind
 from matchers.runs.finding import Check, Stage
+from matchers.runs.gradients import Way
+from matchers.runs.replicas import Replication
 from tests.matchers.runs.simulated import Faults, Layout, Plan, checked, said, simulate
 from tests.matchers.runs.strategies import flipped, plans, raised
 from tests.needs import examples
@@ -79,6 +85,31 @@ def test_ones_that_shards_share_are_no_replicas(layout: Layout, layers: int) -> 
     assert len({info["parameter_digests"]["layers.0.scale.weight"] for info in run.info.values()}) == 1
     assert len({info["end_state"]["layers.0.scale.weight"][0] for info in run.info.values()}) == layout.tp
     assert said(run) == []
+
+
+@pytest.mark.parametrize("exchanged", [False, True])
+@pytest.mark.parametrize("group", [2, 4])
+def test_zeros_that_experts_share_are_as_the_weight_beside_them(exchanged: bool, group: int) -> None:
+    """Ranks 0, 2 and 1, 3 hold the same experts; a bias is reduced as their weights are, or it is one of all ranks."""
+    ranks = range(4)
+
+    def ways(rank: int) -> dict[str, Way]:
+        own = (rank % 2, rank % 2 + 2)
+        over = {"moe.w": own, "moe.bias": own if group == 2 else (0, 1, 2, 3)}
+        return {name: Way((("all_reduce", of),), 1.0, 0, 0, None, False) for name, of in over.items()}
+
+    logs = {rank: cast(Any, SimpleNamespace(module_name=lambda row: "moe")) for rank in ranks}
+    call = SimpleNamespace(kind=Kind.ALL_TO_ALL if exchanged else Kind.ALL_REDUCE, row=0)
+    start = {rank: {"moe.w": 10 + rank % 2, "moe.bias": 1, "norm.bias": 1} for rank in ranks}
+    of_run = SimpleNamespace(start=start, logs=logs, calls={rank: [call] for rank in ranks}, table=lambda *_: {})
+    for rank in ranks:
+        logs[rank].inputs = logs[rank].input_digests = SimpleNamespace(value=np.array([], np.uint64))
+    gradients = SimpleNamespace(
+        ways=ways, reduced_over=lambda name: [(0, 2), (1, 3)] if name == "moe.w" else [(0, 1, 2, 3)]
+    )
+    sets = Replication(cast(Any, of_run), cast(Any, gradients)).sets
+    assert sets["moe.w"] == [(0, 2), (1, 3)]
+    assert sets["moe.bias"] == ([(0, 2), (1, 3)] if exchanged and group == 2 else [(0, 1, 2, 3)])
 
 
 def test_a_buffer_that_one_rank_has_otherwise() -> None:
