@@ -90,6 +90,7 @@ class Holdings:
         prints = np.stack([each.digests.first(at, NO_DIGEST) for each, at in self.records()])
         norms = np.stack([each.outputs.first(at) for each, at in self.records()])
         same, of_norms = agree(prints, norms), set[int]()
+        self._copied = self._of_many_numbers(same)
         for k, (row, equal) in enumerate(zip(self.here.tolist(), same.tolist(), strict=True)):
             if self._first.shape[row] < 0:
                 share = _COPY  # nothing is returned
@@ -210,10 +211,11 @@ class Holdings:
         by_norm = None if equal else self._whole_by_norm(row)
         if by_norm is not None and not self._other_samples(row, by_norm[0]):
             return Share(Holds.SHARD, whole=by_norm[0], known_by=f" by its norm, {by_norm[1]:.0e} off")
-        # of one number everywhere, shards are equal, too; other equal results are those of a part of the batch
+        # of one number everywhere, shards are equal, too; other equal results, and what they are made of place by
+        # place, are those of a part of the batch
         # a gradient of a parameter has the shape of the whole batch's, also where ranks read a part of it
         for shapes in (self._wholes.of_all.of(log.op_name(row), log.module_name(row)), known):
-            if (info.share[row] > 1 and not equal) or (local not in shapes and not (equal and self._varies(row))):
+            if (info.share[row] > 1 and not equal) or (local not in shapes and not (equal and self._copied[row])):
                 whole = whole_of(self._shapes(row), shapes)
                 if whole is not None and not self._other_samples(row, whole):
                     return Share(Holds.SHARD, whole=whole, known_by=" by its shape")
@@ -282,10 +284,17 @@ class Holdings:
         makers = [maker for maker in self._flow[row].tolist() if maker >= 0]
         return any(self.holds[maker] != Holds.SHARD for maker in makers)
 
-    def _varies(self, row: int) -> bool:
-        """True if the elements of a result are known to be different numbers."""
-        least, largest = self._first.stats[2:4, row].tolist()
-        return bool(least < largest)
+    def _of_many_numbers(self, same: Bool) -> Bool:
+        """bool[n]: results of different numbers that all ranks have alike, and what these are made of place by place.
+
+        Args:
+            same: bool of each record of `here`, all ranks have the same bits.
+        """
+        log = self._first
+        copies = np.zeros(len(log), bool)
+        copies[self.here[same]] = True
+        varied = copies & (log.stats[2] < log.stats[3])
+        return varied | (copies & upstream(self._flow, varied, rows_where(log, lambda law: law.pointwise) & copies))
 
     def _masked(self, terms: Bool) -> dict[int, int]:
         """By record with rows that a rank looks up, and with those of others, the one that sets the others to zero.

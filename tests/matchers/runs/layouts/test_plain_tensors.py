@@ -203,14 +203,20 @@ def test_terms_that_are_gathered_like_parts_are_told(tmp_path: Path, added_up: b
 
 
 @pytest.mark.parametrize("constant", [False, True])
-def test_equal_results_are_shards_only_if_they_are_constant(tmp_path: Path, constant: bool) -> None:
-    """Ranks that read half of the other run's batch have one half, not two."""
-    x = np.ones((2, 8), np.float32) if constant else np.arange(16, dtype=np.float32).reshape(2, 8)
-    parts = [[Step(key="layers.0/op_0_relu", gives=[x])] for _ in (0, 1)]
-    whole = [Step(key="layers.0/op_0_relu", gives=[np.concatenate((x, x + (not constant)))])]
-    run = write_ranks(tmp_path / "run", parts, {})
-    (told,) = compared(write_ranks(tmp_path / "one", [whole], {}), run).b.texts(MERGED).values()
-    assert told == f"2 ranks, {'shard by its shape' if constant else 'replica'}"
+@pytest.mark.parametrize("read", [False, True])
+def test_equal_results_are_shards_only_if_they_are_constant(tmp_path: Path, constant: bool, read: bool) -> None:
+    """Ranks that read half of the other run's batch have one half, not two; a constant is one of what is made of it."""
+    y = np.arange(16, dtype=np.float32).reshape(2, 8)
+    x = np.ones((2, 8), np.float32) if constant else y
+
+    def steps(x: Array, y: Array) -> list[Step]:
+        made = Step(key="layers.0/op_0_relu", gives=[x])
+        return [made, Step(key="layers.0/op_1_mul", gives=[y], reads=[x, y], made=[made.key, ""])][: 1 + read]
+
+    whole = steps(np.concatenate((x, x + (not constant))), np.concatenate((y, y + 1)))
+    run = write_ranks(tmp_path / "run", [steps(x, y)] * 2, {})
+    told, *_ = compared(write_ranks(tmp_path / "one", [whole], {}), run).b.texts(MERGED).values()
+    assert told == f"2 ranks, {'shard by its shape' if constant and not read else 'replica'}"
 
 
 def test_equally_many_ranks_with_other_parts_are_merged(tmp_path: Path) -> None:
