@@ -5,6 +5,7 @@ A mask of other constants hides the same scores, a softmax in blocks has other m
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 
 import numpy as np
@@ -18,7 +19,7 @@ from matchers.regions.find import OPEN, find_regions
 from matchers.status import AGREE, Status
 from matchers.verdict.case import Case, Judgement
 from matchers.verdict.judge import Verdicts
-from matchers.verdict.loss_scale import sizes_of_totals
+from matchers.verdict.loss_scale import EXACT, sizes_of_totals
 from matchers.verdict.other_forms import hiding, left_of_form
 from matchers.verdict.reason import Reason
 from matchers.verdict.tolerance import EPSILON, default_tolerance
@@ -140,9 +141,10 @@ def _in_other_form(case: Case) -> Bool:
 
 
 def _multiples(case: Case, which: Int64) -> Bool:
-    """bool[k]: these pairs read what one run alone makes, and their numbers are those of the other run times a factor.
+    """bool[k]: the numbers of these pairs are those of the other run times a factor, which another operation has, too.
 
-    As of a gradient of a mean that one run divides earlier.
+    They read what one run alone makes, as of a gradient of a mean that one run divides earlier; or they are gradients,
+    and the factor is that of the numbers of ranks: of a mean over the part of a rank, and of one over all.
     """
     found = np.zeros(len(which), bool)
     for log, of, flow, records in (
@@ -150,14 +152,17 @@ def _multiples(case: Case, which: Int64) -> Bool:
         (case.b, case.pairing.of_b, case.flow.b, case.j),
     ):
         found |= marked(flow.row[np.append(of < 0, False)[flow.value]], len(log))[records[which]]
-    i, j = case.i[which[found]], case.j[which[found]]
+    i, j = case.i[which], case.j[which]
     x, y = (
         np.concatenate((log.outputs.first(rows)[None], log.stats[1:, rows])) for log, rows in ((case.a, i), (case.b, j))
     )
+    ranks = math.log(max(len(case.a.members), 1) / max(len(case.b.members), 1))
     with np.errstate(all="ignore"):
-        off = np.abs(x / y / (x[1] / y[1]) - 1)
-    found[found] = np.fmax.reduce(off) <= default_tolerance("float32")
-    return found
+        factor = x[1] / y[1]
+        off = np.abs(x / y / factor - 1)
+        of_ranks = np.abs(np.abs(np.log(np.abs(factor))) - abs(ranks)) < EXACT
+    found |= of_ranks & (ranks != 0) & (case.a.phase[i] == Phase.BACKWARD)
+    return found & (np.fmax.reduce(off) <= default_tolerance("float32"))
 
 
 def _kept(log: OpLog, readers: Readers) -> Bool:

@@ -261,9 +261,10 @@ def test_nothing_is_left_of_another_argument_only_where_more_than_a_bound_tells(
 def test_a_multiple_is_a_matter_of_form_where_one_run_makes_its_factor() -> None:
     """As the gradient of a mean that one run divides earlier: all numbers of it, or it is something else."""
 
-    def log(factor: float, least: float) -> OpLog:
+    def log(factor: float, least: float, phase: str = "forward") -> OpLog:
         halved = op("loss/op_0_div", factor)
-        return made_up_log([halved, op("m/op_0_mul", 4 * factor, inputs=[9.0], producers=[halved.key], min=least)])
+        mul = op("m/op_0_mul", 4 * factor, inputs=[9.0], producers=[halved.key], min=least, phase=phase)
+        return made_up_log([halved, mul])
 
     def found(a: OpLog, b: OpLog, alone: bool) -> bool:
         of = np.array([-1 if alone else 0, 1])
@@ -274,6 +275,16 @@ def test_a_multiple_is_a_matter_of_form_where_one_run_makes_its_factor() -> None
     assert found(log(0.5, -2.0), log(1.0, -4.0), alone=True)
     assert not found(log(0.5, -2.1), log(1.0, -4.0), alone=True)
     assert not found(log(0.5, -2.0), log(1.0, -4.0), alone=False), "both runs have what made it"
+
+    def of_ranks(many: int, factor: float, phase: str) -> bool:
+        """A mean over the part of a rank has a gradient for each element that is as many times as large."""
+        b = replace(log(factor, -4 * factor, phase), members=dict.fromkeys(range(many), ""))
+        return found(log(0.5, -2.0, phase), b, alone=False)
+
+    assert of_ranks(2, 1.0, "backward")
+    assert of_ranks(4, 0.125, "backward")
+    assert not of_ranks(2, 0.125, "backward"), "another number of ranks"
+    assert not of_ranks(2, 1.0, "forward")
 
 
 def test_a_constant_of_another_size_whose_reader_differs_leaves_no_region() -> None:
