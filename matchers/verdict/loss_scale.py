@@ -30,7 +30,7 @@ from matchers.pairing.pairing import Pairing
 from matchers.status import AGREE, Status
 from matchers.verdict.case import Case, Judgement
 from matchers.verdict.digests import shared_inputs
-from matchers.verdict.judge import Verdicts, judge
+from matchers.verdict.judge import Verdicts, judge, other_layouts
 from matchers.verdict.judge_values import Limits
 from matchers.verdict.reason import Reason
 from matchers.verdict.slots import SlotVerdict, judge_results
@@ -62,7 +62,7 @@ def without_scale(case: Case, found: Judgement) -> Judgement:
     i, j = case.i[again], case.j[again]
     whole = _totals_beside(a, b, i, j), _read_beside(case, a, b)
     b = _scaled(b, j, factor, case.flow, *whole)
-    fresh = judge(a, b, i, j, case.rtol[again], case.policy)
+    fresh = judge(a, b, i, j, case.rtol[again], case.policy, other_layouts(a, case.b, case.i, case.j))
     # the numbers in the logs are not the same
     agrees = one_of(fresh.status, (Status.SAME_PRINT, Status.CLOSE))
     fresh = fresh.claimed(agrees, Status.CLOSE, Reason.LOSS_SCALE)

@@ -34,6 +34,7 @@ def step(
     undone: float = 1.0,
     share: float = 0.0,
     other: float = 1.0,
+    rows: int = 0,
 ) -> list[Step]:
     """The backward pass of layers in some micro-batches, and the optimizer that reads what all ranks make of it.
 
@@ -44,7 +45,12 @@ def step(
         undone: factor by which an operation divides each gradient before the optimizer.
         share: factor of the loss, computed before; 0 for none.
         other: factor of the inputs of the last micro-batch, by a bug.
+        rows: of the results in another layout, as of experts that ranks hold side by side; 0 for the usual one.
     """
+
+    def laid_out(result: Array) -> Array:
+        return result.reshape(rows, -1) if rows else result
+
     steps = []
     if share:
         given = np.float32(0.125)[()]
@@ -54,7 +60,9 @@ def step(
         for layer, weight in enumerate(WEIGHTS):
             fields = {"phase": "forward", "micro_batch": batch}
             x = BATCHES[batch] * np.float32(other if batch == batches - 1 else 1)
-            steps.append(Step(key=f"layers.{layer}/op_{2 * batch}_mm", gives=[x @ weight], reads=[x], fields=fields))
+            steps.append(
+                Step(key=f"layers.{layer}/op_{2 * batch}_mm", gives=[laid_out(x @ weight)], reads=[x], fields=fields)
+            )
         for layer, weight in reversed([*enumerate(WEIGHTS)]):
             factor = np.float32(scale if layer == LAYERS - 1 or not only_first else 1)
             key = f"layers.{layer}/op_{2 * batch + 1}_mm"
@@ -62,7 +70,7 @@ def step(
             gradient = factor * (x.T @ (x @ weight))
             reads = [x @ weight * factor]
             fields = {"phase": "backward", "micro_batch": batch}
-            steps.append(Step(key=key, gives=[gradient], reads=reads, fields=fields))
+            steps.append(Step(key=key, gives=[laid_out(gradient)], reads=reads, fields=fields))
     for layer, weight in enumerate(WEIGHTS):
         gradient = np.float32(total) * weight
         name = f"layers.{layer}.weight"
@@ -99,6 +107,12 @@ def step(
 def test_the_factor_between_gradients_before_they_are_reduced(b: dict[str, float], factor: float) -> None:
     c = compare(log(2), log(1, **b))
     assert c.loss_scale == factor
+
+
+def test_gradients_that_are_laid_out_otherwise_are_scaled_too() -> None:
+    c = compare(log(1), log(1, scale=1024.0, rows=4), expectation=ORDER)
+    assert c.loss_scale == 1 / 1024
+    assert not c.red.any()
 
 
 def test_updates_that_one_run_leaves_out_tell_no_factor() -> None:
