@@ -20,6 +20,7 @@ from matchers.rows import Rows
 from matchers.status import AGREE, Status
 from matchers.verdict.reason import Reason
 from matchers.verdict.relative_error import relative
+from matchers.verdict.tolerance import SAME_NUMBERS
 
 __all__ = ["ENOUGH", "Cover", "any_pair_compared", "covers"]
 
@@ -37,8 +38,6 @@ _DIFFERS: Final = (
 _MEAN: Final = STATISTICS.index("Mean")
 _SUMMED: Final = 64 * 2.0**-24
 """Relative difference of one number that is summed in float32, in another order."""
-_ROUNDING: Final = 1e-12
-"""Relative difference of the norms of the same numbers in another order, in double precision."""
 
 
 class Cover(IntEnum):
@@ -182,7 +181,7 @@ def _exact_copies(log: OpLog, flow: Ragged, asked: Bool, agrees: Bool) -> Int64:
     known = (made == log.input_digests.first(rows, NO_DIGEST)) & ~is_mark(made) & (maker >= 0)
     rows, maker = rows[known], maker[known]
     off = relative(log.outputs.first(rows), log.outputs.first(maker))
-    rows, maker = rows[off <= _ROUNDING], maker[off <= _ROUNDING]
+    rows, maker = rows[off <= SAME_NUMBERS], maker[off <= SAME_NUMBERS]
     found = agrees.copy()
     for row, source in zip(rows.tolist(), maker.tolist(), strict=True):  # of a copy of a copy, too
         found[row] |= found[source]

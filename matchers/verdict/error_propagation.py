@@ -59,6 +59,7 @@ from matchers.verdict.tolerance import (
     MOST_UNEARNED,
     NOISE,
     RESOLUTION,
+    SAME_NUMBERS,
     TF32_EPSILON,
     UNKNOWN_SCORES,
     signs_differ,
@@ -204,7 +205,7 @@ def _judged(case: Case, found: Judgement, of: PropagationColumns, coarsest: floa
     status, n = verdicts.status, len(pairing)
     sketched = bool(a.texts("Sketch")) and bool(b.texts("Sketch"))
     # equal norms of parts hide what they received: a mask of huge numbers has nearly all of the norm
-    alike = (status == Status.SAME_PRINT) & sketched
+    alike = ((status == Status.SAME_PRINT) | ((status == Status.CLOSE) & (verdicts.error < SAME_NUMBERS))) & sketched
     settled = one_of(status, (Status.EQUAL, Status.SAME_PRINT)) & ~alike
     by_others = decided_by_floats(a)[case.i] | decided_by_floats(b)[case.j] | ~of.decided
     tied = verdicts.reason == Reason.TIED
@@ -375,8 +376,12 @@ class _Judge:
                 limit = earned
         if measured:
             norm_limit = own_norm + share * max(error, received.error) + norm_grown
-        else:  # a single element may be off by more; what came in is known as a lower bound, as a rule
-            norm_limit = 2 * limit / times if times > 1 else math.inf
+        elif times > 1:  # a single element may be off by more; what came in is known as a lower bound, as a rule
+            norm_limit = 2 * limit / times
+            if received.alone:  # but of what one run alone computes, rounding points in all directions
+                norm_limit = min(norm_limit, own_norm + share * limit / times + norm_grown)
+        else:
+            norm_limit = math.inf
         reason = Reason.ROUNDING_EXPLAINED
         if received.of_others and unlimited and not decided:
             reason = Reason.CHOSEN_OTHERWISE

@@ -26,6 +26,7 @@ __all__ = [
     "TF32_EPSILON",
     "TOLERANCE_IN_EPS",
     "OPTIMIZER_FORMS",
+    "SAME_NUMBERS",
     "UNKNOWN_SCORES",
     "UNSEEN",
     "UNSURE",
@@ -182,6 +183,9 @@ _AMPLIFIES = {
     Amplifies.NEAR_A_SIGN: 32.0,
     Amplifies.HIDDEN_SCORES: 16.0,
 }
+
+SAME_NUMBERS = 1e-12
+"""Relative difference of the norms of the same numbers in another order, in double precision."""
 
 UNKNOWN_SCORES = 16.0
 """Assumed size of scores if the log does not give it."""

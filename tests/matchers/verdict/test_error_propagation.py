@@ -198,6 +198,25 @@ def test_a_factor_moves_the_norm_and_noise_does_not() -> None:
     assert "the norm changed by" in explain(c, 1).headline
 
 
+@pytest.mark.parametrize(("norm", "red"), [(1.03, True), (1.0005, False)])
+def test_rounding_of_what_one_run_alone_computes_moves_no_norm(norm: float, red: bool) -> None:
+    """A factor of eight roundings of bfloat16, where single elements may be off by more: of micro-batches, without a
+    sketch.
+    """
+
+    def of(x: Array, factor: float = 1.0, largest: float = 1.0) -> Any:
+        one: Any = summary(x, dtype="bfloat16", sketch=False)
+        digest = int(1e6 * (factor + 3 * largest))
+        return replace(one, l1=one.l1 * factor, l2=one.l2 * factor, max=one.max * largest, digest=digest)
+
+    given = Step(key="a/op_0_mm", gives=[summary(values(seed=1), dtype="bfloat16")])
+    scaled = Step(key="a/op_1_mul", gives=[of(values(seed=1), norm)], reads=given.gives, made=[given.key])
+    total = Step(key="a/op_2_add", gives=[of(values(seed=2))], reads=given.gives, made=[given.key])
+    other = replace(total, gives=[of(values(seed=2), norm, 1.031)], reads=scaled.gives, made=[scaled.key])
+    c = compare(captured_log([given, total]), captured_log([given, scaled, other]), expectation=ORDER)
+    assert (outcome(c, 1) == Reason.SYSTEMATIC) == bool(c.red.any()) == red
+
+
 def test_a_norm_is_allowed_less_than_a_single_element() -> None:
     """Without an estimate of the tensors themselves: what the extremes may be off by excuses no change of the norm."""
 
