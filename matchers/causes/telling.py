@@ -93,6 +93,7 @@ class _Telling:
             lambda: self._asked_otherwise(stretch, self._of.kind, self._of.asked_of_kind),
             lambda: such(self._by_row(self._of.at_further_lines)) if says_nothing else -1,
             lambda: self._asked_otherwise(stretch, self._of.at_place, self._of.asked_at_place),
+            lambda: such(self._by_row(self._of.missing_in_a_layer)),
         )
         return next((found for way in ways if (found := way()) >= 0), -1)
 
@@ -144,6 +145,8 @@ class _Records:
             operations.
         in_some_layers: bool, operations that both runs have equally often in some layer, but not in this one; or that
             one run has in one layer alone of several.
+        missing_in_a_layer: bool, operations of a module that both runs have equally often in some layer, and the other
+            run not in this one; their lines are those of two libraries.
         at_further_lines: bool, operations at lines that one run alone has, in a module of which it has all lines of
             the other. Not of what prepares a step: of that a log has only what the step reads.
         kind, at_place: int64, the operation at its line of a module, and the phase; without the line.
@@ -170,15 +173,32 @@ class _Records:
         return (ranks > 0) & (there == all_) & (here != there)
 
     @cached_property
-    def in_some_layers(self) -> Bool:
+    def _layers(self) -> tuple[Int64, Int64]:
+        """The module without the number of its layer, and the layer."""
         names = [[template(canonical(name)) for name in log.modules] for log in (self._a, self._b)]
-        pattern = self._of_both([[split.pattern for split in side] for side in names], lambda log: log.module)
-        layer = self._of_both([[split.place for split in side] for side in names], lambda log: log.module)
+        patterns = [[split.pattern for split in side] for side in names]
+        places = [[split.place for split in side] for side in names]
+        return self._of_both(patterns, lambda log: log.module), self._of_both(places, lambda log: log.module)
+
+    @cached_property
+    def missing_in_a_layer(self) -> Bool:
+        pattern, layer = self._layers
+        kind = numbered_together(pattern, self._op, self._phase)
+        many, theirs = self._counts(numbered_together(kind, layer))
+        even = np.bincount(kind, many == theirs) > 0
+        return even[kind] & (many > 0) & (theirs == 0)
+
+    @cached_property
+    def in_some_layers(self) -> Bool:
+        pattern, layer = self._layers
         kind = numbered_together(pattern, self._op, self._phase, self._line)
         cell, place = numbered_together(kind, layer), numbered_together(pattern, layer)
         many, theirs = self._counts(cell)
         even = np.bincount(kind, many == theirs) > 0
         alone = (_distinct(kind, cell) == 1) & (_distinct(pattern, place) > 1) & (theirs == 0)
+        # the lines of two libraries are all others: there it is the operation that the other run lacks
+        shared = np.bincount(pattern, self._counts(numbered_together(pattern, self._line))[1] > 0) > 0
+        alone &= shared[pattern] | (self._counts(numbered_together(place, self._op, self._phase))[1] == 0)
         return (even[kind] & (many > theirs)) | alone
 
     @cached_property

@@ -20,7 +20,9 @@ PADDED = np.concatenate((X, np.zeros((1, 8), np.float32)))
 ALL = (0, 1)
 
 
-def stepped(*, packed: bool, scales: tuple[float, ...] = (0.5, 0.5), bent: tuple[int, ...] = ALL) -> OpLog:
+def stepped(
+    *, packed: bool, scales: tuple[float, ...] = (0.5, 0.5), bent: tuple[int, ...] = ALL, file: str = "model.py"
+) -> OpLog:
     """Layers that scale their rows and bend some, and the sum of all; rows of padding hold nothing and add nothing."""
     x = X if packed else PADDED
     steps = [
@@ -36,10 +38,10 @@ def stepped(*, packed: bool, scales: tuple[float, ...] = (0.5, 0.5), bent: tuple
     steps.append(Step(key="embed/op_0_sqrt", gives=[x], reads=[steps[0].gives[0]], made=[steps[0].key]))
     made = steps[1].key
     for layer, scale in enumerate(scales):
-        ran = [("mul", x * np.float32(scale), {"arguments": {"other": scale}, "location": "model.py:7"})]
+        ran = [("mul", x * np.float32(scale), {"arguments": {"other": scale}, "location": f"{file}:7"})]
         if layer in bent:
-            ran.append(("sin", np.sin(3 * ran[-1][1]), {"location": "model.py:8"}))
-        ran.append(("tanh", np.tanh(ran[-1][1]), {"location": "model.py:9"}))
+            ran.append(("sin", np.sin(3 * ran[-1][1]), {"location": f"{file}:8"}))
+        ran.append(("tanh", np.tanh(ran[-1][1]), {"location": f"{file}:9"}))
         for k, (op, value, fields) in enumerate(ran):
             step = Step(key=f"layers.{layer}/op_{k}_{op}", gives=[value], reads=[x], made=[made], fields=fields)
             x, made = value, step.key
@@ -70,8 +72,10 @@ def test_an_operation_that_was_asked_something_else_is_the_cause(scales: tuple[f
     assert told == f"LIKELY CAUSE: other 0.5 in a, 0.6 in b; {key} is the same operation in another form"
 
 
-def test_an_operation_that_both_runs_have_in_another_layer_is_the_cause_where_one_lacks_it() -> None:
-    c = compared(stepped(packed=False), stepped(packed=True, bent=(0,)))
+@pytest.mark.parametrize("file", ["model.py", "engine.py"])
+def test_an_operation_that_both_runs_have_in_another_layer_is_the_cause_where_one_lacks_it(file: str) -> None:
+    """Two libraries have lines of their own."""
+    c = compared(stepped(packed=False), stepped(packed=True, bent=(0,), file=file))
     assert causes(c) == ["layers.1/op_1_sin"]
 
 
