@@ -9,7 +9,7 @@ from __future__ import annotations
 from functools import lru_cache
 from typing import NamedTuple
 
-__all__ = ["NO_MODULE", "Template", "canonical", "template"]
+__all__ = ["NO_MODULE", "Template", "canonical", "is_within", "template"]
 
 NO_MODULE = "<none>"
 """The log's entry for an unknown module."""
@@ -29,6 +29,11 @@ def canonical(module: str) -> str:
     if parts and parts[0][:1].isupper():
         parts = parts[1:]
     return ".".join(parts)
+
+
+def is_within(path: str, module: str) -> bool:
+    """True if a path is that of a module, or of what is inside it."""
+    return f"{path}.".startswith(f"{module}.")
 
 
 class Template(NamedTuple):

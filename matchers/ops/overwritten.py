@@ -7,6 +7,7 @@ import numpy as np
 from matchers.arrays import Bool
 from matchers.logs.op_log import OpLog, once_per_log
 from matchers.ops.dataflow import sources
+from matchers.ops.module_path import is_within
 from matchers.ops.start import table
 
 __all__ = ["overwritten"]
@@ -30,5 +31,5 @@ def overwritten(log: OpLog) -> Bool:
 def _within(log: OpLog, modules: object) -> Bool:
     """bool[modules named, modules of the log + 1]: the module is one of these, or inside it."""
     names = [name for name in modules if isinstance(name, str)] if isinstance(modules, list) else []
-    inside = [[each == name or each.startswith(f"{name}.") for each in log.modules] + [False] for name in names]
+    inside = [[is_within(each, name) for each in log.modules] + [False] for name in names]
     return np.array(inside, bool).reshape(len(names), len(log.modules) + 1)

@@ -16,6 +16,7 @@ from typing import TypeAlias
 import numpy as np
 
 from matchers.laws.law import Kind
+from matchers.ops.module_path import is_within
 from matchers.runs.finding import Check, Finding, Made, Stage, Unmade
 from matchers.runs.gradients import Gradients, Way
 from matchers.runs.rank_logs import RankLogs, connected, odd_ranks, together
@@ -84,7 +85,7 @@ class Replication:
         The gradients of both are reduced over the same ranks: an expert's bias, zeros as those of all experts.
         """
         module = name.rpartition(".")[0]
-        if name not in self._constants or not any(f"{module}.".startswith(f"{each}.") for each in self._exchanging):
+        if name not in self._constants or not any(is_within(module, each) for each in self._exchanging):
             return None
         beside = (n for n in self.names if n.rpartition(".")[0] == module and n not in self._constants)
         ways = [self._gradients.ways(rank) for rank in self._ranks.logs]

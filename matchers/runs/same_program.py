@@ -10,6 +10,7 @@ import numpy as np
 from matchers.arrays import Bool
 from matchers.logs.op_log import OpLog, Phase
 from matchers.ops.laws import communicating, in_place, rows_where
+from matchers.ops.module_path import is_within
 from matchers.runs.finding import Check, Finding, Made, Unmade, listed
 from matchers.runs.rank_logs import RankLogs, Role
 
@@ -140,9 +141,8 @@ def _filling_gradients(log: OpLog) -> Bool:
 
 def _data_decides(log: OpLog, row: int) -> bool:
     """True for an operation below a module that chooses by the data what to do."""
-    module = f"{log.module_name(row)}."
     choosing = set(log.module[rows_where(log, lambda law: law.data_decides)].tolist())
-    return any(module.startswith(f"{log.modules[k]}.") for k in choosing)
+    return any(is_within(log.module_name(row), log.modules[k]) for k in choosing)
 
 
 def _batch_sizes(ranks: RankLogs, rank: int) -> str:

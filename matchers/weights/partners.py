@@ -17,6 +17,7 @@ from numpy.typing import NDArray
 
 from matchers.errors import LogError
 from matchers.ops.fused import Fused, template
+from matchers.ops.module_path import is_within
 from matchers.tensor import Tensor
 from matchers.weights.fibres import Region, fibre_hashes
 from matchers.weights.numbers import coarser, measure, rounded
@@ -205,7 +206,7 @@ class Partners:
         for name, weight in list(self.left["a"].items()):
             known, numbers = template(name)
             candidate = self.left["b"].get(filled(templates.get(known, "\0"), numbers))
-            if candidate is None and (start := next((s for s in starts if f"{name}.".startswith(f"{s[0]}.")), None)):
+            if candidate is None and (start := next((s for s in starts if is_within(name, s[0])), None)):
                 candidate = self.left["b"].get(start[1] + name[len(start[0]) :])
             candidate = candidate or self._of_longer_name(name, weight)
             if candidate is not None and candidate.fits(weight):

@@ -9,7 +9,7 @@ from dataclasses import replace
 from matchers.logs.columns import KeyColumn, Strings
 from matchers.logs.op_log import OpLog
 from matchers.ops.last_contents import LastContents
-from matchers.ops.module_path import canonical
+from matchers.ops.module_path import canonical, is_within
 from matchers.runs.rank_logs import RankLogs
 
 __all__ = ["TABLES", "names_in", "renamed", "with_names_of"]
@@ -63,7 +63,7 @@ def renamed(log: OpLog, names: Mapping[str, str]) -> OpLog:
 
     def new(text: str) -> str:
         path = canonical(text)
-        known = max((of for of in names if f"{path}.".startswith(f"{of}.")), key=len, default="")
+        known = max((of for of in names if is_within(path, of)), key=len, default="")
         return names[known] + path[len(known) :] if known else text
 
     def of_record(raw: bytes) -> bytes:
