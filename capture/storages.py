@@ -11,7 +11,6 @@ import weakref
 from collections.abc import Collection
 from dataclasses import dataclass, field
 from functools import partial
-from itertools import pairwise
 from typing import Any
 
 import torch
@@ -113,11 +112,17 @@ class StorageTable:
         if not state.writes:
             return None
         begin, end = _extent(tensor)
-        writers = [event for first, last, event in state.writes if first < end and begin < last]
-        for before, after in pairwise(writers):
-            if before is not after:
-                _follow(after, before)
-        return writers[-1] if writers else None
+        found = after = None
+        for first, last, event in reversed(state.writes):
+            if first < end and begin < last:
+                if after is None:
+                    found = event
+                elif event is not after:
+                    _follow(after, event)
+                if first <= begin and end <= last:  # it wrote all parts: nothing is left of what was before
+                    break
+                after = event
+        return found
 
     def restart(self, keep: Collection[int]) -> None:
         """Forget all writes but those of events with these ids, and all statistics."""
