@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from itertools import combinations
 from typing import Any, Final, NamedTuple
@@ -81,12 +81,12 @@ def fused_otherwise(a: Mapping[str, Any], b: Mapping[str, Any], found: Sequence[
     out = []
     for side, run, other in (("a", a, b), ("b", b, a)):
         many = sizes(other)
-        for whole, size in sizes(run).items():
+        inside = _by_layer(many if kinds else ())
+        for whole, size in sizes(run).items() if kinds else ():
             if (side, whole) in proven or not (of_parts := kinds.get((side, _INDEX.sub("#", whole)))):
                 continue
-            layer = _INDEX.findall(whole)
-            inside = (name for name in many if _INDEX.sub("#", name) in of_parts)
-            parts = tuple(name for name in inside if _INDEX.findall(name)[: len(layer)] == layer)
+            names = inside.get(tuple(_INDEX.findall(whole)), ())
+            parts = tuple(name for name in names if _INDEX.sub("#", name) in of_parts)
             if sum(many[part] for part in parts) == size:
                 out.append(Fused(side, whole, parts))
     return out
@@ -120,13 +120,18 @@ def _fused(a: Mapping[str, Any], b: Mapping[str, Any], known: Sequence[set[str]]
     return [*_of(0, left[0], left[1], same), *_of(1, left[1], left[0], same)]
 
 
-def _of(side: int, wholes: Mapping[str, int], parts: Mapping[str, int], same: _Same) -> Iterator[Fused]:
-    taken: set[str] = set()
-    inside: dict[tuple[str, ...], list[str]] = defaultdict(list)
-    for name in parts if wholes else ():
+def _by_layer(names: Iterable[str]) -> Mapping[tuple[str, ...], list[str]]:
+    """The names by their indices, all of them and the first ones: of the layer, and of the expert in it."""
+    inside = defaultdict[tuple[str, ...], list[str]](list)
+    for name in names:
         numbers = _INDEX.findall(name)
         for depth in range(len(numbers) + 1):
             inside[tuple(numbers[:depth])].append(name)
+    return inside
+
+
+def _of(side: int, wholes: Mapping[str, int], parts: Mapping[str, int], same: _Same) -> Iterator[Fused]:
+    taken, inside = set[str](), _by_layer(parts if wholes else ())
     for whole, size in wholes.items():
         kinds: dict[str, list[str]] = defaultdict(list)
         for name in inside.get(tuple(_INDEX.findall(whole)), ()):
