@@ -182,11 +182,11 @@ class _Records:
 
     @cached_property
     def missing_in_a_layer(self) -> Bool:
-        pattern, layer = self._layers
+        pattern, _ = self._layers
         kind = numbered_together(pattern, self._op, self._phase)
-        many, theirs = self._counts(numbered_together(kind, layer))
+        many, theirs = self._counts(self.at_place)
         even = np.bincount(kind, many == theirs) > 0
-        return even[kind] & (many > 0) & (theirs == 0)
+        return even[kind] & (theirs == 0)
 
     @cached_property
     def in_some_layers(self) -> Bool:
@@ -198,7 +198,7 @@ class _Records:
         alone = (_distinct(kind, cell) == 1) & (_distinct(pattern, place) > 1) & (theirs == 0)
         # the lines of two libraries are all others: there it is the operation that the other run lacks
         shared = np.bincount(pattern, self._counts(numbered_together(pattern, self._line))[1] > 0) > 0
-        alone &= shared[pattern] | (self._counts(numbered_together(place, self._op, self._phase))[1] == 0)
+        alone &= shared[pattern] | (self._counts(self.at_place)[1] == 0)
         return (even[kind] & (many > theirs)) | alone
 
     @cached_property

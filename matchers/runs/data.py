@@ -110,11 +110,8 @@ def _take_parts(ranks: RankLogs, role: Role, *pair: int) -> bool:
         for maker, mine, theirs in zip(makers, x.tolist(), y.tolist(), strict=False):
             if maker < 0 or mine == theirs or NO_DIGEST in (mine, theirs) or a.phase[maker] != Phase.FORWARD:
                 continue
-            if (
-                (at := same.get(maker, -1)) >= 0
-                and len(a.digests[maker])
-                and np.array_equal(a.digests[maker], b.digests[at])
-            ):
+            made = a.digests[maker], b.digests[same[maker]] if same.get(maker, -1) >= 0 else ()
+            if len(made[0]) and np.array_equal(*made):
                 return True
     return False
 

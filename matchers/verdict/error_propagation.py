@@ -341,10 +341,10 @@ class _Judge:
 
     def rearranged(self, k: int) -> bool:
         """Leave a pair unjudged whose elements are far apart one by one, and whose norms are not."""
-        norm, limit = self._sizes[k][1], self.limit[k]
-        if norm <= limit:
+        as_near = bool(self._sizes[k][1] <= self.limit[k])
+        if as_near:
             self.result.reason[k] = Reason.REARRANGED
-        return bool(norm <= limit)
+        return as_near
 
     def __call__(self, k: int, received: _Received) -> bool:
         error, norm, own, times, growth, noisy, noise_norm, signs, own_norm, share = self._sizes[k]

@@ -40,6 +40,8 @@ class Reason(LabelledEnum):
     """Digests differ, and no number says by how much."""
     REARRANGED = auto()
     """Digests differ and the numbers agree: elements may be in another order, or too few differ to show."""
+    TIED = auto()
+    """Equal values were put in another order: the positions of both are right."""
     UNFINISHED = auto()
     # what the operation was given, or changed
     ARGUMENTS = auto()
@@ -88,8 +90,6 @@ class Reason(LabelledEnum):
     ROUNDING_EXPLAINED = auto()
     ROUNDING_UNLIMITED = auto()
     """Rounding would explain nearly anything, and so judges nothing."""
-    TIED = auto()
-    """Equal values were put in another order: the positions of both are right."""
     CHOSEN_OTHERWISE = auto()
     """Rounding decides a choice, such as of a token's expert, and the sides compute with what each has chosen."""
     MORE_THAN_ROUNDING = auto()

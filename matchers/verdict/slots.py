@@ -165,10 +165,7 @@ def judge_slots(
 
 
 def _ranks_alike(a: OpLog, b: OpLog, i: Int64, j: Int64) -> Bool:
-    """bool[p]: both put the same values in order, so that other positions are those of equal ones.
-
-    Which of these comes first no law says, unless both are asked for a stable order.
-    """
+    """bool[p]: both put the same values in order, so that other positions are those of equal ones."""
     one, other = a.digests.first(i, NO_DIGEST), b.digests.first(j, NO_DIGEST)
     ranks = rows_where(a, lambda law: law.form is Form.RANK, i) & rows_where(b, lambda law: law.form is Form.RANK, j)
     return np.asarray(ranks & (one == other) & ~is_mark(one))
